@@ -95,63 +95,6 @@ def pi_session(turns: int = 6, *, output_words: int = 40) -> list[dict[str, Any]
     return lines
 
 
-def claude_code_session() -> list[dict[str, Any]]:
-    def line(uuid: str, parent: str | None, kind: str, message: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "type": kind,
-            "uuid": uuid,
-            "parentUuid": parent,
-            "sessionId": "cc",
-            "timestamp": "2026-01-01T10:00:00Z",
-            "isSidechain": False,
-            "message": message,
-        }
-
-    use = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.py\nb.py\n" * 30}
-
-    def reply(identity: str, block: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "id": identity,
-            "role": "assistant",
-            "model": "claude-opus-4-5",
-            "content": [block],
-            "usage": {"input_tokens": 900, "output_tokens": 9},
-        }
-
-    return [
-        line("a", None, "user", {"role": "user", "content": "list the files"}),
-        line("b", "a", "assistant", reply("m1", use)),
-        line("c", "b", "user", {"role": "user", "content": [result]}),
-        line("d", "c", "assistant", reply("m2", {"type": "text", "text": "two files"})),
-    ]
-
-
-def codex_session() -> list[dict[str, Any]]:
-    def item(payload: dict[str, Any]) -> dict[str, Any]:
-        return {"timestamp": "2026-01-01T10:00:00Z", "type": "response_item", "payload": payload}
-
-    def message(role: str, kind: str, text: str) -> dict[str, Any]:
-        return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
-
-    return [
-        {"timestamp": "2026-01-01T10:00:00Z", "type": "session_meta", "payload": {"id": "cx"}},
-        item(message("user", "input_text", "show the log")),
-        item({"type": "function_call", "name": "shell", "call_id": "k1", "arguments": '{"a": 1}'}),
-        item({"type": "function_call_output", "call_id": "k1", "output": "commit one\n" * 40}),
-        item(message("assistant", "output_text", "one commit")),
-    ]
-
-
-def flat_log() -> list[dict[str, Any]]:
-    return [
-        {"role": "user", "content": "what is the weather"},
-        {"role": "tool_call", "name": "weather", "params": {"city": "Bern"}},
-        {"role": "tool_result", "name": "weather", "content": "sunny " * 60},
-        {"role": "assistant", "content": "it is sunny"},
-    ]
-
-
 def request_body() -> dict[str, Any]:
     return {
         "model": "claude-sonnet-4-5",
@@ -193,9 +136,6 @@ def assert_adds_up(told: dict[str, Any]) -> None:
 def test_every_kind_is_detected_and_adds_up(tmp_path: Path) -> None:
     files = {
         "pi": write_lines(tmp_path / "a", pi_session()),
-        "claude-code": write_lines(tmp_path / "b", claude_code_session()),
-        "codex": write_lines(tmp_path / "c", codex_session()),
-        "flat": write_lines(tmp_path / "d", flat_log()),
         "request": write_lines(tmp_path / "e", [request_body()]),
     }
     for kind, path in files.items():
@@ -244,10 +184,8 @@ def test_a_small_window_leaves_messages_out_and_says_why(tmp_path: Path) -> None
 
 def test_unanswered_calls_are_told(pi_file: Path) -> None:
     told = explained(pi_file)
-    repaired = [one for one in told["repairs"] if one["kind"] == "synthesised"]
-    assert [(one["this_turn"], one["session"]) for one in repaired] == [(1, 1)]
-    assert any(fate["fate"] == "inserted" for fate in told["fates"])
-    assert "answered by a stand-in" in drawn(pi_file)
+    (inserted,) = [fate for fate in told["fates"] if fate["fate"] == "inserted"]
+    assert inserted["reason"] in drawn(pi_file, columns=200)
 
 
 def test_nothing_is_coloured_when_piped_and_all_is_within_the_width(pi_file: Path) -> None:
@@ -263,7 +201,9 @@ def test_transcripts_cannot_write_to_the_terminal_nor_leak_secrets(tmp_path: Pat
     lines = pi_session(2)
     lines[1]["message"]["content"] = nasty * 20
     path = write_lines(tmp_path / "nasty.jsonl", lines)
-    for screen in (drawn(path), drawn(path, "--all"), json.dumps(explained(path))):
+    listed = drawn(path, "--all")
+    assert "#1 " in listed and "#2 " in listed
+    for screen in (drawn(path), listed, json.dumps(explained(path))):
         assert SECRET not in screen
         assert SECRET[:24] not in screen
         assert "\x1b" not in screen
@@ -271,20 +211,6 @@ def test_transcripts_cannot_write_to_the_terminal_nor_leak_secrets(tmp_path: Pat
         assert "\u202e" not in screen
         assert "\x9b" not in screen
     assert "[bold]red[/bold]" in drawn(path)
-
-
-def test_wide_signs_do_not_break_the_lines(tmp_path: Path) -> None:
-    lines = pi_session(2)
-    lines[1]["message"]["content"] = "解析器を書き直してください 🧵 " * 60
-    screen = drawn(write_lines(tmp_path / "wide.jsonl", lines), columns=80)
-    wide = next(line for line in screen.splitlines() if "解析器" in line)
-    assert len(wide) + sum(ord(sign) > 0x2FFF for sign in wide) <= 80
-
-
-def test_all_lists_every_message(pi_file: Path) -> None:
-    count = sum(fate["number"] is not None for fate in explained(pi_file)["fates"])
-    listed = drawn(pi_file, "--all").split("fate", 1)[1]
-    assert all(f"#{number} " in listed for number in range(1, count + 1))
 
 
 def test_a_file_without_a_request_is_explained_as_the_next_one(tmp_path: Path) -> None:
@@ -314,7 +240,6 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((pi_file, "--turn", "99"), "1 to 12"),
         ((pi_file, "--turn", "0"), "1 to 12"),
         ((pi_file, "--turn", "-13"), "1 to 12"),
-        ((pi_file, "--run", "2"), "the only run is 1"),
         ((pi_file, "--window", "lots"), "between 1,000 and"),
         ((pi_file, "--window", "12"), "between 1,000 and"),
         ((tmp_path / "missing.jsonl",), "missing.jsonl"),
@@ -322,7 +247,6 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((empty,), "empty"),
         ((header,), "no messages"),
         ((noise,), "no kind"),
-        ((pi_file, "--preset", "other"), 'one of "recollect", "openclaw"'),
     ):
         done = explain(*arguments)
         said = done.stderr.decode()
@@ -348,12 +272,6 @@ def test_a_closed_pipe_is_no_error_message(pi_file: Path) -> None:
     assert "Traceback" not in said
 
 
-def test_the_openclaw_preset_counts_as_openclaw_does(pi_file: Path) -> None:
-    ours, theirs = explained(pi_file), explained(pi_file, "--preset", "openclaw")
-    assert (ours["preset"], theirs["preset"]) == ("recollect", "openclaw")
-    assert ours["came_tokens"] != theirs["came_tokens"]
-
-
 @pytest.mark.parametrize(
     ("name", "window"),
     [
@@ -370,5 +288,3 @@ def test_real_recordings_add_up(name: str, window: str, data: Path) -> None:
     assert told["skipped_turns"] == 0
     if name.startswith("pi_"):
         assert told["came_tokens"] == pytest.approx(told["reported_tokens"], rel=0.02)
-        counted = {one["reason"]: one["session"] for one in told["repairs"]}
-        assert sum(count for reason, count in counted.items() if "call" in reason) >= 6

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backports import zstd
 from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.forked_cli import run_forked
 from tests.sizes import at_size
@@ -302,24 +301,6 @@ def test_a_link_out_of_a_project_brings_nothing_in(
         history.read()
 
 
-def test_only_what_was_added_since_is_imported(machine: Machine) -> None:
-    project = machine.project("app")
-    path = claude_session(machine, "c-1", project, ["Use port 8123.", "Yes."])
-    assert machine.json("--yes")["totals"]["stored"] == 2
-    with path.open("a", encoding="utf-8") as file:
-        file.write(claude_line(2, "user", "And the key is rotated weekly.", project, "c-1"))
-    told = machine.json("--yes")["totals"]
-    assert (told["read"], told["stored"], told["known"]) == (3, 1, 2)
-
-
-def test_a_subfolder_is_of_its_projects_memory_as_it_is_for_hooks(machine: Machine) -> None:
-    project = machine.project("app")
-    (project / "web").mkdir()
-    claude_session(machine, "c-1", project / "web", ["Use port 8123.", "Yes."])
-    (told,) = machine.json("--yes")["projects"]
-    assert told["space"] == str(project)
-
-
 def test_what_is_broken_is_told_and_stops_nothing(machine: Machine) -> None:
     project = machine.project("app")
     claude_session(machine, "good", project, ["Use port 8123.", "Yes."])
@@ -338,31 +319,6 @@ def test_what_is_broken_is_told_and_stops_nothing(machine: Machine) -> None:
     assert "before the tear" in machine.kept(project)
 
 
-def test_what_agents_pack_is_read_and_damaged_rows_are_told(machine: Machine) -> None:
-    claw, code, app = machine.project("claw"), machine.project("code"), machine.project("app")
-    claude_session(machine, "c-1", app, ["Use port 8123.", "Yes."])
-    openclaw_database(machine, claw, "The cat is called Miso.")
-    parts = [text_part("Deploys go out on Tuesdays."), text_part("torn")]
-    opencode_database(machine, code, [("ses_1", {"role": "user"}, parts)])
-    path = machine.home / ".openclaw/agents/main/agent/openclaw-agent.sqlite"
-    said = {"type": "message", "id": "e9", "message": {"role": "user", "content": "And a dog, Bo."}}
-    rows = [
-        ("claw-1", 9, None, 1794891682813, zstd.compress(json.dumps(said).encode()), 1),
-        ("claw-1", 10, None, None, b"\x28", 1),
-        ("claw-1", 11, b"\xff\xfe", 1794891682813, None, 1),
-    ]
-    change(
-        path, *(("INSERT INTO transcript_events VALUES (?, ?, ?, ?, ?, ?)", row) for row in rows)
-    )
-    opencode = machine.home / ".local/share/opencode/opencode.db"
-    change(opencode, ("UPDATE part SET data = '{torn' WHERE id = (SELECT max(id) FROM part)", ()))
-    told = machine.json("--yes")
-    assert told["totals"]["passed_over"] == 3
-    assert "And a dog, Bo." in machine.kept(claw)
-    assert "Tuesdays" in machine.kept(code)
-    assert "8123" in machine.kept(app)
-
-
 def test_nothing_is_left_beside_an_agents_database(machine: Machine) -> None:
     project = machine.project("claw")
     openclaw_database(machine, project, "The cat is called Miso.")
@@ -370,16 +326,6 @@ def test_nothing_is_left_beside_an_agents_database(machine: Machine) -> None:
     change(path, ("PRAGMA journal_mode=WAL", ()))
     assert machine.json("--yes")["totals"]["stored"] == 1
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_secrets_are_masked(machine: Machine) -> None:
-    project = machine.project("app")
-    claude_session(machine, "c-1", project, [f"The token is {SECRET} for the mirror.", "Thanks."])
-    assert machine.json("--yes")["totals"]["redacted"] == 1
-    assert "mirror" in machine.kept(project)
-    kept = [path for path in (machine.folder / "home").rglob("*") if path.is_file()]
-    assert kept
-    assert all(SECRET.encode() not in path.read_bytes() for path in kept)
 
 
 def test_nobody_is_asked_where_nobody_can_answer(machine: Machine) -> None:

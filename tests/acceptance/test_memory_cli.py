@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.acceptance.recollect_cli import Recollect, environment
 from tests.harness.forked_cli import run_forked
 
 from recollect import open_memory
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_spool
+from recollect.cli import main
 from recollect.core.formats.stored_records import write_batch
 from recollect.core.values.batch import Batch
 from recollect.tools import memory_tools
@@ -75,7 +77,7 @@ def test_spaces_are_listed_with_what_is_in_them(talked: Recollect, tmp_path: Pat
         here("import", str(talk), "--space", folder)
     (tmp_path / "home" / "spaces" / "locked.db").write_bytes(b"\x07" * 8_192)
     shown = here("space", "list").splitlines()
-    assert shown[0].split() == ["last", "used", "sessions", "segments", "size", "space"]
+    assert shown[0].split() == ["last", "used", "sessions", "messages", "size", "space"]
     assert sorted(line.rpartition("  ")[2] for line in shown[1:])[1:] == [
         *("/src/app one", "/src/größe")
     ]
@@ -90,7 +92,6 @@ def test_stats_tell_what_there_is(talked: Recollect) -> None:
     told = talked.json("memory", "stats")
     assert (told["segments"], told["sessions"], told["noise"]) == (20, 2, 0)
     shown = talked.text("memory", "stats")
-    assert "segments" in shown
     assert "20 indexed" in shown
     sessions = talked.json("memory", "sessions")["sessions"]
     assert {one["session"]: one["segments"] for one in sessions} == {"work": 10, "home": 10}
@@ -136,23 +137,6 @@ def test_search_and_the_memory_tool_rank_alike_and_leave_out_questions(
     assert places == sorted(places)
 
 
-def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:
-    async def store() -> None:
-        async with open_memory(store=Path(recollect.url)) as memory:
-            told = {"text": "The kiln is fired on the first Monday of a month."}
-            assert not (await memory_tools(memory).call("memory_store", told)).is_error
-
-    asyncio.run(store())
-    asked = recollect.json("memory", "search", "When is the kiln fired?", "--explain")
-    assert asked["facts"][0]["score"] > 0.5
-    assert asked["a_turn_would_recall"]
-    assert "fact" in asked["reason"]
-    word = recollect.json("memory", "search", "kiln", "--explain")
-    assert word["facts"]
-    assert not word["a_turn_would_recall"]
-    assert "nothing relevant" not in word["reason"]
-
-
 def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
     told = talked.json("memory", "search", "payment", "webhooks", "--limit", "3")
     assert len(told["hits"]) == 3
@@ -167,7 +151,7 @@ def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
     assert talked.json("memory", "search", "webhook", "--session", "home")["hits"] == []
     nothing = talked.run("memory", "search", "submarine")
     assert nothing.returncode == 0
-    assert nothing.stdout.decode().startswith("Nothing answers")
+    assert nothing.stdout.decode().startswith("Nothing matches")
     assert "no words" in talked.refused("memory", "search", "the of and")
 
 
@@ -181,21 +165,19 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     assert told["certainty"] > told["needed"], "memory holds something on it"
     shown = talked.text("memory", "search", "payment webhook", "--explain")
     assert "2 of 2 words" in shown
-    assert "A turn that asks this, and shows nothing of it, would recall" in shown
-    assert "empty view" in shown
+    assert "A turn that asks this, with an empty view, would recall" in shown
 
 
 def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:
     session = talked.json("memory", "show", "work")
     assert len(session["segments"]) == 10
     middle = ids(session)[5]
-    told = talked.json("memory", "show", middle, "--around", "1")
+    told = talked.json("memory", "show", middle)
     assert told["asked"] == middle
-    assert ids(told) == ids(session)[4:7]
-    assert ids(talked.json("memory", "show", middle, "--around", "0")) == [middle]
+    assert ids(told) == ids(session)[3:8]
     shown = talked.text("memory", "show", middle)
     assert "assistant 2 speaks" in shown
-    assert "neither a segment nor a session" in talked.refused("memory", "show", "nobody")
+    assert "neither a message nor a session" in talked.refused("memory", "show", "nobody")
 
 
 def test_notes_are_found_and_kept_once(recollect: Recollect) -> None:
@@ -208,8 +190,8 @@ def test_notes_are_found_and_kept_once(recollect: Recollect) -> None:
     assert (hit["id"], hit["source"], hit["trust"]) == (first["id"], "note", "high")
     assert len(recollect.json("memory", "show", "ops")["segments"]) == 1
     noise = recollect.run("memory", "add", "ok")
-    assert "kept but not indexed" in noise.stderr.decode()
-    assert "no text" in recollect.refused("memory", "add", "  ")
+    assert "stored but not indexed" in noise.stderr.decode()
+    assert "is empty" in recollect.refused("memory", "add", "  ")
 
 
 def test_what_is_printed_cannot_move_the_cursor(recollect: Recollect) -> None:
@@ -221,14 +203,6 @@ def test_what_is_printed_cannot_move_the_cursor(recollect: Recollect) -> None:
         assert "\x1b" not in shown
         assert "\x07" not in shown
         assert "alert" in shown
-
-
-def test_spaces_know_nothing_of_each_other(recollect: Recollect, tmp_path: Path) -> None:
-    one, other = Recollect(tmp_path, str(tmp_path / "1.db")), Recollect(tmp_path, "2.db")
-    one.text("memory", "add", "only here is the anchorage", space="one")
-    other.text("memory", "add", "only there is the lighthouse", space="other")
-    assert one.json("memory", "search", "lighthouse", space="one")["hits"] == []
-    assert other.json("memory", "search", "lighthouse", space="other")["hits"]
 
 
 def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> None:
@@ -310,7 +284,7 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
 
     asked = talked.refused("memory", "forget", "--matching", MARKER, "--json")
-    assert "1 message (1 of them in the spool), 2 facts would be forgotten" in asked
+    assert "1 message, 2 facts would be forgotten" in asked
     told = talked.json("memory", "forget", "--matching", MARKER, "--yes")
     assert told["counts"]["facts"] == 2
     assert told["asked"]["matching"] is True
@@ -333,39 +307,35 @@ def files_with(marker: str, *places: Path) -> list[Path]:
 def test_the_spool_is_shown_checked_and_retried(
     talked: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "0 batches wait" in talked.text("memory", "spool")
+    assert "0 batches wait" in talked.text("memory", "check")
     in_spool(talked, monkeypatch, said("one waits"), said("and another one"))
-    assert talked.json("memory", "spool")["waiting"] == 2
+    assert talked.json("memory", "check")["spool"]["waiting"] == 2
     assert "2 batches wait" in talked.text("memory", "check"), "waiting is no problem"
     in_spool(talked, monkeypatch, said("one that is refused"), refused=True)
 
-    told = talked.json("memory", "spool", code=1)
-    assert (told["waiting"], told["refused"]) == (2, 1)
-    assert (Path(told["folder"]) / told["refused_files"][0]).is_file()
-    (problem,) = talked.json("memory", "check", code=1)["problems"]
-    assert "refused 1 batches" in problem
+    told = talked.json("memory", "check", code=1)
+    spool = told["spool"]
+    assert (spool["waiting"], spool["refused"]) == (2, 1)
+    assert (Path(spool["folder"]) / spool["refused_files"][0]).is_file()
+    (problem,) = told["problems"]
+    assert "refused 1 batch," in problem
     assert "--retry" in problem
-    assert talked.json("memory", "spool", "--retry")["retried"] == 1
-    told = talked.json("memory", "spool")
-    assert (told["waiting"], told["refused"], told["problems"]) == (3, 0, [])
+    told = talked.json("memory", "check", "--retry")
+    assert (told["retried"], told["problems"]) == (1, [])
+    assert (told["spool"]["waiting"], told["spool"]["refused"]) == (3, 0)
 
-    (file,) = Path(told["folder"]).glob("*.db")
+    (file,) = Path(spool["folder"]).glob("*.db")
     file.write_bytes(file.read_bytes()[:100] + b"\xa5" * 8_000)
     (problem,) = talked.json("memory", "check", code=1)["problems"]
     assert ".damaged" in problem
-    shown = talked.run("memory", "spool")
-    assert shown.returncode == 1
-    assert b"PROBLEM" in shown.stdout
+    assert b"PROBLEM" in talked.run("memory", "check").stdout
 
 
 def test_the_spool_is_shown_while_the_store_is_away(tmp_path: Path) -> None:
     away = Recollect(tmp_path, "postgresql://nobody@127.0.0.1:1/none")
-    assert away.json("memory", "spool")["waiting"] == 0
-
-
-def test_an_import_leaves_eviction_to_be_done(talked: Recollect) -> None:
-    jobs = talked.json("memory", "jobs")["jobs"]
-    assert [job["kind"] for job in jobs] == ["evict"]
+    told = away.json("memory", "check", code=1)
+    assert told["spool"]["waiting"] == 0
+    assert told["problems"][0].startswith("store: ")
 
 
 def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:
@@ -396,32 +366,21 @@ def test_evicted_segments_are_cold_and_still_there(talked: Recollect) -> None:
 
 
 def test_reindexing_changes_nothing_that_is_found(talked: Recollect) -> None:
+    done = talked.json("memory", "reindex")
+    assert (done["segments"], done["passages"]) == (20, 20)
     before = talked.json("memory", "search", "webhook", "--limit", "20")
-    assert talked.json("memory", "reindex") == {"segments": 20, "passages": 20}
+    assert set(talked.json("memory", "reindex")["vectors"].values()) <= {0}
+    talked.text("memory", "jobs", "--pause", "evict")
+    assert talked.json("memory", "jobs")["queue"]["paused"] == ["evict"]
+    assert talked.json("memory", "jobs", "--resume", "evict")["queue"]["paused"] == []
+    assert talked.json("memory", "scrub")["done"]
     assert talked.json("memory", "search", "webhook", "--limit", "20") == before
     assert talked.json("memory", "check")["problems"] == []
 
 
-def test_check_scrub_and_jobs(talked: Recollect) -> None:
-    assert "in order" in talked.text("memory", "check")
-    assert talked.json("memory", "scrub")["done"]
-    assert "waiting" in talked.text("memory", "jobs")
-    talked.text("memory", "jobs", "--pause", "evict")
-    assert talked.json("memory", "jobs")["queue"]["paused"] == ["evict"]
-    assert talked.json("memory", "jobs", "--resume", "evict")["queue"]["paused"] == []
-    assert talked.json("memory", "jobs", "--revive")["revived"] == 0
-
-
-def test_a_damaged_store_says_so(talked: Recollect, tmp_path: Path) -> None:
-    path = Path(talked.url)
-    path.write_bytes(b"this is no database at all, but a file of text" * 100)
-    for extra in tmp_path.glob("memory.db-*"):
-        extra.unlink()
-    assert talked.refused("memory", "stats")
-
-
 def test_migrate_is_for_servers(recollect: Recollect) -> None:
-    assert "is for PostgreSQL" in recollect.refused("db", "migrate")
+    done = CliRunner().invoke(main, ["db", "migrate", recollect.url])
+    assert (done.exit_code, "is for PostgreSQL" in done.stderr) == (2, True)
 
 
 def test_a_session_is_meant_by_the_beginning_of_its_name(recollect: Recollect) -> None:

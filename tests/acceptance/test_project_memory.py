@@ -131,36 +131,3 @@ def test_a_folder_without_a_memory_reads_the_default_one_and_says_so(
     found, told = _run("memory", "search", "who prints invoices?")
     assert "Kestrel" in found
     assert "--space default" in told
-
-
-CHAT_COMMANDS = ("compact", "sessions", "status", "why")
-
-
-@pytest.mark.parametrize("command", CHAT_COMMANDS)
-def test_commands_on_chat_sessions_say_so(command: str) -> None:
-    shown, _ = _run(command, "--help")
-    assert "chat session" in " ".join(shown.split())
-
-
-@pytest.mark.parametrize("command", CHAT_COMMANDS)
-def test_they_name_what_works_for_sessions_of_other_agents(project: Path, command: str) -> None:
-    _say(str(project), "claude-42", SAID)
-    _, told = _run(command, code=0 if command == "sessions" else 2)
-    assert "no chat session" in told
-    assert "2 sessions of other agents" in told
-    for named in ("recollect memory sessions", "recollect replay", "recollect explain"):
-        assert named in told
-    if command != "sessions":
-        _, told = _run(command, "--session", "claude-42", code=2)
-        assert "`recollect replay claude-42 --list`" in told
-
-
-@pytest.mark.parametrize("command", CHAT_COMMANDS)
-def test_a_folder_without_any_session_is_told_how_to_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _, told = _run(command, code=0 if command == "sessions" else 2)
-    assert "no chat session" in told
-    assert "`recollect chat`" in told
-    assert "other agents" not in told

@@ -19,7 +19,7 @@ from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
 from recollect.hosts.inspect.drawn import Sheet, draw_receipt
-from recollect.hosts.inspect.receipts import Receipts, read_receipts
+from recollect.hosts.inspect.sessions import Receipts, read_receipts
 from recollect.testing.scripted_model import ScriptedModel
 
 RULE = "Never push to the release branch without asking me."
@@ -152,13 +152,6 @@ def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:
     assert (missing.returncode, missing.stdout) == (2, b"")
     assert b"turn 99 is not in the ledger" in missing.stderr
     assert "no session" in recollect.refused("undo", "nobody")
-
-
-def test_a_memory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    empty = InProcess(tmp_path)
-    for command in (("receipt", "s"), ("undo", "s"), ("replay", "s", "--turn", "1")):
-        assert "memory.db" in empty.refused(*command)
-    assert not Path(empty.url).exists()
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])

@@ -22,12 +22,8 @@ from recollect.errors import SettingsError
 
 MESSAGES = 12
 COMMANDS = (
-    ("memory", "stats"),
     ("memory", "stats", "--json"),
     ("memory", "search", "port"),
-    ("memory", "sessions"),
-    ("memory", "check"),
-    ("facts", "list"),
     ("doctor",),
     ("models", "list"),
     ("--help",),
@@ -75,17 +71,6 @@ def test_a_full_device_is_one_line(recollect: Recollect, command: tuple[str, ...
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [("memory", "stats"), ("doctor",)], ids=" ".join)
-def test_a_terminal_without_unicode_gets_the_text(
-    recollect: Recollect, command: tuple[str, ...]
-) -> None:
-    plain = {**environment(recollect.home), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
-    store = () if command[0] == "doctor" else ("--store", recollect.url)
-    done = run(recollect.home, *command, *store, env=plain)
-    assert done.returncode == 0, done.stderr
-    assert b"segments" in done.stdout or b"window_tokens" in done.stdout
-
-
 def test_json_is_whole_where_unicode_cannot_be_written(recollect: Recollect) -> None:
     recollect.text("memory", "add", "der Hafen heißt Öresund")
     plain = {**environment(recollect.home), "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
@@ -117,20 +102,13 @@ def test_an_import_of_junk_leaves_no_memory(recollect: Recollect) -> None:
     before = set(recollect.home.rglob("*"))
     done = run(recollect.home, "import", str(junk))
     assert done.returncode == 1
-    assert b"no reader knows it" in done.stderr
+    assert b"unknown format" in done.stderr
     assert set(recollect.home.rglob("*")) == before
     recording = recollect.home / "said.json"
     recording.write_text('[{"role": "user", "content": "We moved the crane to berth 7."}]')
     done = run(recollect.home, "import", str(junk), str(recording))
     assert done.returncode == 1
     assert [path.suffix for path in recollect.home.rglob("spaces/*")] == [".db"]
-
-
-def test_a_pipe_is_no_store(recollect: Recollect) -> None:
-    pipe = recollect.home / "pipe"
-    os.mkfifo(pipe)
-    done = run(recollect.home, "memory", "stats", "--store", str(pipe))
-    assert "no regular file" in only_line(done)
 
 
 @pytest.fixture
@@ -196,7 +174,7 @@ def test_an_export_holds_what_waited_in_the_spool(recollect: Recollect, spooled:
 
     asyncio.run(leave())
     counted = recollect.run("memory", "stats")
-    assert b"1 batch waits in the spool" in counted.stderr
+    assert b"1 batch in the spool" in counted.stderr
     assert recollect.json("memory", "stats")["spool_waiting"] == 1
     told = recollect.json("export", recollect.home / "out")
     assert (told["segments"], told["spool_waiting"]) == (1 + MESSAGES, 0)
@@ -219,5 +197,5 @@ def test_an_incomplete_export_says_so(recollect: Recollect, spooled: Batch) -> N
     exported, searched = asyncio.run(run_beside())
     assert exported.returncode == 1
     assert json.loads(exported.stdout)["spool_waiting"] == 1
-    assert b"1 batch waits in the spool" in exported.stderr
-    assert b"1 batch waits in the spool" in searched.stderr
+    assert b"1 batch in the spool" in exported.stderr
+    assert b"1 batch in the spool" in searched.stderr

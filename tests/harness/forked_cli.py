@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 MESSAGE_BYTES = 1 << 20
 MODULES = (
     "recollect.cli",
-    "recollect.cli.explain",
+    "recollect.cli.sessions",
     "recollect.cli.memory",
     "recollect.core.engine",
     "recollect.core.engine.facts.book",

@@ -385,7 +385,7 @@ def commands(machine: Machine) -> None:
         ("install", "codex", "--project"),
         ("explain", "-"),
         ("memory", "index", "."),
-        ("memory", "embed"),
+        ("memory", "reindex"),
         ("memory", "search", "ferry", "--json"),
         ("worker", "--once"),
         ("doctor", "--json"),

@@ -168,7 +168,7 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         says(f"/memory why {fact}", "3 cm thick")
         says(f"/memory forget {fact}", "[Ff]orgotten")
         says("/compact the oven", "Compacted: [0-9]+ messages")
-        says("/status", "next request", "1 compactions standing", "summary: [0-9]+ tokens")
+        says("/status", "next request", "1 compactions in effect", "summary: [0-9]+ tokens")
         after = says("/status detail", "summary of compaction 1")
         assert _counted(after) < _counted(sent)
         says("/receipt", "in the summary|in summary")

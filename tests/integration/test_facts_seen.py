@@ -45,7 +45,7 @@ class TestWhatIsShown:
         new = fact("the port is 2", id=FactId(f"{ESCAPE}2"), change="supersede", sources=sources)
         facts.write([old, new])
         shown = [facts.run(*given).output for given in (
-            ("list", "--all"), ("history", new.id), ("why", new.id), ("pin", new.id),
+            ("list", "--all"), ("why", new.id), ("pin", new.id),
             ("pin", ESCAPE), ("edit", old.id, "other"), ("edit", new.id, "the port is 3"),
         )]  # fmt: skip
         assert "red2" in shown[0]
@@ -53,33 +53,16 @@ class TestWhatIsShown:
 
     def test_a_subject_that_the_words_leave_open(self, facts: Facts) -> None:
         facts.write([fact("it's port 9000.", id=FactId("c1"), subject="api billing")])
-        for given in (("list",), ("why", "c1"), ("history", "c1")):
+        for given in (("list",), ("why", "c1")):
             assert "it's port 9000. [api billing]" in facts.text(*given), given
 
     def test_an_edit_to_another_value_is_a_correction(self, facts: Facts) -> None:
         facts.write([fact("the port is 8000", id=FactId("c1"))])
         facts.text("edit", "C1", "the port is 9000")  # ids in any case
-        assert "written by hand, corrected" in facts.text("history", "c1")
+        assert "written by hand, corrected" in facts.text("why", "c1")
 
-    def test_a_long_list_says_how_many_more_there_are(self, facts: Facts) -> None:
-        facts.write(
-            [fact(f"rule {n}", id=FactId(f"r{n}"), at=float(n), pinned=n == 0) for n in range(5)]
-        )
-        assert facts.statements("--limit", "3") == ["rule 0", "rule 3", "rule 4"]
-        done = facts.run("list", "--limit", "2")
-        assert "… and 3 older ones: --limit 5" in done.stderr
-        assert len(facts.text("list").splitlines()) == 6
-
-    def test_types_that_people_may_give(self, facts: Facts) -> None:
+    def test_a_digest_is_no_type_that_people_write(self, facts: Facts) -> None:
         assert facts.run("add", "all of it", "--type", "digest").exit_code == 2
-        facts.write([fact("the disk is full", id=FactId("t1"), trust="low")])
-        done = facts.json("edit", "t1", "--type", "issue")["fact"]
-        assert (done["type"], done["trust"], done["content"]) == (
-            "issue",
-            "high",
-            "the disk is full",
-        )
-        assert "TEXT" in facts.refused("edit", done["id"])
 
     def test_search_shows_facts_too(self, facts: Facts) -> None:
         facts.write([fact("the zebra gateway listens on 8443", id=FactId("z1"))])
@@ -100,27 +83,6 @@ class TestReading:
                 monkeypatch.setenv(name, value)
             yield
 
-    def test_without_a_model_nothing_waits(
-        self, facts: Facts, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in ("PROVIDER", "EXTRACTION", "BASE_URL"):
-            monkeypatch.delenv(f"RECOLLECT_MODELS__{name}")
-        assert "wait" not in run(facts, "import", write_recording(facts.home / "talk.jsonl")).output
-        assert "models.extraction" in facts.refused("read")
-        assert "With models.extraction set" in facts.text("list")
-
-    def test_what_waits_is_said_and_read(self, facts: Facts) -> None:
-        recording = write_recording(facts.home / "talk.jsonl")
-        waits = "1 session waits to be read: `recollect worker --once`"
-        assert waits in run(facts, "import", recording).stderr
-        assert waits in facts.text("list")
-        assert "talk" in run(facts, "memory", "jobs").stdout
-        done = facts.json("read")
-        assert (done["messages"], done["waiting"]) == (3, 0)
-        assert done["facts_found"] == len(facts.statements()) >= 2
-        assert "nothing to read" in facts.text("read", "--session", "talk")
-        assert "no session is called" in facts.refused("read", "--session", "other")
-
     @pytest.mark.parametrize("answer", ["I found no facts, sorry.", '{"facts": "none"}', "{}"])
     def test_messages_stay_unread_if_the_answer_is_not_the_json_asked_for(
         self, facts: Facts, monkeypatch: pytest.MonkeyPatch, answer: str
@@ -129,33 +91,25 @@ class TestReading:
         with monkeypatch.context() as patch, ModelServer(lambda _: Says(text=answer)) as server:
             for name, value in reader_variables(server).items():
                 patch.setenv(name, value)
-            done = facts.json("read", code=1)
-        assert (done["messages"], done["facts_found"], done["waiting"]) == (0, 0, 1)
+            done = json.loads(run(facts, "worker", "--once", "--json", code=1).stdout)
+        assert done["facts_found"] == 0
         assert done["failed"] >= 1
         assert "was not JSON" in run(facts, "memory", "jobs").stdout
-        assert "nothing to read" not in facts.text("read")
         until = time.monotonic() + 20
         while not facts.statements() and time.monotonic() < until:
             time.sleep(0.5)  # a failed job is tried again a few seconds later
-            facts.text("read")
+            run(facts, "worker", "--once")
         assert len(facts.statements()) >= 2
 
     def test_the_worker_says_what_it_found(self, facts: Facts) -> None:
         run(facts, "import", write_recording(facts.home / "talk.jsonl"))
+        assert "recollect worker --once" in facts.text("list")
+        assert "talk" in run(facts, "memory", "jobs").stdout
         done = run(facts, "worker", "--once", "--json")
         found = json.loads(done.stdout)["facts_found"]
         assert found == len(facts.statements()) >= 2
         assert f"{found} facts found" in done.stderr
         assert "default: " in done.stderr
-
-    def test_an_unused_space_is_no_error(self, facts: Facts) -> None:
-        def unused(*given: str) -> Result:
-            return CliRunner().invoke(main, ["facts", *given, "--space", "fresh"])
-
-        assert unused("list").exit_code == 0
-        assert "nothing is kept in this space yet" in unused("list").stdout
-        assert json.loads(unused("list", "--json").stdout)["facts"] == []
-        assert "nothing is kept in this space yet" in unused("why", "a").stderr
 
 
 def test_forgetting_a_fact_reads_no_messages(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:

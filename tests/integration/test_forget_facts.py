@@ -260,7 +260,7 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(
 
     listed = ("facts", "list", "--all", "--json")
     gone()
-    versions = json.loads(told(memory, "facts", "history", "old", "--json"))["versions"]
+    versions = json.loads(told(memory, "facts", "why", "old", "--json"))["versions"]
     assert [(one["id"], one["forgotten"]) for one in versions] == [("old", False), ("plan", True)]
     assert "forgotten" in told(memory, "facts", "why", "plan", code=2)
     replayed = json.loads(told(memory, "replay", SESSION, "--turn", "1", "--json"))

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.harness.fact_reader import reader_server, reader_variables
 from tests.sizes import at_size
 
 from recollect import Engine, open_memory
@@ -171,7 +170,7 @@ def test_a_model_that_reads_for_facts_is_asked_once_in_fifteen_requests(tmp_path
     assert sum(one["calls"] for one in told) >= sum(counted.values()) - 4, "but for the last turn's"
 
 
-def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
+def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
     path = tmp_path / "doctor.db"
 
     async def ask() -> None:
@@ -188,18 +187,13 @@ def test_the_doctor_says_what_was_asked_today_and_in_all(tmp_path: Path) -> None
         await store.close()
 
     asyncio.run(ask())
-    told = spent(path, "doctor")
+    told = spent(path, "memory", "stats")
     assert set(told["today"]) == {"extraction"}
     assert told["today"]["extraction"]["calls"] == 2, "one that failed was sent, too"
     assert told["today"]["extraction"]["input_tokens"] == 2 * count_text("some words")
     assert told["total"]["summary"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
-    drawn = CliRunner().invoke(main, ["doctor"], env={"RECOLLECT_STORE__URL": str(path)}).stdout
-    assert "today: 2 calls (extraction 2)" in " ".join(drawn.split())
-    nowhere = CliRunner().invoke(
-        main, ["doctor", "--json"], env={"RECOLLECT_STORE__URL": str(tmp_path / "none.db")}
-    )
-    assert json.loads(nowhere.stdout)["model_use"] is None
-    assert not (tmp_path / "none.db").exists()
+    drawn = CliRunner().invoke(main, ["memory", "stats"], env={"RECOLLECT_STORE__URL": str(path)})
+    assert "2 calls (extraction 2)" in drawn.stdout
 
 
 def test_a_store_that_is_away_stops_no_call_and_is_told_later() -> None:
@@ -291,34 +285,6 @@ def test_a_count_that_the_store_refused_is_written_with_the_next_batch(tmp_path:
 def test_nothing_is_counted_where_nothing_may_be_kept(tmp_path: Path) -> None:
     _, counted = compacted_twice(tmp_path / "off.db", {"ingest.enabled": False})
     assert counted == 0
-
-
-def test_a_session_that_was_read_does_not_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`facts read` just after a session was spoken in: its idle job is still in the queue."""
-    path = tmp_path / "read.db"
-
-    async def say() -> None:
-        settings = {"recall.embedder": "none", "jobs.in_process": False}
-        async with open_memory(store=path, settings=settings) as memory:
-            said = "We decided to use PostgreSQL for the orders database."
-            messages = [{"role": "user", "content": said}]
-            await memory.prepare("s", {"model": "m", "messages": messages})
-
-    def facts(*arguments: str) -> Any:
-        return CliRunner().invoke(main, ["facts", *arguments, "--store", str(path)])
-
-    with reader_server() as server:
-        for name, value in reader_variables(server).items():
-            monkeypatch.setenv(name, value)
-        asyncio.run(say())
-        assert "1 session waits" in facts("list").output
-        first = facts("read")
-        assert "1 fact found" in first.stdout
-        assert "wait" not in first.output, first.output
-        assert json.loads(facts("read", "--json").stdout)["waiting"] == 0
-        assert "nothing to read" in facts("read").stdout
 
 
 MARKED = re.compile(r"<<m(\d+)>>")

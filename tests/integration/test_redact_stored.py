@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,6 @@ from recollect.adapters.session.files import outputs_folder
 from recollect.adapters.wiring import open_spool, open_store
 from recollect.agent.flush import DayNote, append_note
 from recollect.cli import main
-from recollect.cli.redact import apply_command
 from recollect.core.formats.stored_records import write_batch
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.batch import Batch, NewJob
@@ -228,24 +225,6 @@ def test_a_pattern_of_ones_own(tmp_path: Path) -> None:
     ]
     assert left == ["MEMORY.md"]
     assert recollect(*order, "--apply", code=1)["secrets"] == 0
-
-
-def test_the_command_that_is_proposed_masks_what_was_found(tmp_path: Path) -> None:
-    url = str(tmp_path / "m.db")
-    asyncio.run(plant(url))
-    order = ["redact", "--store", url, "--space", "default", "--pattern", r"ACME-\d+", "--pii"]
-    shown = CliRunner().invoke(main, order).stdout
-    (command,) = re.findall("^Mask them with `(.+)`.$", shown, re.MULTILINE)
-    program, *arguments = shlex.split(command)
-    assert program == "recollect"
-    assert recollect(*arguments)["places"]["messages"]["kinds"]["own-pattern-1"] == 1
-    assert recollect(*order)["secrets"] == 0
-
-
-def test_the_command_that_is_proposed_shows_no_password() -> None:
-    assert "hunter2" not in apply_command(
-        patterns=(), pii=False, workspace=None, url="postgresql://me:hunter2@host/db", space=None
-    )
 
 
 @pytest.fixture(scope="module")

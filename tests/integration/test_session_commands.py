@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from tests.harness.model_server import Asked, ModelServer
 from tests.unit.agent.agent_harness import notes
 
@@ -54,21 +54,19 @@ class Folder:
         asyncio.run(talk_json(chat, given(lines), out))
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
-    def run(self, command: str, *arguments: str) -> Result:
-        asks = command in ("status", "why", "compact")
-        model = ["--provider", self.server.url, "--window", "16k"] if asks else []
-        place = ["--space" if command == "export" else "--workspace", str(self.path)]
-        return CliRunner().invoke(main, [command, *arguments, *place, *model])
+    def ask(self, command: str) -> dict[str, Any]:
+        """What a command of the chat answers, asked from a shell."""
+        model = ["--provider", self.server.url, "--window", "16k"]
+        done = CliRunner().invoke(main, ["chat", str(self.path), "-m", command, "--json", *model])
+        assert done.exit_code == 0, done.output
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        return next(event["data"] for event in events if event["type"] == "told")
 
-    def json(self, command: str, *arguments: str) -> dict[str, Any]:
-        done = self.run(command, *arguments, "--json")
+    def json(self, *arguments: str) -> dict[str, Any]:
+        done = CliRunner().invoke(main, [*arguments, "--space", str(self.path), "--json"])
         assert done.exit_code == 0, done.output
         told: dict[str, Any] = json.loads(done.stdout)
         return told
-
-    def transcript(self) -> Path:
-        line = next(line for line in sessions_of(str(self.path)) if line.key == "main")
-        return transcript_file(str(self.path), line.session_id)
 
 
 @pytest.fixture
@@ -78,78 +76,39 @@ def folder(tmp_path: Path, server: ModelServer) -> Folder:
     return Folder(path, server)
 
 
-def test_looking_answers_as_the_chat_does_and_leaves_nothing_behind(folder: Folder) -> None:
+def test_a_shell_asks_the_chats_commands(folder: Folder) -> None:
     folder.chat(*TALK[:2])
-    before = folder.transcript().read_bytes()
-    status = folder.json("status")
-    context = folder.json("status", "--detail")
-    why = folder.run("why", "bread")
-    assert folder.transcript().read_bytes() == before
     told = next(event["data"] for event in folder.chat("/status") if event["type"] == "told")
-    for found in (status, context):
-        assert found["request"] == told["request"], "the next request, to a token"
-        assert found["spending"] == told["spending"]
-        assert (found["messages"], found["model"]) == (4, "scripted")
-    assert "16,000 tokens" in folder.run("status").output
-    assert "tool schemas: raw" in folder.run("status", "--detail").output
-    assert "Question 1" in why.output
-    assert "kept" in why.output
+    status = folder.ask("/status")
+    assert status["request"] == told["request"], "the next request, to a token"
+    assert (status["messages"], status["model"]) == (4, "scripted")
+    done = CliRunner().invoke(
+        main, ["chat", str(folder.path), "-m", "/why bread", "--provider", folder.server.url]
+    )
+    assert "Question 1" in done.output and "kept" in done.output
 
 
-def test_a_session_is_compacted_from_the_shell(folder: Folder) -> None:
-    folder.chat(*TALK)
-    done = folder.run("compact", "look", "after", "numbers")
-    assert done.exit_code == 0, done.output
-    assert "recollect undo" in done.output
-    status = folder.json("status")
-    assert status["compactions"] == 1
-    assert status["spending"]["side_requests"] == 1
-    assert '"type":"compaction"' in folder.transcript().read_text()
-    assert folder.json("receipt")["number"] == 1, "the main session's, by the folder"
-    id_ = folder.transcript().stem
-    assert folder.json("replay", id_[:8], "--list")["session"] == id_
+def test_a_compaction_of_a_chat_is_shown_and_undone_by_key_and_id(folder: Folder) -> None:
+    folder.chat(*TALK, "/compact look after numbers")
+    assert folder.ask("/status")["compactions"] == 1
+    assert folder.json("receipt")["number"] == 1, "the main session's"
+    (line,) = sessions_of(str(folder.path))
+    assert folder.json("replay", line.session_id[:8], "--list")["session"] == line.session_id
+    assert '"type":"compaction"' in transcript_file(str(folder.path), line.session_id).read_text()
     folder.chat("/branch 2")
-    refused = folder.run("undo")
+    refused = CliRunner().invoke(main, ["undo", "--space", str(folder.path)])
     assert refused.exit_code == 1
     assert "has no compaction to undo" in refused.output, "it stands on the branch that was left"
 
 
-def test_a_session_of_two_keys_answers_to_both(folder: Folder) -> None:
-    folder.chat("the blue door", key="other", name="Doors")
-    folder.chat("the red door", resume="Doors")
-    (line,) = folder.json("sessions")["sessions"]
-    assert line["keys"] == ["main", "other"]
-    assert line["current"]
-    assert (
-        folder.json("status")["messages"] == folder.json("status", "--session", "other")["messages"]
-    )
-
-
-def test_sessions_are_listed_named_branched_and_exported(folder: Folder, tmp_path: Path) -> None:
-    assert "no chat session" in folder.run("sessions").output
-    folder.chat("the blue door", "the red door")
+def test_sessions_are_listed_named_and_branched(folder: Folder) -> None:
+    folder.chat("the blue door", "the red door", "/name Harbour talk")
     folder.chat("the green door", new=True)
-    first, second = folder.json("sessions")["sessions"]
-    assert (first["key"], first["messages"]) == ("main", 2)
-    assert (second["key"], second["messages"]) == ("", 4)
-    old = second["session_id"]
-    refused = folder.run("status", "--session", old)
-    assert refused.exit_code == 2
-    assert f"recollect chat --resume {old}" in refused.output
-    folder.chat("/name Harbour talk", "/branch 2", resume=old[:8])
-    assert "Harbour talk" in folder.run("sessions").output
-    file = tmp_path / "talk.md"
-    assert folder.json("export", str(file), "--session", old)["format"] == "markdown"
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.read_text().startswith("# Harbour talk\n")
-    assert "blue" in file.read_text()
-    assert "red" not in file.read_text(), "it is on the branch that was left"
-    assert folder.run("export", str(file), "--session", old).exit_code == 2, "it is there"
-    assert folder.run("export", str(file), "--session", old, "--force").exit_code == 0
-    whole = tmp_path / "talk.jsonl"
-    folder.run("export", str(whole), "--session", old)
-    assert whole.read_bytes() == transcript_file(str(folder.path), old).read_bytes()
-    assert "the blue door" in folder.run("export", "-", "--session", old).output
+    first, second = folder.json("memory", "sessions")["sessions"]
+    assert (first["name"], first["keys"]) == ("Harbour talk", [])
+    assert (second["name"], second["keys"]) == ("", ["main"])
+    assert first["segments"] > second["segments"] >= 2
+    folder.chat("/branch 2", resume=first["session"][:8])
     folder.chat("the white door", resume="Harbour talk")
     sent = [asked.body["messages"] for asked in folder.server.asked if asked.wire][-1]
     said = [one["content"] for one in sent if one["role"] == "user"]
@@ -158,13 +117,13 @@ def test_sessions_are_listed_named_branched_and_exported(folder: Folder, tmp_pat
     ]
 
 
-def test_a_session_that_a_chat_has_open_is_asked_there(folder: Folder) -> None:
+def test_a_session_that_a_chat_has_open_is_refused(folder: Folder) -> None:
     folder.chat("hello")
-    path = folder.transcript()
+    (line,) = sessions_of(str(folder.path))
+    path = transcript_file(str(folder.path), line.session_id)
     with open_transcript(path, session_id=path.stem, redaction=Redaction()):
-        for command in (["status"], ["why"]):
-            done = folder.run(*command)
-            assert done.exit_code == 2
-            assert "a chat has session" in done.output
-        assert folder.run("sessions").exit_code == 0
-        assert "hello" in folder.run("export", "-", "--session", "main").output
+        model = ["--provider", folder.server.url]
+        done = CliRunner().invoke(main, ["chat", str(folder.path), "-m", "/status", *model])
+        assert done.exit_code == 2
+        assert "open in another chat" in done.output
+        assert folder.json("memory", "sessions")["sessions"]

@@ -20,7 +20,7 @@ from recollect import Context, Engine, open_memory
 from recollect.adapters.stores.spool import FileSpool
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_spool, open_store
-from recollect.cli.store_options import Place, with_store
+from recollect.cli.store_options import Memory, Place
 from recollect.core.boundary import Failure
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import in_process_jobs
@@ -164,13 +164,10 @@ def test_commands_say_how_many_batches_are_missing(
     async def stats(store: Store, place: Place) -> int:
         return place.spool_waiting
 
-    assert with_store(str(tmp_path / "m.db"), "default", stats, create=True, spool="told") == count
-    one = "1 batch waits in the spool and is missing here; the process that wrote it hands it over"
-    many = (
-        "2 batches wait in the spool and are missing here; the process that wrote them hands them "
-        "over"
-    )
-    assert (one if count == 1 else many) in capsys.readouterr().err
+    memory = Memory(url=str(tmp_path / "m.db"), space="default", create=True)
+    assert memory.run(stats, spool="reported") == count
+    batches = "1 batch" if count == 1 else "2 batches"
+    assert f"missing here: {batches} in the spool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -41,7 +41,7 @@ ttl = "5m"
 ```
 
 A file that ends in `.json` or `.json5` is read as an `openclaw.json` wherever a settings file is
-named: `{config}`, `--config`, `open_memory(config=…)`.
+named: `{config}`, `recollect mcp --config`, `open_memory(config=…)`.
 
 - As a variable the last key is `{variable}`; lists are separated by commas.
 - Durations are `"250ms"`, `"90s"`, `"5m"`, `"1h"` or a number of seconds.

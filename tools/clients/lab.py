@@ -105,11 +105,12 @@ class GatewayProcess:
         config = folder / "recollect.toml"
         config.write_text(_toml(upstream, self.store, settings), encoding="utf-8")
         self.home = folder / "home"
-        environment = {**os.environ, "RECOLLECT_HOME": str(self.home)}
+        own = {"RECOLLECT_HOME": str(self.home), "RECOLLECT_CONFIG": str(config.absolute())}
+        environment = {**os.environ, **own}
         self._token = own_secret(self.home / "gateway" / "token")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "recollect", "gateway", "--config", str(config)],
+                [sys.executable, "-m", "recollect", "gateway"],
                 stdout=log,
                 stderr=log,
                 env=environment,

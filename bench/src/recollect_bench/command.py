@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from recollect.cli.progress import ShownProgress
+from recollect.cli.store_options import ShownProgress
 from recollect.system.plain_text import window_from
 from recollect_bench.result import BenchResult, figure_text
 

@@ -49,7 +49,7 @@ def why_text(report: Report, wanted: str, *, which: str) -> str:
 async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     """Show what a compaction kept and lost: the newest, or the one with this number."""
     from recollect.hosts.inspect.drawn import Sheet, as_text, draw_receipt
-    from recollect.hosts.inspect.receipts import read_receipts
+    from recollect.hosts.inspect.sessions import read_receipts
 
     await engine.settle()
     found = await engine._look_up(lambda store: read_receipts(store, session))

@@ -74,7 +74,8 @@ from recollect.core.ports import ChatModel, Clock
 from recollect.core.values.history import newest_cut
 from recollect.errors import RecollectError, TranscriptError
 from recollect.hosts.inspect.sessions import SessionLine, listed_sessions, session_meant
-from recollect.hosts.inspect.status import ContextStatus, status_text
+from recollect.hosts.inspect.status import ContextStatus
+from recollect.hosts.inspect.text import status_text
 from recollect.hosts.tools.handler import Confirm
 from recollect.system.config.settings import Reset
 

@@ -6,100 +6,134 @@ answer is no, 2 something has to be changed before it can work (one line says wh
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from io import TextIOWrapper
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 import recollect
 from recollect.agent.chat.output import harmless
-from recollect.cli.lazy_group import LazyGroup
 from recollect.errors import RecollectError
 
+SECTIONS = {
+    "Use it with an agent": {
+        "install": "Add memory to Claude Code, Codex or OpenClaw.",
+        "uninstall": "Remove it, and restore the agent's settings.",
+        "wrap": "Run an agent through a gateway of its own.",
+        "gateway": "Run one gateway for several agents.",
+        "tail": "Watch the requests of a running gateway.",
+        "mcp": "Serve memory to MCP clients.",
+        "daemon": "Manage the background process that answers hooks.",
+    },
+    "Look at memory": {
+        "import": "Import recorded sessions into a memory.",
+        "memory": "Search, add, forget, check and maintain messages.",
+        "facts": "List, add, correct, pin and forget facts.",
+        "explain": "Show where the tokens of a recorded session go.",
+        "receipt": "Show what a compaction kept and lost.",
+        "replay": "Print the exact request of a past turn.",
+        "undo": "Undo a session's last compaction.",
+        "redact": "Find and mask secrets in stored data.",
+        "export": "Export a memory to files.",
+        "space": "List or delete memories.",
+    },
+    "Chat with Recollect's own agent": {
+        "chat": "Chat with an agent that remembers, in this folder.",
+        "init": "Create recollect.toml, with a model for the chat.",
+    },
+    "Run a service": {
+        "serve": "Run one node of the HTTP service.",
+        "worker": "Run background jobs.",
+        "tenant": "Create and delete tenants, and set their limits.",
+        "key": "Create, list, rotate and revoke API keys.",
+        "db": "Initialize, migrate, distribute and check PostgreSQL.",
+    },
+    "Setup": {
+        "doctor": "Check the installation; show every setting.",
+        "trust": "Review and allow a project's settings file.",
+        "models": "List and download embedding models.",
+        "bench": "Measure one part of Recollect.",
+    },
+}
+"""The list of commands, so that showing it imports none of them."""
 COMMANDS = {
-    "chat": "chat:chat",
-    "compact": "sessions:compact",
-    "daemon": "daemon:daemon",
-    "db": "db:db",
-    "doctor": "doctor:doctor",
-    "explain": "explain:explain",
-    "export": "export:export",
-    "facts": "facts:facts",
-    "gateway": "gateway:gateway",
-    "hook": "daemon:hook",
-    "import": "import_:import_",
-    "init": "init:init",
-    "key": "tenants:key",
-    "mcp": "mcp:mcp",
-    "install": "install:install",
-    "models": "models:models",
-    "memory": "memory:memory",
-    "receipt": "receipt:receipt",
-    "redact": "redact:redact",
-    "replay": "replay:replay",
-    "serve": "serve:serve",
-    "sessions": "sessions:sessions",
-    "space": "space:space",
-    "status": "sessions:status",
-    "tail": "tail:tail",
-    "tenant": "tenants:tenant",
-    "trust": "trust:trust",
-    "undo": "undo:undo",
-    "uninstall": "install:uninstall",
-    "why": "sessions:why",
-    "worker": "worker:worker",
-    "wrap": "wrap:wrap",
+    **dict.fromkeys(("install", "uninstall"), "install"),
+    **dict.fromkeys(("wrap", "gateway", "tail"), "gateway"),
+    **dict.fromkeys(("mcp", "daemon", "hook"), "daemon"),
+    **dict.fromkeys(("import", "export"), "import_"),
+    **dict.fromkeys(("explain", "receipt", "replay", "undo"), "sessions"),
+    **dict.fromkeys(("init", "trust"), "init"),
+    **dict.fromkeys(("tenant", "key", "space"), "tenants"),
+    **{name: name for name in ("chat", "db", "doctor", "models", "serve", "worker")},
+    "redact": "forgetting",
+    "memory": {
+        **dict.fromkeys(("stats", "sessions", "show", "search"), "memory"),
+        **dict.fromkeys(("add", "index", "reindex", "check", "scrub", "jobs"), "upkeep"),
+        "forget": "forgetting",
+    },
+    "facts": {
+        **dict.fromkeys(("list", "why", "add", "edit", "pin"), "facts"),
+        "forget": "forgetting",
+    },
 }
-"""Name to module and object. Further ones come from the entry points of `recollect.commands`;
-the benches use that door, since nothing may import them."""
+"""The module of each command, or those of a group's. Entry points of `recollect.commands` add
+more; the benches use them, since nothing may import them."""
+_ATTRIBUTES = {"import": "import_"}
 
-SHORT_HELP = {
-    "bench": "Measure one part of Recollect.",
-    "chat": "Talk to an agent that works in a folder and remembers.",
-    "compact": "Replace a chat's past by a summary, now.",
-    "daemon": "Keep memories open for the hooks of agents.",
-    "db": "Set up, migrate, distribute and check PostgreSQL.",
-    "doctor": "Check that all works; show every setting in force.",
-    "explain": "Show where the tokens of a session go.",
-    "export": "Write a memory, or a session, to files.",
-    "facts": "See what is known, since when and why; correct it.",
-    "gateway": "Give memory to agents you did not write.",
-    "hook": "Answer a hook of an agent; agents run it.",
-    "import": "Take recorded sessions into a memory.",
-    "init": "Set up a folder: write recollect.toml.",
-    "key": "Make, list, revoke and rotate keys of a service.",
-    "mcp": "Serve memory to MCP clients.",
-    "install": "Give Claude Code or Codex a memory by their hooks.",
-    "memory": "Look into a memory, add to it, forget.",
-    "models": "Which embedding models are here; download one.",
-    "receipt": "Show what a compaction kept and what is lost.",
-    "redact": "Find secrets in what is stored, and mask them.",
-    "replay": "Print the request of a past turn as it was sent.",
-    "serve": "Serve memory to the tenants of a service.",
-    "sessions": "List the chat sessions of a folder.",
-    "space": "List the spaces of a store, or delete one.",
-    "status": "Show a chat's window, cost and cache share.",
-    "tail": "Watch a gateway at work.",
-    "tenant": "Say who may use a service, and how much of it.",
-    "trust": "Review and allow a project's settings file.",
-    "undo": "Take back a session's last compaction.",
-    "uninstall": "Take our hooks out of an agent's settings.",
-    "why": "Show what becomes of a chat's message, and why.",
-    "worker": "Do the jobs that wait in a store.",
-    "wrap": "Run an agent through a gateway of its own.",
-}
-"""What the list of commands says, so that showing it imports none of them."""
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are first used."""
+
+    def __init__(
+        self, *given: Any, modules: Mapping[str, Any], prefix: str = "", **named: Any
+    ) -> None:
+        """`modules` maps a command to its module here; `prefix` begins its name there."""
+        super().__init__(*given, **named)
+        self._modules, self._prefix = modules, prefix
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table."""
+        del ctx
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        module = self._modules.get(cmd_name)
+        if module is None:
+            return None
+        if isinstance(module, Mapping):
+            return LazyGroup(
+                cmd_name, modules=module, prefix=f"{cmd_name}_", help=_short_help(cmd_name)
+            )
+        attribute = self._prefix + _ATTRIBUTES.get(cmd_name, cmd_name)
+        command = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands with this prefix, without importing them; then the options."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=_short_help(name)) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
+
+def _short_help(name: str) -> str | None:
+    return next((lines[name] for lines in SECTIONS.values() if name in lines), None)
 
 
 class CommandLine(LazyGroup):
-    """Our own commands and those of installed packages; errors are one line."""
+    """The commands of this package and of installed packages. Prints errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command's name, our own and those of entry points."""
-        from importlib.metadata import entry_points  # a command of our own does without it
+        """Every command's name, including those of entry points."""
+        from importlib.metadata import entry_points  # most commands do without it
 
         others = entry_points(group="recollect.commands").names
         return sorted({*super().list_commands(ctx), *others})
@@ -117,10 +151,17 @@ class CommandLine(LazyGroup):
             raise click.UsageError("the benches are a package apart: install recollect-bench")
         return command
 
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; where the system refuses to write or read, say so in one line.
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands by section, without importing them."""
+        names = self.list_commands(ctx)
+        for title, lines in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, line in lines.items() if name in names])
 
-        A terminal that cannot show a sign gets a question mark in its place.
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; report a failing read or write in one line.
+
+        A terminal that cannot show a character gets a question mark instead.
         """
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
@@ -131,14 +172,14 @@ class CommandLine(LazyGroup):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            # What is still buffered would be tried again at the end, and fail again.
+            # the rest of the buffer would be written again at exit, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             what = "the output" if error.filename is None else error.filename
             click.echo(f"recollect: {what}: {error.strerror or error}", err=True)
             raise SystemExit(2) from None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; an error of ours is one line and exit code 2."""
+        """Run a command; a RecollectError is one line and exit code 2."""
         try:
             return super().invoke(ctx)
         except RecollectError as error:
@@ -148,13 +189,18 @@ class CommandLine(LazyGroup):
 
 @click.group(
     cls=CommandLine,
-    package=__name__,
-    subcommands=COMMANDS,
-    short_help=SHORT_HELP,
+    modules=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(recollect.__version__, prog_name="recollect")
 def main() -> None:
-    """What an LLM agent knows after its context window has overflowed."""
+    """Keeps LLM agents inside their context window, and remembers what no longer fits.
+
+    \b
+    Get started:
+      recollect install claude-code     give Claude Code a memory (or: codex, openclaw)
+      recollect wrap claude             also keep its window from overflowing
+      recollect explain SESSION.jsonl   see where a session's tokens go
+    """
     if logging.lastResort is not None:  # warnings go to standard error, as they are
         logging.getLogger("recollect").addHandler(logging.lastResort)

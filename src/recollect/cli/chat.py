@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,107 +20,77 @@ if TYPE_CHECKING:
 @click.argument(
     "workspace", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-@click.option("-m", "--message", help="Say this once, print the reply and end.")
+@click.option("-m", "--message", help="Send this, or a /command, print the reply and exit.")
 @click.option("--provider", metavar="NAME", help="anthropic, openai, or a server's URL.")
-@click.option("--model", metavar="NAME", help="The model; else models.main.")
-@click.option("--session", "key", default="main", metavar="KEY", help="Which session goes on.")
+@click.option("--model", metavar="NAME", help="The model. Default: models.main.")
+@click.option("--session", "key", default="main", metavar="KEY", help="Continue this session.")
 @click.option("--new", is_flag=True, help="Begin a new session; the one before is kept.")
-@click.option("--name", help="Call the session so.")
-@click.option("--resume", metavar="ID", help="Go on with this earlier session; also by name.")
-@click.option("--plain", is_flag=True, help="No terminal: a message a line, replies as text.")
-@click.option("--json", "as_json", is_flag=True, help="Every event as a line of JSON.")
+@click.option("--resume", metavar="ID", help="Continue this earlier session, by id or name.")
+@click.option("--plain", is_flag=True, help="Read one message per line, and print plain text.")
+@click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--window", metavar="TOKENS", help="The model's window, such as 200k.")
-@click.option("--space", metavar="NAME", help="Which memory; else the workspace's own.")
-@click.option("--store", metavar="URL", help="A file or postgresql://…; else the settings' store.")
-@click.option("--read-only", is_flag=True, help="The model may only read files.")
+@click.option("--space", metavar="NAME", help="Use this memory. Default: the workspace's own.")
+@click.option("--store", metavar="URL", help="Use this store. Default: store.url.")
+@click.option("--read-only", is_flag=True, help="Let the model only read files.")
 @click.option(
     "--bash",
     type=click.Choice(["auto", "ask", "allow", "off"]),
     default="auto",
     show_default=True,
-    help="auto: in bubblewrap where it is here, else you are asked each time.",
+    help="auto: run commands in bubblewrap if it is installed, else ask each time.",
 )
-@click.option("--network", is_flag=True, help="Commands in bubblewrap may reach the network.")
-@click.option("--config", type=click.Path(path_type=Path), help="A settings file.")
+@click.option("--network", is_flag=True, help="Give commands in bubblewrap network access.")
 def chat(
+    *,
     workspace: Path,
     message: str | None,
     provider: str | None,
     model: str | None,
     key: str,
-    new: bool,  # noqa: FBT001 - flags of the command
-    name: str | None,
+    new: bool,
     resume: str | None,
-    plain: bool,  # noqa: FBT001
-    as_json: bool,  # noqa: FBT001
+    plain: bool,
+    as_json: bool,
     window: str | None,
     space: str | None,
     store: str | None,
-    read_only: bool,  # noqa: FBT001
+    read_only: bool,
     bash: BashChoice,
-    network: bool,  # noqa: FBT001
-    config: Path | None,
+    network: bool,
 ) -> None:
-    """Talk to an agent that works in WORKSPACE and remembers.
+    """Talk to an agent that works in WORKSPACE and remembers. Default: the current folder.
 
     \b
     recollect chat                        in this folder
     recollect chat -m "what is here?"     once, for scripts
-    git log | recollect chat --plain      a message a line
+    recollect chat -m /status             share of the window, cost; also /why, /compact, /sessions
+    git log | recollect chat --plain      one message per line
     """
-    folder = workspace.resolve()
     if new and resume is not None:
-        raise click.UsageError("--new begins another session, --resume goes on with one")
-    order = replace(
-        chat_order(
-            folder,
-            key=key,
-            space=space,
-            store=store,
-            provider=provider,
-            model=model,
-            window=window,
-            config=config,
-        ),
-        new=new,
-        resume=resume,
-        name=name,
-        read_only=read_only,
-        bash=bash,
-        network=network,
-    )
-    raise SystemExit(_talk(order, message, plain=plain, as_json=as_json))
-
-
-def chat_order(
-    folder: Path,
-    *,
-    key: str,
-    space: str | None,
-    store: str | None,
-    provider: str | None,
-    model: str | None,
-    window: str | None,
-    config: Path | None,
-) -> ChatOrder:
-    """A chat by the options that say which session is meant and who is asked."""
+        raise click.UsageError("--new begins another session, --resume continues one")
     if store == "":  # an unset variable must not act on another memory
         raise RecollectError("--store: the URL is empty; leave the option out instead")
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, chosen_settings
 
+    folder = workspace.resolve()
     settings = chosen_settings(
-        config, provider=provider, model=model, window_tokens=window_tokens, folder=folder
+        None, provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
-    return ChatOrder(
+    order = ChatOrder(
         workspace=folder,
         settings=settings,
-        config=config,
         key=key,
         space=space,
         store=store,
         model=model,
+        new=new,
+        resume=resume,
+        read_only=read_only,
+        bash=bash,
+        network=network,
     )
+    raise SystemExit(_talk(order, message, plain=plain, as_json=as_json))
 
 
 def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) -> int:
@@ -136,7 +105,7 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
         return talk(order)
 
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # one byte that is no UTF-8 must not end the talk
+        sys.stdin.reconfigure(errors="replace")  # a byte that is not UTF-8 must not end the chat
 
     async def run() -> int:
         lines = lines_of(sys.stdin.readline) if message is None else given([message])

@@ -1,15 +1,20 @@
-"""`recollect daemon` and `recollect hook`: a process that keeps memories open, and who asks it."""
+"""`recollect daemon`, `hook` and `mcp`: the processes that agents talk to.
+
+Must stay quick to load: agents wait for them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from recollect.errors import RecollectError
+from recollect.errors import MissingExtra, RecollectError
 from recollect.hosts.daemon.client import (
     AGENTS,
     DaemonAway,
@@ -21,98 +26,150 @@ from recollect.hosts.daemon.client import (
 )
 
 STOP_SECONDS: Final = 60.0
-_as_json = click.option("--json", "json_output", is_flag=True, help="For programs.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
 def daemon() -> None:
-    """Keep memories open for the hooks of agents, in one process of yours.
+    """Manage the background process that answers the hooks of agents.
 
-    It starts by itself when a hook needs it, ends when it is idle, and is replaced after an
-    upgrade. Without it hooks are answered all the same, only slower.
+    It starts when a hook needs it, stops when it is idle, and is replaced after an upgrade. Hooks
+    work without it, only slower.
     """
 
 
 @daemon.command()
-@click.option("--detach", is_flag=True, hidden=True)
-def run(detach: bool) -> None:  # noqa: FBT001 - a flag of the command
-    """Be the daemon, until Ctrl-C or idle; what goes on is in its log."""
-    from recollect.hosts.daemon.life import run_detached, serve, take_place
-
-    if detach:
-        sys.exit(run_detached())
-    place = take_place()
-    if place is None:
-        raise RecollectError("a daemon runs already: see `recollect daemon status`")
-    click.echo(f"Recollect's daemon listens on {place.path}; its log: {log_path()}", err=True)
-    sys.exit(serve(place))
-
-
-@daemon.command()
-@_as_json
-def start(json_output: bool) -> None:  # noqa: FBT001
-    """Start it where it does not run, and say how it is."""
+@_json
+def start(*, as_json: bool) -> None:
+    """Start the daemon if it is not running, and print its status."""
     from recollect.system.config import load_settings
 
-    load_settings(folder=None)  # what is wrong in them is shown here, and not in a log
+    load_settings(folder=None)  # a wrong setting is reported here, and not in a log
     try:
         ensure_daemon()
-        _show(_health(), json_output=json_output)
+        _show(_health(), as_json=as_json)
     except OSError as error:
         raise RecollectError(str(error)) from error
 
 
 @daemon.command()
-@_as_json
-def status(json_output: bool) -> None:  # noqa: FBT001
-    """Say whether it runs, and how it is; exit code 1 where it does not."""
+@_json
+def status(*, as_json: bool) -> None:
+    """Print the daemon's status. Exits 1 if it is not running."""
     try:
-        _show(_health(), json_output=json_output)
+        _show(_health(), as_json=as_json)
     except OSError:
-        idle = "The daemon does not run: the first hook, or `recollect daemon start`, starts it."
-        click.echo(json.dumps({"running": False}) if json_output else idle)
+        idle = "The daemon is not running: a hook or `recollect daemon start` starts it."
+        click.echo(json.dumps({"running": False}) if as_json else idle)
         sys.exit(1)
 
 
 @daemon.command()
-@_as_json
-def stop(json_output: bool) -> None:  # noqa: FBT001
-    """Have it finish what it does, and end; exit code 1 where it does not run."""
+@_json
+def stop(*, as_json: bool) -> None:
+    """Stop the daemon after it has finished pending work. Exits 1 if it is not running."""
     from recollect.system.durable import locked_within
 
     try:
         ask("POST", "/stop")
     except OSError:
-        click.echo(json.dumps({"stopped": False}) if json_output else "The daemon does not run.")
+        click.echo(json.dumps({"stopped": False}) if as_json else "The daemon is not running.")
         sys.exit(1)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CLOEXEC)
     if not locked_within(lock, STOP_SECONDS):
-        raise RecollectError(f"the daemon does not end: see {log_path()}")
-    click.echo(json.dumps({"stopped": True}) if json_output else "The daemon has ended.")
+        raise RecollectError(f"the daemon does not stop: see {log_path()}")
+    click.echo(json.dumps({"stopped": True}) if as_json else "The daemon has stopped.")
 
 
 def _health() -> dict[str, Any]:
     reply = ask("GET", "/health")
     if reply.status != 200:
         raise DaemonAway(f"the daemon answers with status {reply.status}: see {log_path()}")
-    told: dict[str, Any] = json.loads(reply.body)
-    return told
+    health: dict[str, Any] = json.loads(reply.body)
+    return health
 
 
-def _show(health: dict[str, Any], *, json_output: bool) -> None:
-    if json_output:
+def _show(health: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
         click.echo(json.dumps({"running": True, **health}))
         return
     click.echo(f"The daemon runs: version {health['version']}, process {health['pid']}")
     click.echo(f"  for {health['uptime_seconds']:.0f} s, {health['hooks']} hooks answered")
-    click.echo(f"  memories that are open: {', '.join(health['spaces']) or 'none'}")
+    click.echo(f"  open memories: {', '.join(health['spaces']) or 'none'}")
 
 
-@click.command()
+@click.command(hidden=True)
 @click.argument("agent", type=click.Choice(list(AGENTS)))
-def hook(agent: str) -> None:
-    """Answer a hook: its event comes on standard input, its answer goes to standard output.
-
-    Agents run this; what they are told is in docs/daemon.md.
-    """
+def hook(*, agent: str) -> None:
+    """Answer a hook of AGENT: read its event on standard input, print the answer."""
     run_hook(AGENTS[agent])
+
+
+# `recollect mcp`
+
+
+@click.command("mcp")
+@click.option("--space", metavar="NAME", help="Use this memory. Default: the current project's.")
+@click.option("--store", "url", metavar="URL", help="Use this store. Default: store.url.")
+@click.option("--session", metavar="NAME", help="Serve what this session may see. Default: all.")
+@click.option("--config", type=click.Path(path_type=Path), help="Use this settings file.")
+@click.option("--http", "over_http", is_flag=True, help="Serve streamable HTTP instead.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8790,
+    show_default=True,
+    help="Port to listen on. 0: a free one.",
+)
+def mcp(
+    *,
+    space: str | None,
+    url: str | None,
+    session: str | None,
+    config: Path | None,
+    over_http: bool,
+    host: str,
+    port: int,
+) -> None:
+    """Serve memory to MCP clients, on standard input and output, or over HTTP.
+
+    \b
+    claude mcp add recollect -- recollect mcp    the memory of this project, for Claude Code
+    recollect mcp --http                         for clients that connect; runs until Ctrl-C
+
+    Over HTTP every request needs a token: that of RECOLLECT_MCP_TOKEN, else one that is created
+    once and kept in the data folder.
+    """
+    if find_spec("mcp") is None:
+        raise MissingExtra(feature="the MCP server", extra="mcp")
+    if url == "":
+        raise RecollectError("--store: the URL is empty; leave the option out instead")
+    from recollect.hosts.mcp import MemoryOrder
+    from recollect.system.agent_folders import project_space
+
+    # nothing that takes time is imported before the first answer
+    order = MemoryOrder(
+        space=space or project_space(str(Path.cwd())),
+        store=None if url is None else _absolute(url),
+        session=session,
+        config=None if config is None else config.expanduser().absolute(),
+    )
+    if over_http:
+        from recollect.hosts.mcp.http import serve_http
+
+        serve_http(order, host=host, port=port)
+    else:
+        from recollect.hosts.daemon.mcp_stdio import serve_stdio
+
+        serve_stdio(order)
+
+
+def _absolute(url: str) -> str:
+    """The same store for a process in another folder."""
+    scheme, mark, named = url.partition("://")
+    if not mark:
+        return str(Path(url).expanduser().absolute())
+    if scheme == "sqlite":
+        return f"sqlite:///{Path(named.removeprefix('/')).expanduser().absolute()}"
+    return url

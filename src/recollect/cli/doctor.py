@@ -1,306 +1,335 @@
-"""`recollect doctor`: what works and what to do, then every setting in force and its source.
+"""`recollect doctor`: check the installation, and show every setting in force and its source.
 
-A setting deviates when it is not at its default, or not what OpenClaw would have.
-
-Prints data on stdout and errors on stderr; changes nothing. What the table shows and what
-`--json` prints are the same rows. The exit code is 1 where something does not work.
+Checks data folder, store, embedder, provider and permissions, each with what to do. Writes nothing
+and sends no key: of a provider it only tries whether its address takes a connection.
 """
 
 from __future__ import annotations
 
-import json
+import asyncio
+import os
 import re
-from dataclasses import dataclass
+import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 import click
 
-from recollect.cli.doctor_checks import Check, checks_of
-from recollect.cli.store_options import DEFAULT_SPACE, meant_space
+from recollect.cli.store_options import (
+    DEFAULT_SPACE,
+    Place,
+    json_option,
+    meant_space,
+    opened,
+    print_json,
+)
 from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
 from recollect.system import config
 from recollect.system.config.fields import shown
-from recollect.system.config.load import OPENCLAW, PRESETS
+from recollect.system.config.load import OPENCLAW
+from recollect.system.config.places import data_home, user_settings_file
+from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from recollect.system.config import LoadedSettings, Settings
 
-_CLIP_CHARS = 32
-_STORE_SECONDS = 5.0
-_LONG_CHARS = 200
-_WIDE_COLUMNS = 130  # from here on a source's own spelling of a key fits on the line
-_THEIRS = {"preset": "openclaw", **OPENCLAW}
-_FILE = click.Path(path_type=Path, dir_okay=False)
+CheckName: TypeAlias = Literal[
+    "data",
+    "store",
+    "embedder",
+    "provider",
+    "summaries",
+    "facts",
+    "permissions",
+    "project",
+    "settings",
+]
+CheckState: TypeAlias = Literal["ok", "note", "broken"]
+_SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
+_STORE_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 3.0
+_PORTS: Final = {"http": 80, "https": 443}
+_OWN_HOSTS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "openai-chat": "https://api.openai.com",
+    "openai-responses": "https://api.openai.com",
+}
+_THEIRS: Final = {"preset": "openclaw", **OPENCLAW}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingRow:
-    """One setting as the doctor sees it."""
+class Check:
+    """The result of one check."""
 
-    key: str
-    value: Any
-    source: config.Source
-    default: Any
-    openclaw: Any
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the value is what it would be without any source."""
-        return bool(self.value == self.default)
-
-    @property
-    def deviates(self) -> bool:
-        """Whether it is not at its default, or not what OpenClaw would have."""
-        return not self.is_default or self.value != self.openclaw
-
-    def as_json(self) -> dict[str, Any]:
-        """The row as `--json` prints it."""
-        return {
-            "value": self.value,
-            "source": str(self.source),
-            "source_kind": self.source.kind,
-            "default": self.default,
-            "is_default": self.is_default,
-            "openclaw": self.openclaw,
-            "deviates": self.deviates,
-        }
+    name: CheckName
+    state: CheckState
+    said: str
+    todo: str = ""
+    """What to do about it; empty if nothing has to be done."""
 
 
-def setting_rows(loaded: config.LoadedSettings) -> list[SettingRow]:
-    """Every setting, in the order of docs/settings.md."""
-    return [
-        SettingRow(
-            key=key.path,
-            value=_presentable(key.path, config.value_of(loaded.settings, key.path)),
-            source=loaded.sources[key.path],
-            default=key.default,
-            openclaw=_THEIRS.get(key.path, key.default),
+@click.command("doctor")
+@click.option("--settings", "with_settings", is_flag=True, help="Also print every setting.")
+@json_option
+def doctor(*, with_settings: bool, as_json: bool) -> None:
+    """Check the data folder, store, embedder, provider and permissions. Changes nothing.
+
+    Lists problems and the fix for each. Exits 1 if something does not work. --settings prints every
+    setting in force and its source, and marks those that are not at their default (●).
+    """
+    try:
+        loaded = config.load_settings()
+    except SettingsError as problem:
+        click.echo(f"recollect doctor: {problem}", err=True)
+        raise SystemExit(2) from None
+    try:
+        space = meant_space(Path.cwd(), None, loaded.settings)
+    except RecollectError:  # the check of the store shows it
+        space = DEFAULT_SPACE
+    checks = checks_of(loaded, space=space)
+    if as_json:
+        print_json(
+            {
+                "checks": [asdict(check) for check in checks],
+                "preset": loaded.settings.preset,
+                "settings": {key: setting_json(loaded, key) for key in config.known_keys()},
+                "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
+            }
         )
-        for key in config.known_keys().values()
-    ]
+    else:
+        for check in checks:
+            sign, colour = _SIGNS[check.state]
+            click.echo(f"{click.style(sign, fg=colour)} {check.name}: {check.said}")
+            if check.todo:
+                click.echo(f"  → {check.todo}")
+        if with_settings:
+            _draw_settings(loaded)
+    if any(check.state == "broken" for check in checks):
+        raise SystemExit(1)
+
+
+# Settings
+
+
+def setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
+    """A setting as `--json` prints it."""
+    key, source = config.known_keys()[path], loaded.sources[path]
+    value = _presentable(path, config.value_of(loaded.settings, path))
+    theirs = _THEIRS.get(path, key.default)
+    return {
+        "value": value,
+        "source": str(source),
+        "source_kind": source.kind,
+        "default": key.default,
+        "is_default": bool(value == key.default),
+        "openclaw": theirs,
+        "deviates": value != key.default or value != theirs,
+    }
+
+
+def _draw_settings(loaded: LoadedSettings) -> None:
+    changed = 0
+    click.echo()
+    for path, key in config.known_keys().items():
+        value = _presentable(path, config.value_of(loaded.settings, path))
+        theirs = _THEIRS.get(path, key.default)
+        notes = []
+        if value != key.default:
+            changed += 1
+            notes = [str(loaded.sources[path]), f"default {shown(key.default)}"]
+        if value != theirs:
+            notes.append(f"OpenClaw {shown(theirs)}")
+        mark = " " if value == key.default else "●"
+        note = f"   ({'; '.join(notes)})" if notes else ""
+        click.echo(f"{mark} {path} = {shown(value)}{note}")
+    preset = loaded.settings.preset
+    click.echo(f'\n{len(config.known_keys())} settings, {changed} changed; preset "{preset}"')
+    for notice in loaded.notices:
+        click.echo(f"! {notice.key}: {notice.message}")
 
 
 def _presentable(path: str, value: Any) -> Any:
-    """A value as it may be shown: people paste this into bug reports."""
+    """A value without passwords: people paste this into bug reports."""
     if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
-@click.command("doctor")
-@click.option("--config", "file", type=_FILE, help="Read this file instead of recollect.toml.")
-@click.option("--openclaw", type=_FILE, help="Read the settings of this openclaw.json too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(*, file: Path | None, openclaw: Path | None, as_json: bool) -> None:
-    """Check that all works, and show every setting in force, where it came from, what it deviates
-    from.
-
-    Tries the data folder, the store, the embedder, the provider (whether its address takes a
-    connection, no more) and permissions, and says what to do.
-
-    Beside a value that is not the default stands the default, beside one that is not OpenClaw's
-    stands OpenClaw's.
-    """
-    try:
-        loaded = config.load_settings(file=file, openclaw=openclaw)
-    except SettingsError as problem:
-        click.echo(f"recollect doctor: {problem}", err=True)
-        raise SystemExit(2) from None
-    rows = setting_rows(loaded)
-    checks = checks_of(loaded, space=_space(loaded))
-    if as_json:
-        told = {"checks": [check.to_dict() for check in checks], **_as_object(loaded, rows)}
-        click.echo(json.dumps(told, ensure_ascii=False, indent=2))
-    else:
-        _draw(loaded, rows)
-        _draw_checks(checks)
-    if any(check.state == "broken" for check in checks):
-        raise SystemExit(1)
+# Checks
 
 
-def _space(loaded: config.LoadedSettings) -> str:
-    """The space that commands mean here; `default` if the store cannot be asked."""
-    try:
-        return meant_space(Path.cwd(), None, loaded.settings)
-    except RecollectError:  # the check of the store shows it
-        return DEFAULT_SPACE
-
-
-def _as_object(loaded: config.LoadedSettings, rows: list[SettingRow]) -> dict[str, Any]:
-    return {
-        "preset": loaded.settings.preset,
-        "embedders": _embedders(loaded),
-        "summaries": _summaries(loaded),
-        "facts": _facts(loaded),
-        "model_use": _model_use(loaded, as_json=True),
-        "settings": {row.key: row.as_json() for row in rows},
-        "presets": {name: dict(values) for name, values in PRESETS.items()},
-        "notices": [{"key": notice.key, "message": notice.message} for notice in loaded.notices],
-    }
-
-
-def _draw(loaded: config.LoadedSettings, rows: list[SettingRow]) -> None:
-    from rich.console import Console  # the drawing library only when something is drawn
-
-    console = Console(highlight=False)
-    console.print(_table(rows, full_sources=console.width >= _WIDE_COLUMNS))
-    changed = sum(not row.is_default for row in rows)
-    unlike = sum(row.value != row.openclaw for row in rows)
-    console.print(
-        f"\n[bold]{len(rows)}[/] settings, [bold]{changed}[/] not at their default, "
-        f'[bold]{unlike}[/] not as OpenClaw\'s; preset "{loaded.settings.preset}"   '
-        "[dim]● changed[/]"
-    )
-    console.print(f"vectors: {_embedders(loaded)}", markup=False)
-    console.print(f"summaries: {_summaries(loaded)}", markup=False)
-    console.print(f"facts: {_facts(loaded)}", markup=False)
-    console.print(f"asked of models besides: {_model_use(loaded, as_json=False)}", markup=False)
-    _draw_notices(console, loaded.notices)
-
-
-_SIGNS = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
-
-
-def _draw_checks(checks: list[Check]) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    console.print()
-    for check in checks:
-        sign, colour = _SIGNS[check.state]
-        console.print(Text.assemble((f"{sign} ", colour), (f"{check.name}: ", "bold"), check.said))
-        if check.todo:
-            console.print(Text(f"  → {check.todo}"))
-
-
-def _summaries(loaded: config.LoadedSettings) -> str:
-    """Who summarises when the window fills; nobody is asked for it here."""
-    from recollect.adapters.wiring.models import choose_model
-
-    models = loaded.settings.models
-    if not loaded.settings.compaction.enabled:
-        return "off (compaction.enabled): a full view is trimmed"
-    try:
-        model = choose_model(loaded.settings, "summary")
-    except (SettingsError, MissingExtra, ModelRefused) as problem:
-        return str(problem)
-    if model is None:
-        return "no model is named (models.provider, models.main): a full view is trimmed"
-    where = "the provider's own server" if models.base_url is None else "models.base_url"
-    return f"{model.name}, {model.format}, at {where}"
-
-
-def _facts(loaded: config.LoadedSettings) -> str:
-    """Who reads for facts; nobody is asked for it here."""
-    from recollect.adapters.wiring.models import choose_model
-
-    try:
-        model = choose_model(loaded.settings, "extraction")
-    except (SettingsError, MissingExtra, ModelRefused) as problem:
-        return str(problem)
-    if model is None:
-        return "no model is named (models.extraction): only facts that are written by hand"
-    return f"{model.name}, within jobs.day_tokens"
-
-
-def _model_use(loaded: config.LoadedSettings, *, as_json: bool) -> Any:
-    """What summaries and facts of this folder's memory took, or of the default space."""
-    import asyncio
-
-    from recollect.adapters.wiring.stores import is_stored
-    from recollect.cli.memory.looking import ModelUses, model_uses, said_of_uses
-    from recollect.cli.memory.looking import uses_as_json as by_purpose
-    from recollect.cli.store_options import Place, opened
-
+def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
+    """All checks, in the order in which things depend on each other."""
     settings = loaded.settings
-    space = _space(loaded)
-    if settings.store.url is None and not is_stored(None, space):
-        return None if as_json else "nothing: there is no memory yet"
+    return [
+        _check_settings(loaded),
+        *_check_project(loaded),
+        _check_data(),
+        _check_store(settings, space),
+        _check_embedder(settings),
+        _check_provider(settings),
+        _check_model(settings, "summaries", "summary"),
+        _check_model(settings, "facts", "extraction"),
+        _check_permissions(loaded),
+    ]
 
-    async def ask() -> ModelUses:
+
+def _check_settings(loaded: LoadedSettings) -> Check:
+    idle = [notice for notice in loaded.notices if notice.without_effect]
+    if not idle:
+        return Check(name="settings", state="ok", said="every key that was read has an effect")
+    todo = "remove these keys from the file, or ignore this"
+    return Check(name="settings", state="note", said="; ".join(map(str, idle)), todo=todo)
+
+
+def _check_project(loaded: LoadedSettings) -> list[Check]:
+    if not loaded.project_notice:
+        return []
+    todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
+    return [Check(name="project", state="note", said=loaded.project_notice, todo=todo)]
+
+
+def _check_data() -> Check:
+    folder = data_home()
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        return Check(
+            name="data",
+            state="broken",
+            said=f"{folder} cannot be written",
+            todo=f"make {there} writable, or set RECOLLECT_HOME to another folder",
+        )
+    state = "is there" if there == folder else "is created when something is first stored"
+    return Check(name="data", state="ok", said=f"{folder} {state}")
+
+
+def _check_store(settings: Settings, space: str) -> Check:
+    from recollect.adapters.wiring.stores import is_stored
+
+    if settings.store.url is None and not is_stored(None, space):
+        return Check(name="store", state="ok", said="nothing is stored yet; a file will be created")
+
+    async def ask() -> int:
         place = Place(url=settings.store.url, space=space, settings=settings)
         async with asyncio.timeout(_STORE_SECONDS), opened(place) as store:
-            return await model_uses(store)
+            return len(await store.sessions())
 
     try:
-        uses = asyncio.run(ask())
-    except (RecollectError, TimeoutError) as problem:
-        text = str(problem) or f"the store did not answer within {_STORE_SECONDS:g} s"
-        return None if as_json else f"not known: {text}"
-    return by_purpose(uses) if as_json else said_of_uses(uses)
+        count = asyncio.run(ask())
+    except TimeoutError:
+        said = f"the store did not answer within {_STORE_SECONDS:g} s"
+        todo = "check whether its server runs, or which process holds the file"
+        return Check(name="store", state="broken", said=said, todo=todo)
+    except RecollectError as problem:
+        todo = "correct store.url, or run `recollect memory check`"
+        return Check(name="store", state="broken", said=str(problem), todo=todo)
+    return Check(name="store", state="ok", said=f"it answers: {count} sessions")
 
 
-def _embedders(loaded: config.LoadedSettings) -> str:
-    """What `recall.embedder` comes down to on this machine, and why not a better one."""
+def _check_embedder(settings: Settings) -> Check:
+    """Nothing is loaded or downloaded."""
     from recollect.adapters.wiring.models import choose_embedders
 
     try:
-        return choose_embedders(loaded.settings).said
+        chosen = choose_embedders(settings)
     except (SettingsError, MissingExtra) as problem:
-        return str(problem)
+        todo = "correct recall.embedder"
+        return Check(name="embedder", state="broken", said=str(problem), todo=todo)
+    if chosen.lacking:
+        todo = "download one of `recollect models list`; without it only words are compared"
+        return Check(name="embedder", state="note", said=chosen.said, todo=todo)
+    return Check(name="embedder", state="ok", said=chosen.said)
 
 
-def _table(rows: list[SettingRow], *, full_sources: bool) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+def _check_provider(settings: Settings) -> Check:
+    """A model is named, its key is there, and its address takes a connection."""
+    from recollect.adapters.wiring.models import choose_model
 
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 1, 0, 0), expand=False)
-    table.add_column("", no_wrap=True)
-    table.add_column("setting", no_wrap=True)
-    table.add_column("value", overflow="fold", min_width=12, max_width=_CLIP_CHARS)
-    table.add_column("from", overflow="fold", no_wrap=not full_sources)
-    table.add_column("default", overflow="fold", min_width=7, max_width=_CLIP_CHARS)
-    table.add_column("OpenClaw", overflow="fold", min_width=8, max_width=_CLIP_CHARS)
-    group = ""
-    for row in rows:
-        top, _, name = row.key.partition(".")
-        if name and top != group:
-            group = top
-            table.add_row()
-            table.add_row("", Text(top, style="bold"))
-        quiet = "dim" if row.is_default else ""
-        table.add_row(
-            Text("" if row.is_default else "●", style="yellow"),
-            Text(f"  {name}" if name else top, style="" if row.is_default else "cyan"),
-            _value_text(row),
-            Text(_source_text(row.source, full=full_sources), style=quiet),
-            Text("" if row.is_default else _clipped(shown(row.default)), style="yellow"),
-            Text("" if row.value == row.openclaw else _clipped(shown(row.openclaw)), style=quiet),
+    models = settings.models
+    if models.provider is None and models.main is None:
+        said = "no model is named: a full view is trimmed, not summarised, and there is no chat"
+        return Check(name="provider", state="note", said=said, todo=_name_a_model())
+    try:
+        choose_model(settings, "main")
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
+        todo = "set what it names, or run `recollect init` in a new folder"
+        return Check(name="provider", state="broken", said=str(problem), todo=todo)
+    assert models.provider is not None
+    address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
+    host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as problem:
+        return Check(
+            name="provider",
+            state="broken",
+            said=f"{host}:{port} does not take a connection: {problem.strerror or problem}",
+            todo="start that server, or check the network, a proxy or models.base_url",
         )
-    return table
+    asked = models.main or models.summary or "no model"
+    said = f"{asked}, {models.provider}; {host}:{port} takes connections (no more was tried)"
+    return Check(name="provider", state="ok", said=said)
 
 
-def _value_text(row: SettingRow) -> Text:
-    from rich.text import Text as RichText
+def _check_model(
+    settings: Settings,
+    name: Literal["summaries", "facts"],
+    purpose: Literal["summary", "extraction"],
+) -> Check:
+    """The model that summarises or extracts facts; it is not asked here."""
+    from recollect.adapters.wiring.models import choose_model
 
-    if row.is_default:  # one quiet line; what somebody set may take several
-        return RichText(shown(row.value), style="dim", no_wrap=True, overflow="ellipsis")
-    return RichText(_clipped(shown(row.value), _LONG_CHARS), style="bold cyan")
-
-
-def _source_text(source: config.Source, *, full: bool) -> str:
-    """The source, or on a narrow screen only its kind; `--json` always has all of it."""
-    if full:
-        return str(source)
-    return Path(source.name).name if source.kind in ("file", "openclaw") else source.kind
-
-
-def _draw_notices(console: Console, notices: tuple[config.Notice, ...]) -> None:
-    """Each notice once; keys with the same to say share a line."""
-    from rich.padding import Padding
-    from rich.text import Text
-
-    keys_by_message: dict[str, list[str]] = {}
-    for notice in notices:
-        keys_by_message.setdefault(notice.message, []).append(notice.key)
-    for message, keys in keys_by_message.items():
-        console.print(Text.assemble(("\n! ", "yellow"), (", ".join(keys), "bold")))
-        console.print(Padding(Text(message), (0, 0, 0, 2)))
+    try:
+        model = choose_model(settings, purpose)
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
+        return Check(name=name, state="note", said=str(problem))
+    if name == "summaries" and not settings.compaction.enabled:
+        said = "off (compaction.enabled): a full view is trimmed"
+    elif model is not None:
+        said = f"{model.name}, {model.format}; `recollect memory stats` shows its calls"
+    elif name == "summaries":
+        said = "no model is named (models.provider, models.main): a full view is trimmed"
+    else:
+        said = "no model is named (models.extraction): only facts that are written by hand"
+    return Check(name=name, state="ok", said=said)
 
 
-def _clipped(text: str, at_most_chars: int = _CLIP_CHARS) -> str:
-    return text if len(text) <= at_most_chars else text[: at_most_chars - 1].rstrip() + "…"
+def _name_a_model() -> str:
+    project = read_project_file(Path())
+    if project is None:
+        return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
+    if isinstance(project, ProjectFile) and is_trusted(project):  # init keeps it as it is
+        return (
+            "name one in recollect.toml ([models] with provider and main), then run "
+            "`recollect trust`"
+        )
+    return (  # another person may have written the project's file
+        f"name one in {user_settings_file()} ([models] with provider and main), or set "
+        "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
+    )
+
+
+def _check_permissions(loaded: LoadedSettings) -> Check:
+    folder = data_home()
+    private = [folder / name for name in ("spaces", "agents", "spool", "embeddings")]
+    open_ones = [path for path in private if path.is_dir() and path.stat().st_mode & 0o077]
+    if open_ones:
+        names = " ".join(str(path) for path in open_ones)
+        said = f"other users of this machine can read {names}"
+        return Check(name="permissions", state="note", said=said, todo=f"chmod 700 {names}")
+    source = loaded.sources["store.url"]
+    url = loaded.settings.store.url or ""
+    if source.kind == "file" and "@" in url and _others_read(Path(source.name.split(" [")[0])):
+        said = f"{source.name} holds the store's URL with its password, and others may read it"
+        todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
+        return Check(name="permissions", state="note", said=said, todo=todo)
+    return Check(name="permissions", state="ok", said="private folders are yours alone")
+
+
+def _others_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o044)
+    except OSError:
+        return False

@@ -1,94 +1,64 @@
-"""`recollect gateway`: serves agents that only let their base URL be changed."""
+"""`recollect gateway`, `wrap` and `tail`: agents that only let their base URL change."""
 
 from __future__ import annotations
 
+import http.client
+import json
+import logging
 import os
 import shlex
-from contextlib import suppress
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
 
 import click
 
+from recollect.agent.chat.output import harmless, logging_to
+from recollect.errors import RecollectError
+from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings, load_settings
-from recollect.system.plain_text import window_from
+from recollect.system.config.places import user_settings_file
+from recollect.system.plain_text import number_of
+
+if TYPE_CHECKING:
+    from recollect.hosts.gateway.access import RunningGateway
+    from recollect.hosts.gateway.agents import WrappedAgent
+    from recollect.hosts.gateway.upstream import Family, Upstreams
+
+AGENT_NAMES = ("claude", "codex", "opencode", "pi")
+CHECKED_SECONDS: Final = 1.0
+"""An agent's start waits at most this long for the check of its provider."""
+MOST_HELD: Final = 20
+"""Messages that are held while the agent has the screen."""
+HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
+_CUT = 16
+_SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 
 
 @click.command()
 @click.option(
-    "--config", type=click.Path(path_type=Path), help="A settings file; else ./recollect.toml."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Listen on this port. 0: a free one. Default: gateway.port [8788].",
 )
-@click.option("--host", help="Address to listen on; else gateway.host [127.0.0.1].")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), help="Port; else gateway.port [8788]. 0: a free one."
-)
-@click.option(
-    "--space",
-    metavar="NAME",
-    help="The memory of requests that name none; else gateway.space [default]. Clients that tell "
-    "their project's folder (Codex) have one a folder.",
-)
-@click.option(
-    "--window",
-    metavar="TOKENS",
-    help="The model's window, such as 200k; needed only where its name does not tell it.",
-)
-@click.option(
-    "--summaries",
-    is_flag=True,
-    help="When the window fills, have the client's own model write a summary, with its key, at "
-    "most jobs.day_tokens a day.",
-)
-def gateway(
-    config: Path | None,
-    host: str | None,
-    port: int | None,
-    space: str | None,
-    window: str | None,
-    summaries: bool,  # noqa: FBT001 - a flag of the command
-) -> None:
+def gateway(*, port: int | None) -> None:
     """Give memory to agents you did not write: point their base URL here.
 
     \b
     recollect gateway     runs until Ctrl-C, and prints the base URL with its token
-    recollect tail        what it does
+    recollect tail        shows its requests
 
-    Messages, Chat Completions and Responses are shaped by memory; everything else passes through
-    untouched. To try it with one agent, `recollect wrap claude` is enough.
+    Messages, Chat Completions and Responses get memory; everything else passes through untouched.
+    To try it with one agent, `recollect wrap claude` is enough.
     """
-    settings = chosen_settings(
-        config,
-        host=host,
-        port=port,
-        space=space,
-        window=window,
-        summaries="client" if summaries else None,
-    )
-    serve(settings)
-
-
-def chosen_settings(
-    config: Path | None,
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    space: str | None = None,
-    window: str | None = None,
-    summaries: str | None = None,
-) -> Settings:
-    """The settings with what the command line says in place of them."""
-    given = {
-        "gateway.host": host,
-        "gateway.port": port,
-        "gateway.space": space,
-        "gateway.summaries": summaries,
-        "window_tokens": None if window is None else window_from(window),
-    }
-    named = {name: value for name, value in given.items() if value is not None}
-    return load_settings(arguments=named, file=config).settings
-
-
-def serve(settings: Settings) -> None:
-    """Serve until a signal says stop."""
     from recollect.hosts.gateway.access import (
         TOKEN_PATH,
         TOKEN_VARIABLE,
@@ -99,23 +69,389 @@ def serve(settings: Settings) -> None:
     )
     from recollect.hosts.gateway.running import listening_socket, server_of
     from recollect.hosts.gateway.server import Gateway
-    from recollect.system.agent_folders import project_space
     from recollect.system.loopback import address_of
 
+    settings = load_settings(arguments={} if port is None else {"gateway.port": port}).settings
     token = gateway_token()
-    app = Gateway(
-        settings, token=token, tell=lambda text: click.echo(f"recollect: {text}", err=True)
-    )
+    app = Gateway(settings, token=token, tell=_say)
     server = server_of(app)
     opened = listening_socket(settings)
     address = address_of(opened)
     given = os.environ.get(TOKEN_VARIABLE)
     secret = f"${TOKEN_VARIABLE}" if given else f"$(cat {shlex.quote(str(gateway_token_file()))})"
     base = f'"{address}{TOKEN_PATH}{secret}"'
-    click.echo(f"Recollect listens on {address}. Every request brings its token.", err=True)
+    click.echo(f"Recollect listens on {address}. Every request needs its token.", err=True)
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
-    click.echo("  What it does: recollect tail", err=True)
+    click.echo("  Watch it: recollect tail", err=True)
     running = RunningGateway(address=address, token=token, project=project_space(str(Path.cwd())))
-    # the server has ended in order, then hands the signal on
+    # the server has ended in order, then passes the signal on
     with suppress(KeyboardInterrupt), announced(running):
         server.run(sockets=[opened])
+
+
+# `recollect wrap`
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("agent", type=click.Choice(AGENT_NAMES))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--space", metavar="NAME", help="Use this memory. Default: that of the current project."
+)
+@click.option(
+    "--summaries",
+    is_flag=True,
+    help="When the window fills, have the agent's own model write a summary, with its key. Costs "
+    "at most jobs.day_tokens per day. Default: old messages leave the request, and are recalled "
+    "when they are needed.",
+)
+def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries: bool) -> None:
+    """Run AGENT with memory, through a gateway that lives as long as it does.
+
+    \b
+    recollect wrap claude                 with this folder's memory
+    recollect wrap claude -- --continue   what follows -- goes to the agent
+
+    Needs no configuration. The agent's keys pass through and are not kept. Prints where requests
+    go unless it is the provider's usual address.
+    """
+    from recollect.hosts.gateway.agents import AGENTS
+
+    chosen = AGENTS[agent]
+    if shutil.which(chosen.program) is None:
+        raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
+    given = {
+        "gateway.host": "127.0.0.1",
+        "gateway.port": 0,
+        "gateway.space": space or project_space(str(Path.cwd())),
+        "gateway.by_folder": space is None,
+        **({"gateway.summaries": "client"} if summaries else {}),
+    }
+    settings, notice = wrapped_settings(chosen, given)
+    code = run_wrapped(chosen, settings, arguments)
+    if notice:  # the agent's screen hid the line that was logged before it
+        _say(notice)
+    sys.exit(code)
+
+
+def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
+    """The settings of an agent's gateway, and what of the project's file they ignore.
+
+    Requests go to what `gateway.upstream` names; else to what the agent's configuration or its
+    environment names; else to the provider's usual address. An unusual one is printed.
+    """
+    loaded = load_settings(arguments=given)
+    taken = dict(given)
+    own = agent.upstreams()
+    for path in agent.project_files():
+        _say(
+            f"{path.name} of this folder does not choose the provider here: if you need another "
+            f"one, set gateway.upstream in {user_settings_file()}"
+        )
+    if loaded.settings.recall.scope == "auto":
+        # one person's project: what another session of it decided counts, as it does for hooks
+        taken["recall.scope"] = "space"
+    for family in agent.families:
+        key = f"gateway.upstream.{family}"
+        url, named_by = getattr(loaded.settings.gateway.upstream, family), ""
+        if loaded.sources[key].kind != "default":
+            named_by = key
+        elif family in own:
+            taken[key] = url = own[family].url
+            named_by = own[family].named_by
+        if named_by and url:
+            _say(f"requests go to {_without_secrets(url)}, as {named_by} says")
+        elif variable := agent.ignored_variables().get(family):
+            _say(
+                f"{agent.name} does not read {variable}: requests go to {url}; {key} in "
+                "recollect.toml names another"
+            )
+    return load_settings(arguments=taken).settings, loaded.project_notice
+
+
+def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
+    """Run an agent through a gateway of its own; its exit code.
+
+    The screen is the agent's while it runs: messages are printed before and afterwards.
+    """
+    from recollect.hosts.gateway.agents import command_line, launched
+    from recollect.hosts.gateway.running import BackgroundGateway
+
+    held = HeldMessages()
+    gateway = BackgroundGateway(settings, tell=lambda _: None, agent=agent.name)
+    trouble = _check(gateway.gateway.upstreams, agent.families)
+    with logging_to(held), gateway as running, launched(agent, running.url) as launch:
+        for text in trouble():
+            _say(text)
+        where = settings.gateway.space
+        _say(f"memory of {where} (--space {shlex.quote(where)}); to watch: recollect tail")
+        code = run_agent(
+            command_line(agent, launch, arguments), {**os.environ, **launch.environment}
+        )
+    for text in held.texts:
+        _say(text)
+    unanswered = gateway.gateway.unanswered
+    if unanswered:
+        why = "; ".join(
+            f"{text}, {count} times" if count > 1 else text
+            for text, count in unanswered.most_common()
+        )
+        _say(f"{number_of(unanswered.total(), 'request')} of {agent.name}'s had no answer: {why}")
+    return code
+
+
+def _check(upstreams: Upstreams, families: Sequence[Family]) -> Callable[[], list[str]]:
+    """Check in the background whether providers can be reached; call the result for problems."""
+    found: dict[Family, str] = {}
+    threads = [
+        threading.Thread(
+            target=lambda one=family: found.update({one: upstreams.check(one)}), daemon=True
+        )
+        for family in families
+    ]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + CHECKED_SECONDS
+
+    def trouble() -> list[str]:
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return [text for family in families if (text := found.get(family))]
+
+    return trouble
+
+
+class HeldMessages(logging.Handler):
+    """Log messages while an agent has the screen, each text once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        if len(self.texts) < MOST_HELD:
+            self.texts[record.getMessage()] = None
+
+
+def _say(text: str) -> None:
+    click.echo(f"recollect: {harmless(text)}", err=True)  # it may hold names of folders
+
+
+def _without_secrets(url: str) -> str:
+    """An address without a password, or the token of another gateway."""
+    from recollect.hosts.gateway.access import without_token
+
+    parts = urlsplit(url)
+    path = without_token(parts.path)[0] if parts.path else ""
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], path=path).geturl()
+
+
+def run_agent(command: list[str], environment: dict[str, str]) -> int:
+    """Run the agent in this terminal; it handles signals, and its exit code is ours."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        # the terminal sends them to the agent as well
+        signal.signal(number, lambda *_: None)
+    process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user named
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    signal.signal(signal.SIGHUP, lambda *_: process.send_signal(signal.SIGHUP))
+    while True:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            break
+        # Ctrl-Z: the shell gets the terminal back, and the agent continues when we do
+        os.kill(os.getpid(), signal.SIGSTOP)
+        process.send_signal(signal.SIGCONT)
+    process.returncode = code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+# `recollect tail`
+
+
+@click.command()
+@click.option(
+    "--url", help="Watch this gateway. Default: yours in this project, or the only one that runs."
+)
+@click.option("--once", is_flag=True, help="Show the newest requests and stop.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+def tail(*, url: str | None, once: bool, as_json: bool) -> None:
+    """Watch gateways: tokens in and out, what was trimmed and recalled and why, cost, added time.
+
+    Finds your running gateways, also those that `recollect wrap` started. Tokens that came and
+    were sent are estimates. Cache share and output are the provider's figures; the cost is by list
+    prices, or by models.prices. Shows no message content. Ctrl-C ends it with the sums.
+    """
+    gateway = _gateway(url)
+    if as_json:
+        for record in _records(gateway, follow=not once):
+            click.echo(json.dumps(record, ensure_ascii=False))
+        return
+    click.echo(_named(gateway))
+    click.echo(HEAD)
+    shown: list[dict[str, Any]] = []
+    try:
+        for record in _records(gateway, follow=not once):
+            shown.append({name: record[name] for name in _SUMMED})
+            for line in lines_of(record):
+                click.echo(line)
+        if not once:
+            click.echo("the gateway has ended")
+    except KeyboardInterrupt:
+        click.echo()
+    if shown:
+        click.echo(sums_of(shown))
+
+
+def _named(gateway: RunningGateway) -> str:
+    what = f"wrap {gateway.agent}" if gateway.agent else "gateway"
+    return f"{gateway.address}  {what}  {gateway.project}".rstrip()
+
+
+def _gateway(url: str | None) -> RunningGateway:
+    """The gateway at a URL, else the only one of this project, or of the user."""
+    from recollect.hosts.gateway.access import (
+        RunningGateway,
+        gateway_token,
+        running_gateways,
+        without_token,
+    )
+
+    if url is None:
+        found = _gateways()
+        if len(found) > 1:
+            listed = "".join(f"\n  {_named(one)}" for one in found)
+            raise RecollectError(f"several of your gateways run: name one with --url{listed}")
+        return found[0]
+    parts = urlsplit(url)
+    address = f"{parts.scheme}://{parts.netloc}"
+    known = next((one for one in running_gateways() if one.address == address), None)
+    token = without_token(parts.path)[1] or gateway_token()
+    return known or RunningGateway(address=address, token=token, project="")
+
+
+def _gateways() -> list[RunningGateway]:
+    """The running gateways of this project, or all; RecollectError if none runs."""
+    from recollect.hosts.gateway.access import running_gateways
+
+    found = running_gateways()
+    if not found:
+        raise RecollectError(
+            "none of your gateways runs: start one with `recollect gateway` or "
+            "`recollect wrap AGENT`, or name one with --url"
+        )
+    project = project_space(str(Path.cwd()))
+    return [one for one in found if one.project == project] or list(found)
+
+
+def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any]]:
+    with _asked(gateway, f"/recollect/activity?follow={int(follow)}") as response:
+        if response.status == 401:
+            raise RecollectError(
+                f"{gateway.address} wants another token: give its base URL with the token as --url"
+            )
+        if response.status != 200:
+            raise RecollectError(
+                f"{gateway.address} answers {response.status}: is that a gateway of ours?"
+            )
+        while line := response.readline():
+            yield json.loads(line)
+
+
+@contextmanager
+def _asked(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPResponse]:
+    """A gateway's answer; RecollectError if there is none."""
+    parts = urlsplit(gateway.address)
+    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
+    try:
+        connection.request("GET", path, headers={"x-recollect-token": gateway.token})
+        yield connection.getresponse()
+    except (OSError, http.client.HTTPException) as error:
+        raise RecollectError(
+            f"no gateway answers at {gateway.address}: start it with `recollect gateway`, or name "
+            "another with --url"
+        ) from error
+    finally:
+        connection.close()
+
+
+def show_live(session: str, *, as_json: bool) -> None:
+    """`recollect explain --live`: the newest turn of a session at a running gateway."""
+    from recollect.hosts.inspect.text import turn_text
+    from recollect.hosts.inspect.turns import turn_from_json
+
+    gateways = _gateways()
+    for gateway in gateways:
+        with _asked(gateway, f"/recollect/reports/{quote(session)}") as response:
+            report = json.loads(response.read())
+            if response.status != 200:
+                continue
+        if as_json:
+            click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+        else:
+            text = turn_text(turn_from_json(report))
+            click.echo(f"{report['session']}\n{report['summary']}\n\n{text}")
+        return
+    asked = " or ".join(gateway.address for gateway in gateways)
+    raise RecollectError(
+        f"no session {session or 'at all'} has crossed the gateway at {asked} lately: "
+        "`recollect tail` shows which did"
+    )
+
+
+def lines_of(record: dict[str, Any]) -> list[str]:
+    """One request for people: a line of numbers, then what was done."""
+    at = time.strftime("%H:%M:%S", time.localtime(record["at"]))
+    name = (record["session"] or record["path"]).rpartition(":")[2]
+    shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"
+    usage = record["usage"] or {}
+    read, whole = usage.get("cache_read_tokens", 0), usage.get("input_tokens")
+    dollars = record["dollars"]
+    numbers = (
+        f"{at}  {shown:<{_CUT}}  {record['status'] or '---':>6}"
+        f"  {_tokens(record['tokens_came'])} → {_tokens(record['tokens_sent'])}"
+        f"  {f'{read / whole:.0%}' if whole else '·':>6} {_tokens(usage.get('output_tokens'))}"
+        f" {'·' if dollars is None else f'{dollars:.{4 if dollars < 10 else 2}f}':>7}"
+        f"  {_milliseconds(record['added_ms'])} {_milliseconds(record['first_byte_ms'])}"
+    )
+    times = "once" if record["overflows"] == 1 else f"{record['overflows']} times"
+    notes = [
+        *([record["kind"]] if record["handling"] == "passed through" else []),
+        *([f"without memory: {record['why']}"] if record["handling"] == "without memory" else []),
+        *record["done"],
+        *([f"the provider refused it for its size {times}"] if record["overflows"] else []),
+        *(f"failed: {line}" for line in record["failed"]),
+        *([record["outcome"]] if record["outcome"] else []),
+    ]
+    return [numbers, *(f"          {note}" for note in notes if note)]
+
+
+def sums_of(records: list[dict[str, Any]]) -> str:
+    """All requests that were shown, in one line."""
+    came, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
+    usages = [one["usage"] or {} for one in records]
+    read, whole, out = (
+        sum(usage.get(name, 0) for usage in usages)
+        for name in ("cache_read_tokens", "input_tokens", "output_tokens")
+    )
+    costs = [one["dollars"] for one in records if one["dollars"] is not None]
+    some = f" ({len(costs)} of them have a known price)"
+    priced = "" if len(costs) == len(records) else some
+    parts = [
+        number_of(len(records), "request"),
+        f"{came:,} tokens came, {sent:,} were sent",
+        *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
+        f"{out:,} tokens written",
+        *([f"${sum(costs):.2f}{priced}"] if costs else []),
+    ]
+    return " · ".join(parts)
+
+
+def _tokens(count: int | None) -> str:
+    return f"{'·' if count is None else count if count < 100_000 else f'{count / 1000:.0f}k':>6}"
+
+
+def _milliseconds(value: float | None) -> str:
+    if value is None:
+        return f"{'·':>7}"
+    return f"{value:>4.0f} ms" if value < 10_000 else f"{value / 1000:>5.0f} s"

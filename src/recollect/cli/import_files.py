@@ -1,7 +1,7 @@
-"""What `recollect import` does with one file: which are looked at (in a folder only what could
-be a recording; a file that is named is always tried; OpenClaw's two files go together), which
-session a recording becomes, and the report on every file, which names lines by number and never
-says what a message holds. Files that are read are never altered.
+"""The files that `recollect import` reads, and what becomes of each.
+
+In a folder only what could be a recording is read; a file that is named is always tried; OpenClaw's
+two files go together. Reports name lines by number and never hold message content.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.cli.progress import ShownProgress
-from recollect.cli.store_options import OpenStore, Place
+from recollect.cli.store_options import Place, ShownProgress
 from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.transfer.openclaw import FileCounts, import_facts, import_segments
@@ -29,11 +28,8 @@ from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownF
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
+    from recollect.cli.store_options import OpenStore
     from recollect.core.values.transcript import RecordedSession
-
-
-# Which files are imported
-
 
 OPENCLAW_FILES: Final = frozenset({SEGMENTS, KNOWLEDGE})
 _LOOKED_AT: Final = (".jsonl", ".json", ".gz", ".tgz", ".tar", ".ndjson", ".traj", ".zst")
@@ -46,9 +42,9 @@ class Recorded:
     """A file that may be a recording."""
 
     name: str
-    """As it is told to people."""
+    """For people."""
     stem: str
-    """What a session is called that has no name of its own."""
+    """The name of a session that has none of its own."""
     modified_at: float
     read: Callable[[], bytes] = field(repr=False)
 
@@ -154,9 +150,6 @@ def stem_of(name: str) -> str:
     return stem or name
 
 
-# The report of an import
-
-
 _TOLD_LINES = 5
 
 
@@ -174,12 +167,12 @@ class FileOutcome:
     problem: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`; the lines passed over are told one by one."""
+        """For `--json`."""
         return asdict(self)
 
 
-def print_outcome(outcome: FileOutcome, *, quiet: bool) -> None:
-    """Tell people: what became of it on standard output, what is wrong on standard error."""
+def print_outcome(outcome: FileOutcome) -> None:
+    """Print the counts on standard output, problems on standard error."""
     name = plain_line(outcome.file)
     if outcome.problem is not None:
         click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
@@ -188,16 +181,15 @@ def print_outcome(outcome: FileOutcome, *, quiet: bool) -> None:
         click.echo(f"{name}: {plain_line(text)}", err=True)
     if len(outcome.passed_over) > _TOLD_LINES:
         more = len(outcome.passed_over) - _TOLD_LINES
-        click.echo(f"{name}: {more:,} more of the kind", err=True)
+        click.echo(f"{name}: {more:,} more like this", err=True)
     if outcome.altered:
         click.echo(
             f"{name}: {number_of(outcome.altered, 'line')} held secrets; kept masked, "
             "and an export differs there",
             err=True,
         )
-    if not quiet:
-        sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
-        click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
+    sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
+    click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
 
 
 def counted(outcome: FileOutcome) -> str:
@@ -260,7 +252,7 @@ class ImportRun:
 
 
 def import_rules(place: Place) -> ImportRules:
-    """What a memory's settings say of what comes into it."""
+    """The rules of a memory's settings for what comes into it."""
     from recollect.adapters.wiring.stores import seal_secret
 
     seal = partial(seal_secret, place.space)
@@ -268,13 +260,13 @@ def import_rules(place: Place) -> ImportRules:
 
 
 async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
-    """One file; what cannot be read is told and keeps no other one out."""
+    """Import one file; one that cannot be read is reported and keeps no other out."""
     try:
         if isinstance(source, OpenclawFolder):
             return await _import_openclaw(source, run)
         return await _import_recording(source, run)
     except UnknownFormat:
-        text = "no reader knows it; docs/transcripts.md lists what is read"
+        text = "unknown format; `recollect import -h` lists the formats"
         return FileOutcome(file=source.name, kind="unknown", problem=text)
     except FormatError as problem:
         text = " ".join(str(problem).split())
@@ -311,7 +303,7 @@ async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
 
 
 def session_name(transcript: RecordedSession, stem: str, number: int, *, several: bool) -> str:
-    """What a recording's session is called: its own name, else one from its file."""
+    """A recording's own session name, else one from its file."""
     if transcript.session_id:
         return transcript.session_id
     return f"{stem} {number}" if several else stem

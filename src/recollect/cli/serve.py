@@ -7,11 +7,11 @@ import json
 import logging
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from recollect.cli.store_options import store_option
 from recollect.system.config import load_settings
 
 if TYPE_CHECKING:
@@ -24,23 +24,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@store_option
+@click.option("--host", help="Listen on this address. Default: serve.host [127.0.0.1].")
 @click.option(
-    "--config", type=click.Path(path_type=Path), help="A settings file; else ./recollect.toml."
-)
-@click.option("--store", "url", metavar="URL", help="postgresql://…; else store.url.")
-@click.option("--host", help="Address to listen on; else serve.host [127.0.0.1].")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), help="Port; else serve.port [8789]. 0: a free one."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Listen on this port. 0: a free one. Default: serve.port [8789].",
 )
 @click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
-def serve(
-    config: Path | None,
-    url: str | None,
-    host: str | None,
-    port: int | None,
-    only_document: bool,  # noqa: FBT001 - a flag of the command
-) -> None:
-    """Serve memory to the tenants of a service over HTTP; run as many nodes as you like.
+def serve(*, url: str | None, host: str | None, port: int | None, only_document: bool) -> None:
+    """Run one node of the HTTP service; run as many nodes as you like.
 
     \b
     recollect db init postgresql://OWNER@HOST/DATABASE --app-password-file FILE
@@ -50,25 +43,21 @@ def serve(
     recollect serve                     a node
     recollect worker                    does the jobs of all nodes
 
-    The store's URL may stand in recollect.toml (store.url) or --store instead. Its password is
-    taken from PGPASSWORD or ~/.pgpass, too. Nodes keep nothing, so any of them answers any request.
+    The database's password may be in PGPASSWORD or ~/.pgpass instead. Nodes keep no state, so any
+    of them answers any request.
     """
     if only_document:
         from recollect.hosts.service.api import openapi
 
         click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
         return
-    given = {
-        "serve.host": host,
-        "serve.port": port,
-        "store.url": url,
-    }
+    given = {"serve.host": host, "serve.port": port, "store.url": url}
     named = {name: value for name, value in given.items() if value is not None}
-    settings = load_settings(arguments=named, file=config).settings
+    settings = load_settings(arguments=named).settings
     from recollect.adapters.wiring.stores import require_server
     from recollect.system.loopback import address_of, bound_to
 
-    # what can be wrong with them is told before seconds go by with imports
+    # wrong settings are reported before seconds of imports
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
     with bound_to(*host_and_port, mend="set another as serve.port") as opened:
@@ -92,10 +81,10 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
         def on_ready() -> None:
             gc.collect()
-            gc.freeze()  # what stands by now stays: looking it through takes a tenth of a second
+            gc.freeze()  # what is loaded now stays: collecting it takes a tenth of a second
             lines = [f"Recollect serves on {address}: see /openapi.json"]
             if not settings.serve.jobs:
-                lines.append("Jobs (facts, retention): run `recollect worker` beside it")
+                lines.append("Jobs (facts, retention): run `recollect worker` next to it")
             if metrics_port is not None:
                 lines.append(f"Metrics: port {metrics_port}, /metrics")
             jobs = "node" if settings.serve.jobs else "worker"
@@ -103,7 +92,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
         def on_draining() -> None:
             seconds = settings.serve.drain_seconds
-            line = f"Told to end: /readyz says so, and it goes on for {seconds:.3g} s"
+            line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
             tell("draining", f"{line}; a second signal ends that", seconds=seconds)
 
         server = server_of(service, settings, on_ready=on_ready, on_draining=on_draining)
@@ -116,7 +105,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
 
 def _mcp() -> MountMcp | None:
-    """The MCP server of a node, where the extra `mcp` is installed."""
+    """The MCP server of a node, if the extra `mcp` is installed."""
     if find_spec("mcp") is None:
         return None
 

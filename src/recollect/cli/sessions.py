@@ -1,244 +1,342 @@
-"""The chat's commands on a session, for a shell: the same nouns and verbs, and the same code.
+"""`recollect explain|receipt|replay|undo`: what was sent in a session, why, and what was lost.
 
-`sessions` reads transcripts alone. `status`, `why` and `compact` open the agent, as a chat would,
-and end it again. Looking at a session writes nothing into it. If a chat has the session open, ask
-there.
+All but `undo` only read. A session is named by its key, name, id or an id prefix.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from recollect.agent.chat.output import harmless
-from recollect.cli.chat import chat_order
 from recollect.cli.store_options import (
+    NO_SESSION,
+    Memory,
     Place,
+    ShownProgress,
+    console,
+    instant,
     json_option,
-    meant_space,
+    memory_options,
+    opened,
     print_json,
-    with_store,
+    when,
 )
-from recollect.errors import RecollectError, TranscriptLocked
+from recollect.errors import FormatError, RecollectError
+from recollect.hosts.inspect.sessions import stored_session
 from recollect.system import config
-from recollect.system.plain_text import plain_line
+from recollect.system.plain_text import plain_line, window_from
 
 if TYPE_CHECKING:
-    from recollect.agent.commands import CommandName
-    from recollect.agent.events import Told
-    from recollect.agent.loop import Agent
+    from recollect.core.compaction.cut import UndoResult
+    from recollect.core.engine.ledger import KeptTurn, NotRebuilt
     from recollect.core.ports import Store
-    from recollect.core.values.compaction import CompactionResult
-    from recollect.hosts.inspect.sessions import SessionLine
+    from recollect.core.values.transcript import RecordedSession
+    from recollect.hosts.inspect.explained import WindowSource
+    from recollect.hosts.inspect.sessions import Receipts
+    from recollect.hosts.inspect.turns import SentTurn
+    from recollect.system.config import Settings
 
-T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
-_OPTIONS = {
-    "workspace": click.option(
-        "--workspace",
-        default=".",
-        show_default=True,
-        metavar="DIR",
-        type=click.Path(path_type=Path, exists=True, file_okay=False),
-        help="Use the chat sessions of this folder.",
-    ),
-    "space": click.option(
-        "--space", metavar="NAME", help="Use this memory. Default: the folder's own."
-    ),
-    "session": click.option(
-        "--session",
-        "wanted",
-        default="main",
-        show_default=True,
-        metavar="WHICH",
-        help="Use this chat session: its key, its id or an id prefix, or its name.",
-    ),
-}
+session_argument = click.argument("session", default="main", metavar="[SESSION]")
 
 
-def session_options(command: Command) -> Command:
-    """Add what says which session is meant, and `--json`."""
-    for option in (json_option, *reversed(_OPTIONS.values())):
-        command = option(command)
-    return command
-
-
-def agent_options(command: Command) -> Command:
-    """The same, and who would be asked: what stands in the window depends on the model."""
-    options = (
-        click.option("--store", metavar="URL", help="Else the settings' store."),
-        click.option("--provider", metavar="NAME", help="anthropic, openai, or a server's URL."),
-        click.option("--model", metavar="NAME", help="The model; else the session's own."),
-        click.option("--window", metavar="TOKENS", help="The model's window, such as 200k."),
-        click.option("--config", type=click.Path(path_type=Path), help="A settings file."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return session_options(command)
-
-
-# Transcripts alone
-
-
-@click.command("sessions")
-@_OPTIONS["workspace"]
-@_OPTIONS["space"]
+@click.command("explain")
+@click.argument("file", metavar="FILE", required=False, default="")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="FILE is a session at a running gateway, or the end of its name. Default: the newest.",
+)
+@click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
+@click.option("--turn", type=int, metavar="K", help="Explain request K. Default: -1, the last.")
+@click.option("--all", "every", is_flag=True, help="List every message by itself.")
 @json_option
-def sessions(*, workspace: Path, space: str | None, as_json: bool) -> None:
-    """List the chat sessions of a folder, the one that changed last first.
+def explain(
+    *,
+    file: str,
+    live: bool,
+    window: str | None,
+    turn: int | None,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Show where the tokens of a session go and what becomes of each message.
 
-    Sessions of other agents (hooks, gateway) are listed by `recollect memory sessions`.
+    FILE is a session of pi, OpenClaw, Claude Code or Codex, a flat log, a list of messages or
+    a request body, gzipped or not; the format is detected. Pass - to read standard input.
     """
-    from recollect.hosts.inspect.sessions import sessions_of
-    from recollect.hosts.inspect.text import sessions_text
+    if live:
+        from recollect.cli.gateway import show_live
 
-    found = sessions_of(space or str(workspace.resolve()))
-    if as_json:
-        print_json({"sessions": [line.to_dict() for line in found]})
+        show_live(file, as_json=as_json)
         return
-    if not found:
-        folder = workspace.resolve()
-        click.echo(f"recollect: no chat session yet. {_elsewhere(folder, space, '')}", err=True)
-    for text in sessions_text(found):
-        click.echo(text)
+    if not file:
+        raise click.UsageError("Missing argument 'FILE'.")
+    from recollect.core.formats.transcripts import read_transcripts
+    from recollect.hosts.inspect.explained import explain_session, replay, requests_of
+    from recollect.hosts.inspect.text import turn_line
 
-
-def _meant(folder: Path, space: str | None, wanted: str) -> tuple[str, SessionLine]:
-    """The space, and the session in it that is meant."""
-    from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
-
-    place = space or str(folder)
-    lines = sessions_of(place)
-    if not sessions_called(lines, wanted):
-        raise RecollectError(
-            f"no chat session is called {plain_line(wanted)!r} in this folder. "
-            + (_elsewhere(folder, space, wanted) if not lines or wanted != "main" else _LISTED)
+    window_tokens = window_from(window) if window is not None else None
+    with ShownProgress() as progress:
+        name = plain_line("standard input" if file == "-" else Path(file).name)
+        runs = read_transcripts(_contents(file, name), name=name)
+        transcript = runs[0]
+        if not transcript.items:
+            raise FormatError(f"{name} holds no messages yet; there is nothing to explain")
+        turns = len(requests_of(transcript))
+        at = _turn(turn, turns)
+        settings, source = _settings(transcript, window_tokens)
+        replayed = asyncio.run(
+            replay(
+                transcript,
+                settings,
+                turn=at,
+                progress=lambda done, total: progress.show("replaying", done, total),
+            )
         )
-    return place, session_meant(lines, wanted)
-
-
-_LISTED = "`recollect sessions` lists its chat sessions"
-
-
-def _elsewhere(folder: Path, space: str | None, wanted: str) -> str:
-    """What to type, since no chat session is meant: for the sessions of other agents that the
-    folder's memory holds, else to begin a chat."""
-    from recollect.core.values.recall import FILE_SESSIONS
-
-    async def names(store: Store, place: Place) -> list[str]:
-        del place
-        return [one.session for one in await store.sessions()]
-
-    try:
-        settings = config.load_settings().settings
-        where = space or meant_space(folder, None, settings)
-        stored = with_store(None, where, names)
-    except RecollectError:  # there is no memory, or it is down
-        stored = []
-    own = [name for name in stored if not name.startswith(FILE_SESSIONS)]
-    if not own:
-        return f"{_LISTED}; `recollect chat` begins one"
-    several = "1 session" if len(own) == 1 else f"{len(own):,} sessions"
-    named = wanted if wanted in own else "SESSION"
-    return (
-        f"The memory of this folder holds {several} of other agents, which this command does not "
-        f"read: `recollect memory sessions` lists them, `recollect replay {quote(named)} --list` "
-        "shows their requests, `recollect explain --live` and `recollect tail` the running ones"
+    explained = explain_session(
+        transcript,
+        replayed,
+        settings,
+        turn=at,
+        file=name,
+        runs=len(runs),
+        window_source=source,
     )
+    if as_json:
+        print_json({**explained.as_json(), "said": turn_line(explained)})
+        return
+    from recollect.hosts.inspect.drawn import draw_session  # loads rich
+
+    draw_session(explained, console(), every=every)
 
 
-def _in_use(line: SessionLine) -> RecollectError:
-    return RecollectError(f"a chat has session {line.session_id} open; ask there, or end it first")
+def _turn(given: int | None, count: int) -> int:
+    """One of `count` turns, from 1; negative numbers count from the end."""
+    given = -1 if given is None else given
+    chosen = given if given > 0 else count + 1 + given
+    if given == 0 or not 1 <= chosen <= count:
+        raise RecollectError(
+            f"--turn {given}: turns go from 1 to {count:,}, or back from -1 to -{count:,}"
+        )
+    return chosen
 
 
-# With the agent
+def _contents(file: str, name: str) -> bytes:
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        if Path(file).exists() and not (Path(file).is_file() or Path(file).is_dir()):
+            raise FormatError(f"{name} is no regular file; give `-` to read standard input")
+        return Path(file).read_bytes()
+    except IsADirectoryError:
+        raise FormatError(f"{name} is a folder; give the session file inside it") from None
+    except (OSError, ValueError) as problem:
+        said = getattr(problem, "strerror", None) or str(problem)
+        raise FormatError(f"{name} cannot be read: {said}") from None
 
 
-@click.command("status")
-@click.option("--detail", is_flag=True, help="Show each file, tool and block of the request.")
-@agent_options
-def status(*, detail: bool, **given: Any) -> None:
-    """Show a chat session's share of the window, tokens by kind, compactions, cost and cache share.
+def _settings(
+    transcript: RecordedSession, window_tokens: int | None
+) -> tuple[Settings, WindowSource]:
+    """The user's settings with a window, and where the window came from."""
+    from recollect.core.rules.budget import window_of
 
-    For sessions of other agents: `recollect replay` and `recollect explain`.
+    settings = config.load_settings().settings
+    window = window_of(transcript.model, settings)
+    source: WindowSource = "model" if window.source == "model" else "default"
+    tokens = window.tokens
+    if settings.window_tokens is not None:
+        source = "settings"
+    elif transcript.window_tokens:
+        tokens, source = transcript.window_tokens, "recording"
+    if window_tokens is not None:
+        tokens, source = window_tokens, "argument"
+    return config.load_settings(arguments={"window_tokens": tokens}).settings, source
+
+
+@click.command("receipt")
+@session_argument
+@click.option("--number", type=click.IntRange(min=1), metavar="N", help="Default: the newest.")
+@click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
+@memory_options
+def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
+    """Show what a compaction kept, what can be recalled, and what is lost."""
+    from recollect.hosts.inspect.sessions import read_receipts
+
+    wanted, memory = memory.of_session(session)
+
+    async def work(store: Store, place: Place) -> Receipts:
+        del place
+        return await read_receipts(store, await stored_session(store, wanted))
+
+    found = memory.run(work, spool="reported")
+    if listed:
+        value = {"session": found.session, "compactions": found.rows()}
+        memory.show(value, lambda: _draw_receipts(found))
+        return
+    if not found.records:
+        name, hint = plain_line(found.session), NO_SESSION
+        if found.is_known:
+            hint = (
+                "an agent that compacts by itself leaves no receipt. What its summary dropped is "
+                f"in memory: `recollect memory show {shlex.quote(name)}`"
+            )
+        raise RecollectError(f"no compaction of session {name!r} is kept in this space; {hint}")
+    page = found.page(number)
+
+    def draw() -> None:
+        from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # loads rich
+
+        out = console()
+        for line in draw_receipt(page, Sheet.of(out)):
+            out.print(line)
+
+    memory.show(page.as_json(), draw)
+
+
+def _draw_receipts(found: Receipts) -> None:
+    rows = found.rows()
+    if not rows:
+        name = plain_line(found.session)
+        click.echo(f"No compaction of session {name!r} is kept in this space.")
+        return
+    click.echo("   n  when              trigger     tokens             lost  recallable  pinned")
+    for record, row in zip(found.records, rows, strict=True):
+        tokens = f"{row['tokens_before']:>8,} → {row['tokens_after']:<8,}"
+        click.echo(
+            f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
+            f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}"
+            + ("  undone" if row["undone"] else "")
+        )
+
+
+@click.command("replay")
+@session_argument
+@click.option("--turn", type=click.IntRange(min=1), metavar="N", help="The turn to print.")
+@click.option("--list", "listed", is_flag=True, help="List the turns that are kept.")
+@memory_options
+def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
+    """Print the request of a past turn, byte for byte as it was sent.
+
+    Turns are counted as reports, receipts and `explain` count them: one per request.
     """
-    _answer("status", "detail" if detail else "", given)
+    from recollect.core.engine.ledger import NotRebuilt, kept_turns
+    from recollect.hosts.inspect.text import MOST_LISTED, turns_text
+    from recollect.hosts.inspect.turns import SentTurn, read_turn
 
+    if turn is None and not listed:
+        raise RecollectError("say which turn: --turn N, or --list for those that are kept")
+    wanted, memory = memory.of_session(session)
 
-@click.command("why")
-@click.argument("message", nargs=-1, metavar="[NUMBER|WORDS]")
-@agent_options
-def why(*, message: tuple[str, ...], **given: Any) -> None:
-    """Show what becomes of a message of a chat session's next request, and why.
+    async def work(
+        store: Store, place: Place
+    ) -> tuple[str, SentTurn | NotRebuilt | None, tuple[KeptTurn, ...]]:
+        del place
+        name = await stored_session(store, wanted)
+        found = None if turn is None or listed else await read_turn(store, name, turn)
+        kept = () if isinstance(found, SentTurn) else await kept_turns(store, name)
+        return name, found, kept
 
-    For sessions of other agents: `recollect explain`.
-    """
-    _answer("why", " ".join(message), given)
-
-
-@click.command("compact")
-@click.argument("instructions", nargs=-1, metavar="[INSTRUCTIONS]")
-@agent_options
-def compact(*, instructions: tuple[str, ...], **given: Any) -> None:
-    """Replace a chat session's past by a summary, now; `recollect undo` takes it back."""
-    from recollect.agent.commands import compaction_text
-    from recollect.agent.events import Compacted
-
-    async def work(agent: Agent) -> tuple[str, CompactionResult]:
-        events = [event async for event in agent.run(f"/compact {' '.join(instructions)}".strip())]
-        (made,) = (event.result for event in events if isinstance(event, Compacted))
-        return agent.conversation.session_id, made
-
-    session_id, result = _with_agent(given, work)
-    if given["as_json"]:
-        print_json(result.to_dict())
+    name, found, kept = memory.run(work)
+    if found is None:
+        _list_turns(memory, name, kept)
+    elif isinstance(found, NotRebuilt):
+        for line in turns_text(kept)[-MOST_LISTED:] if not memory.as_json else ():
+            click.echo(line, err=True)
+        raise RecollectError(f"session {plain_line(name)!r}: {found.reason}")
     else:
-        space = given["space"] or str(given["workspace"].resolve())
-        undo = f"`recollect undo {session_id} --space {quote(space)}`"
-        click.echo(harmless(compaction_text(result, undo=undo)))
-    if not result.ok:
+        _print_request(memory, name, found)
+
+
+def _list_turns(memory: Memory, name: str, kept: tuple[KeptTurn, ...]) -> None:
+    from recollect.hosts.inspect.text import turns_text
+    from recollect.hosts.inspect.turns import shown_text
+
+    nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
+    turns = [
+        {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
+    ]
+    lines = turns_text(kept) or [nothing]
+    memory.show({"session": name, "turns": turns}, lambda: click.echo("\n".join(lines)))
+
+
+def _print_request(memory: Memory, name: str, found: SentTurn) -> None:
+    from recollect.core.formats.json_text import decode
+    from recollect.hosts.inspect.text import sent_line
+
+    rebuilt, record = found.rebuilt, found.rebuilt.record
+    if memory.as_json:
+        print_json(
+            {
+                "session": name,
+                "turn": record.number,
+                "at": instant(record.at),
+                "format": record.format,
+                "model": record.model,
+                "exact": rebuilt.exact,
+                "missing": list(rebuilt.missing),
+                "redacted": list(rebuilt.redacted),
+                "bytes": len(rebuilt.body),
+                "request": decode(rebuilt.body),
+                "report": None if rebuilt.report is None else decode(rebuilt.report),
+            }
+        )
+        return
+    click.echo(sent_line(found), err=True)  # the bytes alone can be piped
+    sys.stdout.buffer.write(rebuilt.body)
+    sys.stdout.buffer.flush()
+
+
+@click.command("undo")
+@session_argument
+@memory_options
+def undo(*, session: str, memory: Memory) -> None:
+    """Undo a session's last compaction: requests show again what it cut.
+
+    An agent that runs meanwhile sends one more turn with the summary before it sees this.
+    """
+    wanted, memory = memory.of_session(session)
+    name, done = asyncio.run(_undo(memory.place(), wanted))
+    value = {
+        "session": name,
+        "undone": done.undone is not None,
+        "number": None if done.undone is None else done.undone.number,
+        "reason": str(done.reason),
+    }
+    reason = plain_line(str(done.reason))
+    memory.show(value, lambda: click.echo(reason, err=done.undone is None))
+    if done.undone is None:
         raise SystemExit(1)
 
 
-def _answer(command: CommandName, argument: str, given: Mapping[str, Any]) -> None:
-    async def work(agent: Agent) -> Told:
-        from recollect.agent.commands import Command
+async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
+    from recollect.adapters.session.files import transcript_file
+    from recollect.adapters.session.transcript import read_session_file
+    from recollect.adapters.wiring import open_memory
+    from recollect.agent.conversation import undo_in_engine
+    from recollect.system.config.settings import Models
 
-        return await agent.answer_command(Command(name=command, argument=argument))
-
-    told = _with_agent(given, work)
-    if given["as_json"]:
-        print_json(told.data)
-    else:
-        click.echo(harmless(told.text))
-
-
-def _with_agent(given: Mapping[str, Any], work: Callable[[Agent], Awaitable[T]]) -> T:
-    """Do something with the agent of the session that the options name."""
-    workspace, space = given["workspace"].resolve(), given["space"]
-    _, line = _meant(workspace, space, given["wanted"])
-    if not line.key:
-        raise RecollectError(
-            f"its key has gone on without session {line.session_id}: "
-            f"`recollect chat --resume {line.session_id}` goes on with it"
-        )
-    key = given["wanted"] if given["wanted"] in line.keys else line.key
-    chosen = {name: given[name] for name in ("store", "provider", "model", "window", "config")}
-    order = chat_order(workspace, key=key, space=space, **chosen)
-
-    async def run() -> T:
-        from recollect.agent.chat.opening import opened_agent
-
-        async with opened_agent(replace(order, looking=True)) as agent:
-            return await work(agent)
-
-    try:
-        return asyncio.run(run())
-    except TranscriptLocked as error:
-        raise _in_use(line) from error
+    async with opened(place) as store:  # an engine would create a store that is missing
+        session = await stored_session(store, session)
+        if await store.session(session) is None:
+            raise RecollectError(
+                f"no session {plain_line(session)!r} is kept in this space; {NO_SESSION}"
+            )
+    settings = replace(  # undoing asks no model: no key, no embedder and no job is needed
+        place.settings,
+        models=Models(),
+        recall=replace(place.settings.recall, enabled=False),
+        jobs=replace(place.settings.jobs, in_process=False),
+    )
+    async with open_memory(space=place.space, store=place.url, settings=settings) as memory:
+        transcript = transcript_file(place.space, session)
+        if not transcript.exists():
+            return session, await memory.undo(session)
+        entries = read_session_file(transcript).entries
+        return session, await undo_in_engine(memory, session, entries)

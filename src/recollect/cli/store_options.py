@@ -1,7 +1,7 @@
-"""What every command on a memory shares: which store, which space, and how it is told.
+"""The memory that a command works on, and the ways every command prints.
 
-Owns the three options and the opening and closing of the store. Data goes to standard output;
-text from a memory is printed so that it cannot move the cursor or colour the screen.
+Data goes to standard output, everything else to standard error. Text from a memory is printed so
+that it cannot move the cursor or colour the screen.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 import click
 
@@ -27,31 +27,58 @@ from recollect.core.formats.json_text import when as when
 from recollect.errors import RecollectError
 from recollect.system import config
 from recollect.system.agent_folders import project_space
-from recollect.system.plain_text import plain_line
+from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
     from recollect.core.ports import Store
     from recollect.system.config import Settings
 
-T = TypeVar("T")
-Command = TypeVar("Command", bound=Callable[..., Any])
+    OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
 
-DEFAULT_SPACE = "default"
-SpoolUse: TypeAlias = Literal["ignored", "told", "drained"]
-_DRAIN_SECONDS = 60.0
+T = TypeVar("T")
+Command: TypeAlias = Callable[..., None]
+SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
+DEFAULT_SPACE: Final = "default"
+_DRAIN_SECONDS: Final = 60.0
+_PATIENCE_SECONDS: Final = 0.5
+NO_SESSION: Final = (
+    "`recollect memory sessions` lists the sessions; programs that call open_memory() write to "
+    "another space by default: try --space default"
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+store_option = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help="Use this store: a file, sqlite:///PATH or postgresql://…. Default: store.url.",
+)
+space_option = click.option(
+    "--space",
+    metavar="NAME",
+    help='Use this memory. Default: that of this folder\'s project, else "default".',
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+workspace_option = click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also search the daily notes of this workspace, memory/YYYY-MM-DD.md.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A memory as a command names it, with the settings in force."""
+    """A space of a store, with the settings in force."""
 
     url: str | None
     space: str
     settings: Settings
     spool_waiting: int = 0
-    """Batches in the spool that the store does not have yet: what is read lacks them."""
+    """Batches in this machine's spool that the store does not have yet."""
 
     @property
     def secret(self) -> bytes:
@@ -62,65 +89,107 @@ class Place:
         return space_secret(self.space, deployment_secret())
 
 
-_SPACE_LINE = "recollect.space_line"
-"""Where a command keeps the line about its space: a call that is refused prints only why."""
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-store_option = click.option(
-    "--store",
-    "url",
-    metavar="URL",
-    help="A file, sqlite:///PATH or postgresql://…; without it the settings' store.",
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory that `--store` and `--space` name, and whether to print JSON."""
+
+    url: str | None = None
+    space: str | None = None
+    as_json: bool = False
+    create: bool = False
+
+    def place(self) -> Place:
+        """Where it is. If no space is named, a line on standard error names the one used."""
+        check_url(self.url)
+        if self.space == "":
+            raise RecollectError("--space must have at least one character")
+        settings = config.load_settings().settings
+        folder, space = Path.cwd(), self.space
+        if space is None:
+            space = meant_space(folder, self.url, settings, create=self.create)
+            if self.url is None and space in (project_space(str(folder)), str(folder)):
+                text = f"this project's memory, --space {shlex.quote(space)}"
+                click.echo(harmless(f"recollect: {text}"), err=True)
+            elif self.url is None and settings.store.url is None:
+                text = f"this folder has no memory yet; using --space {space}"
+                click.echo(f"recollect: {text}", err=True)
+        url = settings.store.url if self.url is None else self.url
+        place = Place(url=url, space=space, settings=settings)
+        assert place.secret  # a name that is not valid text is refused here
+        return place
+
+    def run(
+        self, work: Callable[[Store, Place], Awaitable[T]], *, spool: SpoolUse = "ignored"
+    ) -> T:
+        """Run one piece of work on the open store.
+
+        Batches that wait in the spool are `reported` on standard error, or `drained` first.
+        """
+        place = self.place()
+
+        async def run() -> T:
+            async with opened(place, create=self.create) as store:
+                waiting = 0
+                if spool != "ignored":
+                    waiting = await _spool_waiting(place, drain=spool == "drained")
+                return await work(store, replace(place, spool_waiting=waiting))
+
+        return asyncio.run(run())
+
+    def run_at_need(self, work: Callable[[OpenStore, Place], Awaitable[T]]) -> T:
+        """Run work that creates the store only when it has something to store."""
+        place = self.place()
+
+        async def run() -> T:
+            async with AsyncExitStack() as opening:
+                held: list[Store] = []
+
+                async def open_once() -> Store:
+                    if not held:
+                        held.append(await opening.enter_async_context(opened(place, create=True)))
+                    return held[0]
+
+                return await work(open_once, place)
+
+        return asyncio.run(run())
+
+    def of_session(self, wanted: str) -> tuple[str, Memory]:
+        """A session's id, and the memory it is in: a chat's of this folder, else as it is named."""
+        from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
+
+        space = self.space or str(Path.cwd())
+        lines = sessions_of(space)
+        if not sessions_called(lines, wanted):
+            return wanted, self
+        return session_meant(lines, wanted).session_id, replace(self, space=space)
+
+    def show(self, value: object, draw: Callable[[], object]) -> None:
+        """Print the value as JSON, or draw it."""
+        if self.as_json:
+            print_json(value)
+        else:
+            draw()
 
 
-def store_options(command: Command) -> Command:
-    """Add `--store`, `--space` and `--json` to a command that reads a memory."""
-    return _with_options(command, create=False)
+def _memory_options(*, create: bool) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(*, url: str | None, space: str | None, as_json: bool, **given: Any) -> None:
+            command(memory=Memory(url=url, space=space, as_json=as_json, create=create), **given)
+
+        return store_option(space_option(json_option(run)))
+
+    return decorate
 
 
-def filling_store_options(command: Command) -> Command:
-    """The same for a command that creates the memory if it is missing."""
-    return _with_options(command, create=True)
-
-
-def _with_options(command: Command, *, create: bool) -> Command:
-    space_option = click.option(
-        "--space",
-        metavar="NAME",
-        callback=partial(_space_option, create=create),
-        help="Use this space. Default: the memory of the current folder's project"
-        + ("." if create else ", or `default` if the project has none yet."),
-    )
-    for option in (json_option, space_option, store_option):
-        command = option(command)
-    return command
-
-
-def _space_option(
-    context: click.Context, _: click.Parameter, given: str | None, *, create: bool
-) -> str:
-    """The space that is named, else the one that the folder means; a line says which."""
-    if given is not None:
-        return given
-    if context.resilient_parsing or context.params.get("everything"):  # `import --all` needs none
-        return DEFAULT_SPACE
-    return told_space(Path.cwd(), context.params.get("url"), create=create)
-
-
-def told_space(folder: Path, url: str | None, *, create: bool = False) -> str:
-    """`meant_space`; `place_of` prints a line that names it, unless --store was given."""
-    settings = config.load_settings().settings
-    space = meant_space(folder, url, settings, create=create)
-    told = click.get_current_context().meta
-    if url is None and space in (project_space(str(folder)), str(folder)):
-        told[_SPACE_LINE] = f"recollect: this project's memory, --space {shlex.quote(space)}"
-    elif url is None and settings.store.url is None:
-        told[_SPACE_LINE] = f"recollect: this folder has no memory yet; using --space {space}"
-    return space
+memory_options = _memory_options(create=False)
+"""Add `--store`, `--space` and `--json`; the command gets them as `memory`."""
+new_memory_options = _memory_options(create=True)
+"""The same for a command that creates a memory that is missing."""
 
 
 def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bool = False) -> str:
-    """The space that a command means in a folder if none is named. Every command uses this rule.
+    """The space that a command uses in a folder if none is named. Every command uses this rule.
 
     The memory of the folder's project, which hooks, `wrap`, MCP and imports use; else the folder's
     own, which a chat creates there. A command that only reads uses `default` if there is neither
@@ -155,7 +224,6 @@ def _space_of_file(url: str, settings: Settings) -> str | None:
 
 
 async def _first_stored(url: str, wanted: Sequence[str]) -> str | None:
-    """The first of these spaces that a server holds."""
     from recollect.adapters.wiring import open_fleet
 
     fleet = await open_fleet(url)
@@ -168,74 +236,26 @@ async def _first_stored(url: str, wanted: Sequence[str]) -> str | None:
     return None
 
 
-def meant_session(
-    wanted: str, space: str | None, workspace: Path, url: str | None
-) -> tuple[str, str]:
-    """The id and the space of the session that is meant: by its key, its name, its id or a
-    beginning of that where the folder or the space has it as a transcript; else as it is named,
-    in the space that is named or that the folder means."""
-    from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
-
-    folder = workspace.resolve()
-    place = space or str(folder)
-    lines = sessions_of(place)
-    if sessions_called(lines, wanted):
-        return session_meant(lines, wanted).session_id, place
-    return wanted, space or told_space(folder, url)
-
-
-def session_store_options(command: Command) -> Command:
-    """Add which session is meant, as a chat's own commands take it, `--store` and `--json`."""
-    options = (
-        click.argument("session", default="main", metavar="[SESSION]"),
-        store_option,
-        click.option(
-            "--space",
-            metavar="NAME",
-            help="Use this space. Default: the chat's or the project's memory of the folder.",
-        ),
-        click.option(
-            "--workspace",
-            default=".",
-            show_default=True,
-            metavar="DIR",
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Use the sessions of this folder.",
-        ),
-        json_option,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def check_url(url: str | None) -> None:
-    """Refuse an empty one: an unset variable must not act on another memory."""
+    """Refuse an empty URL: an unset variable must not act on another memory."""
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
-
-
-def place_of(url: str | None, space: str) -> Place:
-    """The memory that the options name; without a URL the one of the settings."""
-    check_url(url)
-    if not space:
-        raise RecollectError("--space: a space has a name of at least one character")
-    settings = config.load_settings().settings
-    place = Place(url=settings.store.url if url is None else url, space=space, settings=settings)
-    assert place.secret  # a name that is no valid text is refused here
-    context = click.get_current_context(silent=True)
-    if context is not None and (line := context.meta.pop(_SPACE_LINE, None)):
-        click.echo(harmless(line), err=True)
-    return place
 
 
 @asynccontextmanager
 async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
     """The open store of a place; closed again whatever happens."""
     from recollect.adapters.wiring import open_store
+    from recollect.adapters.wiring.stores import is_stored
 
-    if not create:
-        _require_memory(place)
+    if not create and place.url is None and not is_stored(None, place.space):
+        here = str(Path.cwd())
+        if place.space in (project_space(here), here):
+            raise RecollectError(
+                "this folder has no memory yet. Fill one with `recollect import --all` or "
+                "`recollect install claude-code`, or pick another with --space (`recollect space "
+                "list`)"
+            )
     store = await open_store(
         place.url, space=place.space, create=create, key=place.settings.store.key
     )
@@ -245,70 +265,8 @@ async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
         await store.close()
 
 
-def with_store(
-    url: str | None,
-    space: str,
-    work: Callable[[Store, Place], Awaitable[T]],
-    *,
-    create: bool = False,
-    spool: SpoolUse = "ignored",
-) -> T:
-    """Run one piece of work on a store.
-
-    `spool` says what becomes of batches that wait for it on this machine: those that are
-    `told` are missing from what is read, and a line says so; `drained` hands them over first.
-    """
-    place = place_of(url, space)
-
-    async def run() -> T:
-        async with opened(place, create=create) as store:
-            waiting = 0 if spool == "ignored" else await _waiting(place, drain=spool == "drained")
-            return await work(store, replace(place, spool_waiting=waiting))
-
-    return asyncio.run(run())
-
-
-OpenStore: TypeAlias = "Callable[[], Awaitable[Store]]"
-
-
-def with_store_at_need(
-    url: str | None, space: str, work: Callable[[OpenStore, Place], Awaitable[T]]
-) -> T:
-    """Run work that opens the store once it has something to store, and makes it if it is missing.
-
-    Work that fails before that leaves no empty memory.
-    """
-    place = place_of(url, space)
-
-    async def run() -> T:
-        async with AsyncExitStack() as opening:
-            held: list[Store] = []
-
-            async def open_once() -> Store:
-                if not held:
-                    held.append(await opening.enter_async_context(opened(place, create=True)))
-                return held[0]
-
-            return await work(open_once, place)
-
-    return asyncio.run(run())
-
-
-def _require_memory(place: Place) -> None:
-    """RecollectError with what to type if the folder that a command is run in has no memory."""
-    from recollect.adapters.wiring.stores import is_stored
-
-    if place.url is not None or is_stored(None, place.space):
-        return
-    if place.space in (project_space(str(Path.cwd())), str(Path.cwd())):
-        raise RecollectError(
-            "this folder has no memory yet. Fill one with `recollect import --all` or `recollect "
-            "install claude-code`, or pick another with --space (`recollect space list`)"
-        )
-
-
-async def _waiting(place: Place, *, drain: bool) -> int:
-    """How many batches the store does not have yet; says so where there are any."""
+async def _spool_waiting(place: Place, *, drain: bool) -> int:
+    """The number of batches that the store does not have yet; reported if there are any."""
     from recollect.adapters.wiring import hand_over_spool, spool_state
 
     key = place.settings.store.key
@@ -317,38 +275,44 @@ async def _waiting(place: Place, *, drain: bool) -> int:
         await hand_over_spool(place.settings, place.space, place.url, seconds=_DRAIN_SECONDS)
         state = await spool_state(place.url, space=place.space, key=key)
     if state.waiting:
-        several = state.waiting > 1
-        waits = f"{state.waiting:,} batches wait" if several else "1 batch waits"
-        missing, them = ("are missing", "them") if several else ("is missing", "it")
         click.echo(
-            f"recollect: {waits} in the spool and {missing} here; the process that wrote {them} "
-            f"hands {them} over, or the next to open this memory",
+            f"recollect: missing here: {number_of(state.waiting, 'batch', 'batches')} in the "
+            "spool. The process that wrote them stores them, or the next that opens this memory",
             err=True,
         )
     return state.waiting
 
 
-def print_json(value: Any) -> None:
-    """One JSON object on standard output, in signs that it can write."""
+# Printing
+
+
+def print_json(value: object) -> None:
+    """One JSON object on standard output, in characters that it can write."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str))
 
 
 def console() -> Console:
-    """Where tables and texts are printed."""
+    """The console for tables and texts."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def plain_text(text: str) -> str:
-    """Several lines that print as they read, indentation kept."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        kept = plain_line(line)
-        indent = len(line) - len(line.lstrip(" "))
-        lines.append(" " * min(indent, 40) + kept if kept else "")
-    return "\n".join(lines)
+def confirmed(question: str, *, as_json: bool, unasked: str) -> bool:
+    """Ask the user; RecollectError with `unasked` if there is no terminal to ask on."""
+    if as_json or not sys.stdin.isatty():
+        raise RecollectError(unasked)
+    return click.confirm(question, err=True)
+
+
+def size_text(count: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GB"
 
 
 def moment_from(text: str, *, option: str) -> float:
@@ -365,3 +329,40 @@ def moment_from(text: str, *, option: str) -> float:
             "2026-01-31T12:00Z, or an age such as 30d"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class ShownProgress:
+    """Progress bars on standard error: only on a terminal, and only after half a second."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._watched = sys.stderr.isatty() and not quiet
+        self._since = time.monotonic()
+        self._bars: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the bars, so that something can be printed; the next `show` draws them again."""
+        if self._bars is not None:
+            self._bars.stop()
+        self._bars = self._task = None
+
+    def show(self, what: str, done: int, total: int | None) -> None:
+        """Show how much is done; `total` is None if it is unknown."""
+        if not self._watched or time.monotonic() - self._since < _PATIENCE_SECONDS:
+            return
+        if self._bars is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+        if self._task is None:
+            self._task = self._bars.add_task(what, total=total)
+        self._bars.update(self._task, description=what, completed=done, total=total)

@@ -1,7 +1,7 @@
-"""`recollect tenant` and `recollect key`: who may use a service, with which key and how much.
+"""`recollect tenant`, `key` and `space`: who may use a service, and the memories of a store.
 
-Speaks to the database alone, so a service need not run. A key is printed once, when it is made:
-only a hash of it is kept. Every change stands in the audit log.
+`tenant` and `key` talk to the database alone, so a service need not run. A key is printed once,
+when it is created: only a hash of it is stored. Every change is in the audit log.
 """
 
 from __future__ import annotations
@@ -9,84 +9,62 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-import re
 import shlex
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import click
 
 from recollect.cli.store_options import (
+    Command,
+    Memory,
     check_url,
+    confirmed,
     instant,
     json_option,
     print_json,
+    size_text,
     store_option,
     when,
+    yes_option,
 )
 from recollect.core.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant, tenant_space
 from recollect.errors import RecollectError
-from recollect.hosts.service.keys import (
-    DEFAULT_SCOPES,
-    MadeKey,
-    limited,
-    make_key,
-    new_tenant,
-    rotated_key,
-    shown_key,
-)
 from recollect.system import config
 from recollect.system.config.fields import read_seconds
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.core.values.upkeep import Certificate
+    from recollect.hosts.service.keys import MadeKey
 
 T = TypeVar("T")
 PAGE: Final = 500
 LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
-LIFTED: Final = 0
-"""A limit that is taken away; no limit is so low."""
-Work = Callable[["PostgresFleet"], Awaitable[T]]
 
 
-class LimitType(click.IntRange):
-    """A limit: a number above 0, or `none`."""
+def service_options(command: Command) -> Any:
+    """Add `--store` and `--json`; the command gets them as `memory`."""
 
-    name = "limit"
+    @wraps(command)
+    def run(*, url: str | None, as_json: bool, **given: Any) -> None:
+        command(memory=Memory(url=url, as_json=as_json), **given)
 
-    def __init__(self) -> None:
-        super().__init__(min=1)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number; `LIFTED` for `none`."""
-        if isinstance(value, str) and value.strip().lower() == "none":
-            return LIFTED
-        return int(super().convert(value, param, ctx))
+    return store_option(json_option(run))
 
 
-requests_option = click.option(
-    "--requests-per-minute", type=LimitType(), metavar="N", help="Requests, on all nodes; or none."
-)
-tokens_option = click.option(
-    "--tokens-per-day",
-    type=LimitType(),
-    metavar="N",
-    help="Tokens taken in, on all nodes; or none.",
-)
-
-
-def with_fleet(url: str | None, work: Work[T]) -> T:
-    """Do it on the database of a service."""
-    check_url(url)
+def with_fleet(memory: Memory, work: Callable[[PostgresFleet], Awaitable[T]]) -> T:
+    """Run work on the database of a service."""
+    check_url(memory.url)
     from recollect.adapters.wiring.stores import is_server, open_fleet
 
-    url = config.load_settings().settings.store.url if url is None else url
+    url = config.load_settings().settings.store.url if memory.url is None else memory.url
     if url is None or not is_server(url):
         raise RecollectError(
             "tenants are for a service on PostgreSQL: give --store postgresql://USER@HOST/DATABASE"
@@ -111,7 +89,7 @@ def actor() -> str:
 
 
 async def meant_tenant(fleet: PostgresFleet, name: str) -> Tenant:
-    """The tenant of this name; RecollectError where there is none."""
+    """The tenant of this name; RecollectError if there is none."""
     tenant = await fleet.tenants().tenant_named(name)
     if tenant is None:
         raise RecollectError(
@@ -120,63 +98,41 @@ async def meant_tenant(fleet: PostgresFleet, name: str) -> Tenant:
     return tenant
 
 
+# `recollect tenant`
+
+
 @click.group()
 def tenant() -> None:
-    """Say who may use a service, and how much of it."""
+    """Create and delete tenants, and set their limits."""
 
 
 @tenant.command("create")
 @click.argument("name")
-@requests_option
-@tokens_option
-@store_option
-@json_option
-def create_tenant(
-    *,
-    name: str,
-    requests_per_minute: int | None,
-    tokens_per_day: int | None,
-    url: str | None,
-    as_json: bool,
-) -> None:
-    """Make a tenant. Without limits it may ask for as much as there is."""
+@service_options
+def create_tenant(*, name: str, memory: Memory) -> None:
+    """Create a tenant. Unlimited unless you set limits with `recollect tenant limits`."""
+    from recollect.hosts.service.keys import new_tenant
+
     if not name.strip():
-        raise RecollectError("a tenant has a name of at least one character")
-    made = limited(
-        new_tenant(name, now=time.time()),
-        requests=requests_per_minute or None,
-        tokens=tokens_per_day or None,
-    )
+        raise RecollectError("a tenant's name must have at least one character")
+    new = new_tenant(name, now=time.time())
 
     async def work(fleet: PostgresFleet) -> bool:
-        return await fleet.tenants().add_tenant(made, actor=actor())
+        return await fleet.tenants().add_tenant(new, actor=actor())
 
-    if not with_fleet(url, work):
+    if not with_fleet(memory, work):
         raise RecollectError(f"there is a tenant {plain_line(name)!r} already")
-    if as_json:
-        print_json(_tenant_json(made))
-    else:
-        click.echo(f"{made.id}  {plain_line(name)}")
-        click.echo(f"Next: recollect key create {_quoted(name)}{_same_store(url)}", err=True)
 
+    def draw() -> None:
+        click.echo(f"{new.id}  {plain_line(name)}")
+        click.echo(f"Next: recollect key create {shlex.quote(plain_line(name))}", err=True)
 
-def _quoted(name: str) -> str:
-    """A name as a shell takes it, and as it can be shown."""
-    return shlex.quote(plain_line(name))
-
-
-def _same_store(url: str | None) -> str:
-    """The option that a further command needs; a URL that may hold a password is not repeated."""
-    if url is None:
-        return ""
-    secret = "password" in url.lower() or ":" in url.partition("://")[2].rpartition("@")[0]
-    return " --store URL, the same as here" if secret else f" --store {shlex.quote(url)}"
+    memory.show(_tenant_json(new), draw)
 
 
 @tenant.command("list")
-@store_option
-@json_option
-def list_tenants(*, url: str | None, as_json: bool) -> None:
+@service_options
+def list_tenants(*, memory: Memory) -> None:
     """List the tenants and their limits."""
 
     async def work(fleet: PostgresFleet) -> list[Tenant]:
@@ -187,36 +143,39 @@ def list_tenants(*, url: str | None, as_json: bool) -> None:
             found += page
         return found
 
-    found = with_fleet(url, work)
-    if as_json:
-        print_json({"tenants": [_tenant_json(one) for one in found]})
-        return
-    for one in found:
-        click.echo(f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {_limits_text(one)}")
+    def draw() -> None:
+        for one in found:
+            limits = _limits_text(one)
+            click.echo(f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {limits}")
+
+    found = with_fleet(memory, work)
+    memory.show({"tenants": [_tenant_json(one) for one in found]}, draw)
 
 
 def _limits_text(one: Tenant) -> str:
-    requests = "no limit" if one.requests_per_minute is None else f"{one.requests_per_minute:,}"
-    tokens = "no limit" if one.tokens_per_day is None else f"{one.tokens_per_day:,}"
-    return f"requests a minute: {requests}, tokens a day: {tokens}"
+    requests, tokens = (
+        "no limit" if limit is None else f"{limit:,}"
+        for limit in (one.requests_per_minute, one.tokens_per_day)
+    )
+    return f"requests per minute: {requests}, tokens per day: {tokens}"
 
 
 @tenant.command("limits")
 @click.argument("name")
-@requests_option
-@tokens_option
-@store_option
-@json_option
+@click.option("--requests-per-minute", type=click.IntRange(0), metavar="N", help="On all nodes.")
+@click.option("--tokens-per-day", type=click.IntRange(0), metavar="N", help="On all nodes.")
+@service_options
 def set_limits(
-    *,
-    name: str,
-    requests_per_minute: int | None,
-    tokens_per_day: int | None,
-    url: str | None,
-    as_json: bool,
+    *, name: str, requests_per_minute: int | None, tokens_per_day: int | None, memory: Memory
 ) -> None:
-    """Set a tenant's limits, and show them; one that is not named stays, `none` lifts one. Nodes
-    follow within seconds."""
+    """Show or set a tenant's limits. Limits you do not name stay; 0 removes one.
+
+    Takes effect on all nodes within seconds.
+    """
+    from recollect.hosts.service.keys import limited
+
+    def new_limit(given: int | None, known: int | None) -> int | None:
+        return known if given is None else given or None
 
     async def work(fleet: PostgresFleet) -> Tenant:
         known = await meant_tenant(fleet, name)
@@ -224,144 +183,99 @@ def set_limits(
             return known
         new = limited(
             known,
-            requests=_new_limit(requests_per_minute, known.requests_per_minute),
-            tokens=_new_limit(tokens_per_day, known.tokens_per_day),
+            requests=new_limit(requests_per_minute, known.requests_per_minute),
+            tokens=new_limit(tokens_per_day, known.tokens_per_day),
         )
         await fleet.tenants().set_limits(new, actor=actor(), at=time.time())
         return new
 
-    new = with_fleet(url, work)
-    if as_json:
-        print_json(_tenant_json(new))
-    else:
-        click.echo(f"{plain_line(name)}  {_limits_text(new)}")
-
-
-def _new_limit(given: int | None, known: int | None) -> int | None:
-    return known if given is None else given or None
+    new = with_fleet(memory, work)
+    text = f"{plain_line(name)}  {_limits_text(new)}"
+    memory.show(_tenant_json(new), lambda: click.echo(text))
 
 
 @tenant.command("delete")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--certificates",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="A new file for the certificates, one JSON object a line.",
-)
-@store_option
-@json_option
-def delete_tenant(
-    *, name: str, yes: bool, file: Path | None, url: str | None, as_json: bool
-) -> None:
+@yes_option
+@service_options
+def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     """Delete a tenant with its keys, its spaces and all that they hold.
 
-    A certificate a space: a line each, with --certificates or --json the whole of them.
+    Prints a line per space as soon as it is deleted; with --json, its whole certificate.
     """
-    if not yes and not click.confirm(
-        f"Delete tenant {plain_line(name)} with all its spaces for good?", err=True
-    ):
+    question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
+    if not yes and not click.confirm(question, err=True):
         raise SystemExit(1)
 
-    certificates: list[dict[str, Any]] = []
-    with ExitStack() as opened:
-        written: IO[str] | None = None
+    def certify(certificate: dict[str, Any]) -> None:
+        segments = certificate["counts"].get("segments", 0)
+        text = f"{plain_line(certificate['space'])}  {segments:,} messages  certificate"
+        whole = json.dumps(certificate)
+        click.echo(whole if memory.as_json else f"{text} {certificate['checksum']}")
 
-        def keep(certificate: dict[str, Any]) -> None:
-            """Told at once: what is deleted stays certified where the rest fails."""
-            certificates.append(certificate)
-            if written is not None:
-                written.write(json.dumps(certificate) + "\n")
-                written.flush()
-            if not as_json:
-                segments = certificate["counts"].get("segments", 0)
-                click.echo(
-                    f"{plain_line(certificate['space'])}  {segments:,} messages  "
-                    f"certificate {certificate['checksum']}"
-                )
+    async def work(fleet: PostgresFleet) -> Tenant:
+        meant = await meant_tenant(fleet, name)
+        await _delete(fleet, meant, certify)
+        return meant
 
-        async def work(fleet: PostgresFleet) -> Tenant:
-            nonlocal written
-            meant = await meant_tenant(fleet, name)
-            if file is not None:
-                try:
-                    written = opened.enter_context(file.open("x", encoding="utf-8"))
-                except OSError as error:
-                    raise RecollectError(
-                        f"--certificates {plain_line(str(file))}: {error.strerror}; nothing was "
-                        "deleted"
-                    ) from None
-            await _delete(fleet, meant, keep)
-            return meant
-
-        gone = with_fleet(url, work)
-    if as_json:
-        print_json({"deleted": name, "id": str(gone.id), "certificates": certificates})
-    else:
-        click.echo(f"Deleted {plain_line(name)} and {len(certificates):,} spaces.")
-        click.echo(f"Its log stays: recollect tenant audit {gone.id}{_same_store(url)}", err=True)
+    gone = with_fleet(memory, work)
+    shown = json.dumps({"deleted": name, "id": str(gone.id)})
+    click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
+    click.echo(f"Its log stays: recollect tenant audit {gone.id}", err=True)
 
 
 async def _delete(
-    fleet: PostgresFleet, meant: Tenant, keep: Callable[[dict[str, Any]], None]
+    fleet: PostgresFleet, meant: Tenant, certify: Callable[[dict[str, Any]], None]
 ) -> None:
     from recollect.core.upkeep.certificates import certificate_json
     from recollect.core.upkeep.forget import delete_space
 
     records = fleet.tenants()
-    for key in await records.keys(meant.id):  # nobody writes while spaces go
+    for key in await records.keys(meant.id):  # so that no client writes meanwhile
         await records.revoke_key(meant, key.id, actor=actor(), at=time.time())
     while page := await records.spaces(meant.id, limit=PAGE):
-        for space in page:
-            store = await fleet.space(tenant_space(meant.id, space.name))
-            done = await delete_space(store, named=space.name, now=time.time())
-            keep(certificate_json(done))
-            await records.remove_space(meant, space.name, actor=actor(), at=time.time())
-            late = await delete_space(store, named=space.name, now=time.time())
+        for one in page:
+            store = await fleet.space(tenant_space(meant.id, one.name))
+            done = await delete_space(store, named=one.name, now=time.time())
+            certify(certificate_json(done))
+            await records.remove_space(meant, one.name, actor=actor(), at=time.time())
+            late = await delete_space(store, named=one.name, now=time.time())
             if late.counts:  # written until then by a node that knew the key: no name leads to it
-                keep(certificate_json(late))
+                certify(certificate_json(late))
     await records.remove_tenant(meant, actor=actor(), at=time.time())
 
 
 @tenant.command("audit")
 @click.argument("name", required=False)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
-@store_option
-@json_option
-def show_audit(*, name: str | None, limit: int, url: str | None, as_json: bool) -> None:
-    """Show what was done about tenants, keys and spaces, the newest first.
+@service_options
+def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
+    """Show the changes to tenants, keys and spaces, newest first.
 
-    NAME is a tenant's name or id, also of one that was deleted.
+    NAME is a tenant's name or id, also of a deleted one. Default: all tenants.
     """
 
     async def work(fleet: PostgresFleet) -> list[dict[str, Any]]:
         tenants = [None] if name is None else await _logged(fleet, name)
-        log = [
-            record
-            for tenant in tenants
-            for record in await fleet.tenants().log(tenant, limit=limit)
-        ]
+        records = fleet.tenants()
+        log = [record for tenant in tenants for record in await records.log(tenant, limit=limit)]
         log.sort(key=lambda record: (record.at, record.id), reverse=True)
         return [
             {**asdict(record), "at": instant(record.at), "tenant": str(record.tenant)}
             for record in log[:limit]
         ]
 
-    acts = with_fleet(url, work)
-    if as_json:
-        print_json({"acts": acts})
-        return
-    for act in acts:
-        text = (
-            f"{act['at']}  {act['actor']}  {act['act']}  {act['subject']}  tenant {act['tenant']}"
-        )
-        click.echo(plain_line(text))
+    def draw() -> None:
+        for act in acts:
+            done = f"{act['at']}  {act['actor']}  {act['act']}  {act['subject']}"
+            click.echo(plain_line(f"{done}  tenant {act['tenant']}"))
+
+    acts = with_fleet(memory, work)
+    memory.show({"acts": acts}, draw)
 
 
 async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
-    """Whose log is meant: the tenant of this name or id, else those that had it once."""
+    """The tenant of this name or id, else those that had the name once."""
     records = fleet.tenants()
     if (tenant := await records.tenant_named(name)) is not None:
         return [tenant.id]
@@ -372,9 +286,16 @@ async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
     return found or [(await meant_tenant(fleet, name)).id]
 
 
+def _tenant_json(one: Tenant) -> dict[str, Any]:
+    return {**asdict(one), "id": str(one.id), "created_at": instant(one.created_at)}
+
+
+# `recollect key`
+
+
 @click.group()
 def key() -> None:
-    """Make, list, revoke and rotate the keys of a service's tenants."""
+    """Create, list, rotate and revoke the API keys of a service's tenants."""
 
 
 @key.command("create")
@@ -384,22 +305,22 @@ def key() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(KEY_SCOPES),
-    help="What it may do; may be repeated. Without it: read and write.",
+    help="What it may do; may be repeated. Default: read and write.",
 )
 @click.option("--name", default="", help="What it is for, to tell keys apart.")
-@click.option("--expires", metavar="AGE", help="It ends after this: 90d, 12h, 5m.")
-@store_option
-@json_option
+@click.option("--expires", metavar="AGE", help="It expires after this: 90d, 12h, 5m.")
+@service_options
 def create_key(
     *,
     tenant_name: str,
     scopes: tuple[KeyScope, ...],
     name: str,
     expires: str | None,
-    url: str | None,
-    as_json: bool,
+    memory: Memory,
 ) -> None:
-    """Make a key and print it: it is shown once and can be had from nowhere later."""
+    """Create a key and print it. It is shown once and cannot be shown again."""
+    from recollect.hosts.service.keys import DEFAULT_SCOPES, make_key
+
     now = time.time()
     ends = None if expires is None else now + _age(expires, "--expires")
 
@@ -411,73 +332,69 @@ def create_key(
         await fleet.tenants().add_key(made.record, actor=actor())
         return made
 
-    _print_made(with_fleet(url, work), as_json=as_json)
+    _print_made(memory, with_fleet(memory, work))
 
 
 @key.command("list")
 @click.argument("tenant_name", metavar="TENANT")
-@store_option
-@json_option
-def list_keys(*, tenant_name: str, url: str | None, as_json: bool) -> None:
-    """List a tenant's keys: what may be seen of them, what they may do, when they end."""
+@service_options
+def list_keys(*, tenant_name: str, memory: Memory) -> None:
+    """List a tenant's keys: prefix, scopes, expiry and name."""
+    from recollect.hosts.service.keys import shown_key
 
     async def work(fleet: PostgresFleet) -> tuple[ApiKey, ...]:
         return await fleet.tenants().keys((await meant_tenant(fleet, tenant_name)).id)
 
-    keys = with_fleet(url, work)
-    if as_json:
-        print_json({"keys": [_key_json(one) for one in keys]})
-        return
-    now = time.time()
-    for one in keys:
-        click.echo(
-            f"{one.id}  {shown_key(one)}  {', '.join(one.scopes)}  {_ending(one, now)}  "
-            f"{plain_line(one.name)}"
-        )
+    def draw() -> None:
+        for one in keys:
+            ending = _ending(one, time.time())
+            click.echo(
+                f"{one.id}  {shown_key(one)}  {', '.join(one.scopes)}  {ending}  "
+                f"{plain_line(one.name)}"
+            )
+
+    keys = with_fleet(memory, work)
+    memory.show({"keys": [_key_json(one) for one in keys]}, draw)
 
 
 def _ending(one: ApiKey, now: float) -> str:
     if one.revoked_at is not None:
         return f"revoked {when(one.revoked_at)}"
     if one.expires_at is None:
-        return "never ends"
-    return f"{'ends' if now < one.expires_at else 'ended'} {when(one.expires_at)}"
+        return "never expires"
+    return f"{'expires' if now < one.expires_at else 'expired'} {when(one.expires_at)}"
 
 
 @key.command("revoke")
 @click.argument("tenant_name", metavar="TENANT")
 @click.argument("key_id", metavar="KEY")
-@store_option
-@json_option
-def revoke_key(*, tenant_name: str, key_id: str, url: str | None, as_json: bool) -> None:
-    """Let a key open nothing from now on. Nodes follow within seconds."""
+@service_options
+def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
+    """Revoke a key. Takes effect on all nodes within seconds."""
 
     async def work(fleet: PostgresFleet) -> bool:
         owner = await meant_tenant(fleet, tenant_name)
         return await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time())
 
-    if not with_fleet(url, work):
-        raise RecollectError(_no_such(tenant_name, key_id))
-    if as_json:
-        print_json({"revoked": key_id})
-    else:
-        from recollect.hosts.service.principals import KEY_SECONDS
+    if not with_fleet(memory, work):
+        raise _no_such_key(tenant_name, key_id)
+    from recollect.hosts.service.principals import KEY_SECONDS
 
-        click.echo(f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds.")
+    text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
+    memory.show({"revoked": key_id}, lambda: click.echo(text))
 
 
 @key.command("rotate")
 @click.argument("tenant_name", metavar="TENANT")
 @click.argument("key_id", metavar="KEY")
 @click.option(
-    "--grace", metavar="AGE", default="24h", show_default=True, help="How long the old one lasts."
+    "--grace", metavar="AGE", default="24h", show_default=True, help="How long the old key lasts."
 )
-@store_option
-@json_option
-def rotate_key(
-    *, tenant_name: str, key_id: str, grace: str, url: str | None, as_json: bool
-) -> None:
-    """Make a key in the place of another, which goes on for a while, so that nothing stops."""
+@service_options
+def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
+    """Create a replacement key. The old one keeps working for --grace."""
+    from recollect.hosts.service.keys import rotated_key
+
     now = time.time()
     ends = now + _age(grace, "--grace")
 
@@ -492,20 +409,20 @@ def rotate_key(
         )
         return made if done else None
 
-    made = with_fleet(url, work)
+    made = with_fleet(memory, work)
     if made is None:
-        raise RecollectError(_no_such(tenant_name, key_id))
-    _print_made(made, as_json=as_json)
+        raise _no_such_key(tenant_name, key_id)
+    _print_made(memory, made)
 
 
-def _no_such(tenant_name: str, key_id: str) -> str:
-    listed = f"`recollect key list {plain_line(tenant_name)}` shows them"
-    return f"tenant {plain_line(tenant_name)!r} has no working key {plain_line(key_id)!r}: {listed}"
+def _no_such_key(tenant_name: str, key_id: str) -> RecollectError:
+    name = plain_line(tenant_name)
+    listed = f"`recollect key list {name}` shows them"
+    return RecollectError(f"tenant {name!r} has no working key {plain_line(key_id)!r}: {listed}")
 
 
 def _age(text: str, option: str) -> float:
-    weeks = re.fullmatch(r"(\d{1,4})w", text, re.ASCII)
-    seconds = read_seconds(text) if weeks is None else int(weeks[1]) * 7 * 86_400.0
+    seconds = read_seconds(text)
     if seconds is None or not 0 <= seconds < LONGEST_AGE_SECONDS:
         raise RecollectError(
             f"{option} {plain_line(text)!r}: give an age such as 90d, 12h, 5m or 90s"
@@ -513,19 +430,17 @@ def _age(text: str, option: str) -> float:
     return seconds
 
 
-def _print_made(made: MadeKey, *, as_json: bool) -> None:
-    if as_json:
+def _print_made(memory: Memory, made: MadeKey) -> None:
+    if memory.as_json:
         print_json({**_key_json(made.record), "key": made.text})
         return
     click.echo(made.text)
-    click.echo("It is shown this once: only a hash of it is kept.", err=True)
-
-
-def _tenant_json(one: Tenant) -> dict[str, Any]:
-    return {**asdict(one), "id": str(one.id), "created_at": instant(one.created_at)}
+    click.echo("It is shown this once: only a hash of it is stored.", err=True)
 
 
 def _key_json(one: ApiKey) -> dict[str, Any]:
+    from recollect.hosts.service.keys import shown_key
+
     return {
         "id": one.id,
         "prefix": shown_key(one),
@@ -535,3 +450,81 @@ def _key_json(one: ApiKey) -> dict[str, Any]:
         "expires_at": instant(one.expires_at),
         "revoked_at": instant(one.revoked_at),
     }
+
+
+# `recollect space`
+
+
+@click.group("space")
+def space() -> None:
+    """List or delete memories."""
+
+
+@space.command("list")
+@service_options
+def list_spaces(*, memory: Memory) -> None:
+    """List the memories of a store, those used last at the end. Default: those of this machine."""
+    from recollect.adapters.wiring import stored_spaces
+
+    check_url(memory.url)
+    store = config.load_settings().settings.store
+    url = store.url if memory.url is None else memory.url
+    found = asyncio.run(stored_spaces(url, key=store.key))
+
+    def draw() -> None:
+        if not found:
+            click.echo("There is no memory here yet.")
+            return
+        # the name is last and whole: people copy it
+        click.echo(f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space")
+        for one in found:
+            size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)
+            name = plain_line(one.space) if one.space is not None else f"({plain_line(one.unread)})"
+            counts = (f"{one.sessions:,}", f"{one.segments:,}") if one.space is not None else "··"
+            numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
+            click.echo(f"{when(one.last_said_at):16}  {numbers}  {name}")
+
+    shown = [{**asdict(one), "last_said_at": instant(one.last_said_at)} for one in found]
+    memory.show({"spaces": shown}, draw)
+
+
+@space.command("delete")
+@click.argument("name")
+@yes_option
+@click.option("--tenant", metavar="NAME", help="The space belongs to this tenant of a service.")
+@service_options
+def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) -> None:
+    """Delete a memory with all that it holds, and print a certificate.
+
+    Deletes archive, index, vectors, facts, ledger, jobs, tombstones and this machine's spool of
+    it; a file as a whole. The certificate names what is out of reach.
+    """
+    from recollect.core.upkeep.certificates import certificate_json, certificate_text
+
+    place = Memory(url=memory.url, space=name).place()
+    question = f"Delete the space {plain_line(name)} permanently?"
+    unasked = "cannot ask for confirmation (no terminal): pass --yes to delete the space"
+    if not yes and not confirmed(question, as_json=memory.as_json, unasked=unasked):
+        raise SystemExit(1)
+    if tenant is not None:
+        certificate = with_fleet(memory, lambda fleet: _delete_of_tenant(fleet, tenant, name))
+    else:
+        from recollect.adapters.wiring.spaces import delete_stored_space
+
+        certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
+    text = certificate_text(certificate, plain=plain_line)
+    memory.show(certificate_json(certificate), lambda: click.echo(text))
+
+
+async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
+    from recollect.core.upkeep.forget import delete_space as delete
+
+    owner, records = await meant_tenant(fleet, tenant), fleet.tenants()
+    if not await records.has_space(owner.id, name):
+        raise RecollectError(
+            f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
+            "`recollect space list` shows all, by the tenant's id"
+        )
+    store = await fleet.space(tenant_space(owner.id, name))
+    let_go = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
+    return await delete(store, named=name, now=time.time(), let_go=let_go)

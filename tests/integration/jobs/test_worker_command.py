@@ -19,8 +19,7 @@ from recollect.core.values.batch import Batch, NewJob
 
 COMMAND = """
 import sys
-from recollect.cli import LazyGroup, main, COMMANDS
-COMMANDS.setdefault("worker", "worker:worker")
+from recollect.cli import main
 main()
 """
 
@@ -85,7 +84,7 @@ def test_a_file_that_is_not_there_or_a_second_space_in_it_is_told(tmp_path: Path
 def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
     with_jobs(path, "evict")
-    run = command("--store", str(path), "--concurrency", "2", home=tmp_path)
+    run = command("--store", str(path), home=tmp_path)
     try:
         for _ in range(300):
             if waiting(path) == (0, 0):

@@ -66,7 +66,7 @@ async def resume(url: str, name: str) -> None:
 
 def test_every_space_is_served_and_a_paused_one_keeps_nobody(url: str, tmp_path: Path) -> None:
     asyncio.run(fill(url, pause=SPACES[0]))
-    run = command("--store", url, "--once", "--json", "--concurrency", "2", home=tmp_path)
+    run = command("--store", url, "--once", "--json", home=tmp_path)
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, err
     told = json.loads(out)
@@ -103,7 +103,7 @@ def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
     with psycopg.connect(database.admin_url) as owner:
         lock = "SELECT 1 FROM recollect.counters WHERE space_id = %s FOR UPDATE"
         owner.execute(lock, [space_uuid(slow)])
-        run = command("--store", url, "--concurrency", "2", home=tmp_path)
+        run = command("--store", url, home=tmp_path)
         try:
             blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
             until(lambda: owner.execute(blocked).fetchone() != (0,))
@@ -126,7 +126,7 @@ def test_a_server_that_is_away_is_waited_for(server: PostgresServer, tmp_path: P
     run = command("--store", database.app_url, home=tmp_path)
     try:
         assert run.stderr is not None
-        assert "it is tried again" in run.stderr.readline()
+        assert "trying again" in run.stderr.readline()
         asyncio.run(migrate(database.admin_url, app_role=APP_ROLE, app_password=APP_PASSWORD))
         assert run.stderr.readline().startswith("recollect worker: serves every space")
         asyncio.run(fill(database.app_url, SPACES[0]))

@@ -137,12 +137,12 @@ def test_a_compaction_that_was_undone_in_the_store_is_undone_in_the_transcript(
     home: Path,
 ) -> None:
     talk(home, *TALK, "/compact", "on", "/compact")
-    assert "2 compactions standing" in told(talk(home, "/status"))
+    assert "2 compactions in effect" in told(talk(home, "/status"))
     assert undo_in_the_store(home) == 2
-    assert "1 compactions standing" in told(talk(home, "/status"))
+    assert "1 compactions in effect" in told(talk(home, "/status"))
     assert undo_in_the_store(home) == 1
     assert TALK[0] not in shown_by_pi(home)
-    assert "0 compactions standing" in told(talk(home, "/status"))
+    assert "0 compactions in effect" in told(talk(home, "/status"))
     assert TALK[0] in shown_by_pi(home), "pi shows what the agent shows"
     assert "nothing to undo" in told(talk(home, "/undo"))
 

@@ -1,4 +1,4 @@
-"""`recollect doctor`: the table and the JSON say the same, and bad settings end with 2."""
+"""`recollect doctor`: settings as text and as JSON; bad settings end with 2."""
 
 from __future__ import annotations
 
@@ -17,65 +17,62 @@ from recollect.system.config.load import PRESETS
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
 
 
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(doctor, arguments)
 
 
-def test_the_table_shows_values_sources_and_deviations() -> None:
+def test_settings_are_listed_with_source_and_default_on_request() -> None:
     Path("recollect.toml").write_text("[compaction]\nreserveTokens = 9000\n")
-    result = run()
+    assert "reserve_tokens" not in run().stdout
+    result = run("--settings")
     assert result.exit_code == 0
+    assert result.stdout.startswith("✓ settings")
     line = next(one for one in result.stdout.splitlines() if "reserve_tokens " in one)
-    assert line.split() == ["●", "reserve_tokens", "9000", "recollect.toml", "16384", "16384"]
-    assert f"{len(known_keys())} settings, 1 not at their default" in result.stdout
+    assert line.startswith("● compaction.reserve_tokens = 9000   (")
+    assert "recollect.toml: compaction.reserveTokens; default 16384; OpenClaw 16384" in line
+    assert f"{len(known_keys())} settings, 1 changed" in result.stdout
     assert "!" not in result.stdout
-
-
-def test_every_key_is_in_the_table_and_no_line_is_too_wide() -> None:
-    result = run()
     for path in known_keys():
-        assert path.partition(".")[2] in result.stdout
-    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+        assert f" {path} = " in result.stdout
 
 
 def test_every_deviation_says_its_source_the_default_and_openclaws_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RECOLLECT_TRIM__PROTECT_MESSAGES", "9")
-    write_trusted('preset = "openclaw"\nindex.eviction_days = 30\n')
+    monkeypatch.setenv("RECOLLECT_PRESET", "openclaw")
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("openclaw.json").absolute()))
     Path("openclaw.json").write_text(
         "{agents: {defaults: {compaction: {model: 1, keepRecentTokens: 5000},"
         " memoryContext: {autoRecallMinScore: 0.8}}}}"
     )
-    shown = json.loads(run("--json", "--openclaw", "openclaw.json").stdout)
+    shown = json.loads(run("--json").stdout)
     settings = {key: row for key, row in shown["settings"].items() if row["deviates"]}
     told = {
         key: (row["value"], row["source_kind"], row["default"], row["openclaw"])
         for key, row in settings.items()
     }
     assert told["trim.protect_messages"] == (9, "environment", 6, 6)
-    assert told["index.eviction_days"] == (30, "file", None, 90)
+    assert told["index.max_segments"] == (20_000, "preset", 200_000, 20_000)
     assert told["compaction.keep_recent_tokens"] == (5000, "openclaw", 20_000, 20_000)
     assert told["recall.min_score"] == (0.8, "openclaw", None, 0.7)
     assert told["recall.decay_per_day"] == (0.995, "preset", 1.0, 0.995)
     for key, value in PRESETS["openclaw"].items():
         assert settings[key]["openclaw"] == value
         assert key in told
-    assert shown["presets"]["openclaw"]["recall.embedder"] == "hash"
     assert any("compaction.model" in one["message"] for one in shown["notices"])
 
 
-def test_json_has_every_key_and_the_notices() -> None:
+def test_json_has_every_key_and_the_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mine.toml").write_text('facts.idle_seconds = 60\npruning.ttl = "90s"\n')
-    result = run("--json", "--config", "mine.toml")
-    shown = json.loads(result.stdout)
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("mine.toml").absolute()))
+    shown = json.loads(run("--json").stdout)
     assert set(shown["settings"]) == set(known_keys())
     assert shown["settings"]["pruning.ttl"] == {
         "value": 90.0,
-        "source": "mine.toml: pruning.ttl",
+        "source": f"{Path('mine.toml').absolute()}: pruning.ttl",
         "source_kind": "file",
         "default": 300.0,
         "is_default": False,
@@ -85,10 +82,16 @@ def test_json_has_every_key_and_the_notices() -> None:
     assert shown["notices"] == []
 
 
-def test_notices_stand_below_the_table() -> None:
+def test_the_shown_values_can_be_set_again() -> None:
+    shown = json.loads(run("--json").stdout)["settings"]
+    for path, row in shown.items():
+        assert read_value(known_keys()[path].hint, row["value"]) == known_keys()[path].default
+
+
+def test_notices_are_below_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("openclaw.json").write_text('{agents: {defaults: {compaction: {model: "m"}}}}')
-    result = run("--openclaw", "openclaw.json")
-    _, _, below = result.stdout.partition("settings, ")
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("openclaw.json").absolute()))
+    _, _, below = run("--settings").stdout.partition("settings, ")
     assert "agents.defaults.compaction.model" in below
     assert "without effect" in below
 
@@ -111,9 +114,16 @@ def test_bad_settings_end_with_2_and_one_line_that_says_what_to_do(text: str, sa
         assert says in result.stderr
 
 
+def test_a_named_file_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("absent.toml").absolute()))
+    result = run()
+    assert result.exit_code == 2
+    assert "absent.toml" in result.stderr
+
+
 def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://app:hunter2@db/x?password=hunter2"
     monkeypatch.setenv("RECOLLECT_STORE__URL", url)
-    assert "hunter2" not in run().stdout
+    assert "hunter2" not in run("--settings").stdout
     assert "postgresql://app:" in run("--json").stdout
     assert "hunter2" not in run("--json").stdout

@@ -205,7 +205,7 @@ def test_a_second_install_says_that_it_is_there_already(home: Path, project: Pat
 
 def test_openclaws_plugin_is_put_in_place_and_taken_out(home: Path) -> None:
     """From what is installed: all that it imports is there, and nothing is left behind."""
-    assert "would be put into" in run(install, "openclaw", "--dry-run")
+    assert "Would put OpenClaw's plugin into" in run(install, "openclaw", "--dry-run")
     assert not openclaw_plugin().exists()
     told = run(install, "openclaw")
     assert f"openclaw plugins install --link {openclaw_plugin()}" in told

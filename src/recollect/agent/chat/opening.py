@@ -86,8 +86,6 @@ class ChatOrder:
 
     workspace: Path
     settings: Settings
-    config: Path | None = None
-    """The settings file that was named."""
     key: str = "main"
     space: str | None = None
     store: str | None = None
@@ -95,13 +93,9 @@ class ChatOrder:
     """Begin a new session under this key."""
     resume: str | None = None
     """Go on with this session under the key instead: its id, a beginning of it, or its name."""
-    name: str | None = None
-    """What the session is called from now on."""
     model: str | None = None
     """The model that was named for this run: it goes before what was chosen in the session."""
     read_only: bool = False
-    looking: bool = False
-    """Nobody talks: no file of the workspace is created, no model recorded."""
     bash: BashChoice = "auto"
     network: bool = False
 
@@ -116,7 +110,6 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
     """The agent of a chat; `ask` asks the person who sits there, where somebody does."""
     await asyncio.to_thread(_import_agent)  # half a second that an event loop must not lose
     from recollect.adapters.session.index import SessionIndex
-    from recollect.agent.answers import name_session
     from recollect.agent.opening import open_agent
 
     shell = await asyncio.to_thread(shell_rule, order, ask)
@@ -132,16 +125,12 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
             space=order.space,
             store=order.store,
             read_only=order.read_only,
-            create_files=not order.looking,
             shell=shell,
             confirm_forget=None if ask is None else _forget_question(ask),
             settings=order.settings,
-            config=order.config,
         ) as agent:
-            if order.name is not None:
-                await asyncio.to_thread(name_session, agent.conversation, order.name)
             if order.model is not None and order.model != agent.model_name:
-                await agent.use_model(order.model, record=not order.looking)
+                await agent.use_model(order.model)
             yield agent
     except TranscriptLocked:
         raise TranscriptLocked(OPEN_ELSEWHERE) from None

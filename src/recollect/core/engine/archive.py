@@ -164,7 +164,7 @@ class DurableArchive:
             texts.append(f"batches wait in the spool: {self._drain_said}")
         if self.set_aside:
             texts.append(
-                f"the store refused {self.set_aside} batches: `recollect memory spool` shows them"
+                f"the store refused {self.set_aside} batches: `recollect memory check` shows them"
             )
         return "; ".join(texts)
 

@@ -328,7 +328,7 @@ class Cause(Enum):
     VECTORS_LOADING = "searched without {kind} vectors: the embedding model is loading"
     VECTORS_UNWATCHED = "vectors were not checked: {error}"
     VECTORS_MISSING = "{kind} vectors are being computed: {made:,} of about {passages:,}"
-    NOT_EMBEDDED = "some passages have no {kinds} vector yet: run `recollect memory embed`"
+    NOT_EMBEDDED = "some passages have no {kinds} vector yet: run `recollect memory reindex`"
     NOTHING_RECALLED = "nothing was recalled"
     NO_MESSAGE = "no message to attach the block to"
     ASSISTANT_LAST = "the request ends with an assistant message that the model continues"

@@ -1,5 +1,5 @@
-"""What was sent, and why: values of sessions, turns and receipts, and two renderers of them.
+"""What was sent, and why: values of sessions, turns, receipts and windows, and two renderers.
 
-`sessions`, `turns`, `tokens`, `receipts` and `recorded` make values, which hold no sentence that
-was made for a screen. `text` renders them as plain text, `drawn` with rich. Nothing here writes.
+`sessions`, `turns`, `explained` and `status` make values, which hold data and no sentence that was
+made for a screen. `text` renders them as plain text, `drawn` with rich. Nothing here writes.
 """

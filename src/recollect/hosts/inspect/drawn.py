@@ -26,11 +26,10 @@ from recollect.core.compaction.receipt import compare
 from recollect.core.formats.json_text import when
 from recollect.core.values.compaction import ProbeFinding, ProbeKind
 from recollect.core.values.report import FateKind
-from recollect.hosts.inspect.explained import Explained
-from recollect.hosts.inspect.receipts import ReceiptPage
-from recollect.hosts.inspect.text import FATES, Stretch, reason_text, stretches, turn_line
-from recollect.hosts.inspect.tokens import TokenKind, apportioned
-from recollect.hosts.inspect.turns import MessageFate
+from recollect.hosts.inspect.explained import Explained, TokenKind, apportioned
+from recollect.hosts.inspect.sessions import ReceiptPage
+from recollect.hosts.inspect.text import reason_text, span_text, turn_line, why_text
+from recollect.hosts.inspect.turns import FATES, MessageFate, Stretch, stretches
 from recollect.system.plain_text import number_of, plain_line
 
 QUIET = "#7d8694"
@@ -171,14 +170,6 @@ _SOURCES: Final = {
     "recording": "as recorded",
     "default": "assumed",
 }
-_REPAIRS: Final = {
-    "left-out": "left out",
-    "moved": "moved to its call",
-    "synthesised": "answered by a stand-in",
-    "merged": "joined",
-    "opened": "an opening put before",
-    "trimmed-space": "the space taken off",
-}
 
 
 def draw_session(explained: Explained, console: Console, *, every: bool = False) -> None:
@@ -191,7 +182,6 @@ def draw_session(explained: Explained, console: Console, *, every: bool = False)
         _filling(explained, sheet),
         _largest(explained, sheet),
         _fates(explained, sheet, every=every),
-        _repairs(explained, sheet),
         _close(explained, sheet),
     ):
         for at, line in enumerate(section):
@@ -210,7 +200,7 @@ def _header(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     yield Text.assemble(("recollect explain  ", ACCENT), (name, "bold"), " " * gap, (turn, "bold"))
     facts = [
         _KINDS.get(recording.kind, recording.kind),
-        *([f"run {recording.run:,} of {recording.runs:,}"] if recording.runs > 1 else []),
+        *([f"the first of {recording.runs:,} runs"] if recording.runs > 1 else []),
         *([f"{recording.format} format"] if recording.format != recording.kind else []),
         *([recording.model] if recording.model else []),
         number_of(recording.messages, "message"),
@@ -291,15 +281,13 @@ def _filling(explained: Explained, sheet: Sheet) -> Iterator[Text]:
         signs = "".join(_LEVELS[min(7, 8 * size // (highest + 1))] for size in sizes)
         yield Text.assemble((f"{label} {max(sizes):>8,} ", QUIET), (signs, colour))
     marks = [
-        ("◆", MARK)
-        if any(point.compacted for point in group)
-        else ("▲", LIMIT)
+        ("▲", LIMIT)
         if any(point.moment is not None and point.new_edits for point in group)
         else ("·", QUIET)
         for group in groups
     ]
     yield Text.assemble((f"{'turn':{_LABEL}}", QUIET), in_runs(marks))
-    yield Text(f"{'':{_LABEL}}▲ edited in a batch  ◆ compacted by its client", style=QUIET)
+    yield Text(f"{'':{_LABEL}}▲ edited in a batch", style=QUIET)
 
 
 def _largest(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
@@ -347,34 +335,16 @@ def _table(found: Sequence[Stretch]) -> Table:
     table = _grid("left", "left", "right", "left", "right", "right", "fold")
     for stretch in found:
         sign, colour = FATE_STYLES[stretch.fate]
-        before = sum(member.tokens_before for member in stretch.members)
-        after = sum(member.tokens_after for member in stretch.members)
         table.add_row(
             Text(sign, style=colour),
             Text(stretch.fate, style=f"bold {colour}"),
-            Text(f"{len(stretch.members):,}", style="bold"),
-            Text(stretch.span, style=QUIET),
-            f"{before:,}" if before else "",
-            Text("" if stretch.fate == "kept" else f"→ {after:,}", style=colour),
-            Text(stretch.why),
+            Text(f"{stretch.count:,}", style="bold"),
+            Text(span_text(stretch), style=QUIET),
+            f"{stretch.tokens_before:,}" if stretch.tokens_before else "",
+            Text("" if stretch.fate == "kept" else f"→ {stretch.tokens_after:,}", style=colour),
+            Text(why_text(stretch)),
         )
     return table
-
-
-def _repairs(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
-    if not explained.repairs:
-        return
-    yield heading("Repairs", "fixed for the provider", sheet)
-    table = _grid("right", "fold", "right", "left")
-    for repair in explained.repairs:
-        numbers = " ".join(f"#{number:,}" for number in repair.numbers)
-        table.add_row(
-            Text(f"{repair.this_turn:,}×", style="bold"),
-            Text(f"{reason_text(repair.reasons)} → {_REPAIRS.get(repair.kind, repair.kind)}"),
-            Text(f"{repair.session:,} in all", style=QUIET),
-            Text(clipped(numbers, sheet.width // 4), style=QUIET),
-        )
-    yield table
 
 
 def _close(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:

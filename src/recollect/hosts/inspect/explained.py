@@ -1,30 +1,286 @@
-"""A recorded session at one turn, measured: what `recollect explain` shows.
+"""A recorded session replayed by a real engine and measured at one turn: `recollect explain`.
 
-Owns the names that `--json` prints. Tokens of single messages are the engine's estimates scaled to
-its calibrated total. Always holds: the kinds add up to the tokens that came and to those that were
-sent, and every message of the request has exactly one fate.
+Owns which requests are replayed, the clock that follows the recording, and the names that `--json`
+prints. Tokens of single messages are the engine's estimates scaled to its calibrated total. Always
+holds: the kinds add up to the tokens that came and to those that were sent, and every message of
+the request has exactly one fate. Reads no files.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from recollect.core.engine import Engine
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.summaries import SUMMARY_ITEMS
 from recollect.core.rules.tokens import Weigher
-from recollect.core.values.reason import Reason, joined_reasons
-from recollect.core.values.transcript import RecordedSession
-from recollect.hosts.inspect.recorded import Replay, TurnPoint, requests_of
-from recollect.hosts.inspect.tokens import (
-    KINDS,
-    TokenKind,
-    apportioned,
-    shown_text,
-    sort_rows,
-    tool_names,
+from recollect.core.values.history import Composed, Entry, Row
+from recollect.core.values.message import (
+    CallId,
+    Image,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
 )
-from recollect.hosts.inspect.turns import MessageFate, StageNote, turn_of
-from recollect.system.config import Settings
+from recollect.core.values.reason import Reason, joined_reasons
+from recollect.core.values.transcript import RecordedRequest, ShownItems
+from recollect.errors import FormatError
+from recollect.hosts.inspect.turns import MessageFate, StageNote, shown_text, tool_names, turn_of
 from recollect.system.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from recollect.core.values.model import FormatName
+    from recollect.core.values.report import MomentKind, Report
+    from recollect.core.values.transcript import RecordedSession
+    from recollect.system.config import Settings
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+WHOLE_REPLAY_MESSAGES = 600_000
+"""Up to this many messages over all requests everything is replayed: about ten seconds."""
+LAST_TURNS = 50
+"""The turns right before the one explained are always replayed..."""
+LEAST_LAST_TURNS = 25
+"""...though of a very long history only this many."""
+
+_SESSION = "explained"
+_FILLER = "word "
+_OPENING_REQUESTS = 5  # later on, what a counter is off by outweighs what is not recorded
+_LEAST_UNRECORDED_TOKENS = 100  # less is within what an estimate may be off
+_SYSTEM_KEYS: dict[FormatName, str] = {
+    "anthropic": "system",
+    "openai-responses": "instructions",
+    "pi": "systemPrompt",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPoint:
+    """One request of the session as it was replayed."""
+
+    turn: int
+    came_tokens: int
+    sent_tokens: int
+    moment: MomentKind | None
+    new_edits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedParts:
+    """What precedes the messages of every request, and its tokens."""
+
+    system: bytes | None = None
+    """JSON of the system prompt; filled up by what the recording lacks."""
+    tools: bytes | None = None
+    system_tokens: int = 0
+    tools_tokens: int = 0
+    unrecorded_tokens: int = 0
+    """System prompt and tools that were sent but are not in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What the engine did up to one turn, and its report of that turn."""
+
+    report: Report
+    request: RecordedRequest
+    fixed: FixedParts
+    points: tuple[TurnPoint, ...]
+    skipped_turns: int
+
+
+@dataclass(slots=True)
+class RecordedClock:
+    """Shows the time of the request that is being replayed; 0 if the recording has no times."""
+
+    time: float = 0.0
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.time
+
+
+@dataclass(slots=True)
+class _Replaying:
+    transcript: RecordedSession
+    engine: Engine
+    clock: RecordedClock
+    fixed: FixedParts
+    points: list[TurnPoint] = field(default_factory=list)
+
+    async def turn(self, number: int, request: RecordedRequest) -> Report:
+        """Prepare one request and let the engine see what its answer reported."""
+        context = await self.engine.prepare(
+            _SESSION, self._body(request), format=self.transcript.format
+        )
+        report = context.report
+        if len(report.entries) != len(request.shown):
+            text = "; ".join(line.said for line in report.failures)
+            raise FormatError(f"turn {number} could not be read by the engine: {text}")
+        self.points.append(
+            TurnPoint(
+                turn=number,
+                came_tokens=report.tokens_before,
+                sent_tokens=report.tokens_after,
+                moment=report.moment.kind if report.moment else None,
+                new_edits=len(report.new_edits),
+            )
+        )
+        await self._observe(request, report)
+        return report
+
+    def _body(self, request: RecordedRequest) -> bytes:
+        items = self.transcript.items
+        shown = request.shown
+        spans = shown.runs() if isinstance(shown, ShownItems) else (shown,)
+        raws = [items[at].raw for span in spans for at in span]
+        format_name = self.transcript.format
+        fields: list[bytes] = []
+        if self.fixed.system is not None and format_name in _SYSTEM_KEYS:
+            fields.append(encode(_SYSTEM_KEYS[format_name]) + b":" + self.fixed.system)
+        if self.fixed.tools is not None:
+            fields.append(b'"tools":' + self.fixed.tools)
+        key = b'"input":[' if format_name == "openai-responses" else b'"messages":['
+        fields.append(key + b",".join(raws) + b"]")
+        return b"{" + b",".join(fields) + b"}"
+
+    async def _observe(self, request: RecordedRequest, report: Report) -> None:
+        """The recorded usage is for the request as it came; ours would have cost its share."""
+        if request.usage is None or not request.usage.input_tokens:
+            return
+        came = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
+        sent = report.fixed_tokens + report.view.tokens
+        share = sent / came if came else 1.0
+        input_tokens = max(1, round(request.usage.input_tokens * share))
+        usage = {"input_tokens": input_tokens, "output_tokens": request.usage.output_tokens}
+        await self.engine.observe(_SESSION, {"usage": usage})
+
+
+async def replay(
+    transcript: RecordedSession, settings: Settings, *, turn: int, progress: Progress | None = None
+) -> Replay:
+    """Replay up to `turn` (from 1); progress gets the turns done, and all."""
+    requests = requests_of(transcript)
+    clock = RecordedClock()
+    under_way = _Replaying(
+        transcript=transcript,
+        engine=Engine(settings, clock=clock),
+        clock=clock,
+        fixed=fixed_parts(transcript, Weigher(settings.tokens.counter)),
+    )
+    gaps = _gaps_seconds(transcript, requests[:turn])
+    chosen = chosen_turns([len(request.shown) for request in requests[:turn]])
+    before = 0
+    report: Report | None = None
+    for done, number in enumerate(chosen):
+        # A pause within the turns that are passed over let the provider's cache expire too.
+        clock.time += max(gaps[before:number])
+        report = await under_way.turn(number, requests[number - 1])
+        before = number
+        if progress is not None:
+            progress(done + 1, len(chosen))
+    assert report is not None
+    return Replay(
+        report=report,
+        request=requests[turn - 1],
+        fixed=under_way.fixed,
+        points=tuple(under_way.points),
+        skipped_turns=turn - len(chosen),
+    )
+
+
+def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
+    """The recorded requests; if there is none yet, the one that would come next."""
+    if transcript.requests:
+        return transcript.requests
+    return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
+
+
+def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
+    """System prompt and tools as recorded, with filler for what a session file leaves out.
+
+    Most clients record neither. Their tokens are what the provider counted for the first request
+    beyond its messages; without them the first replies would teach the engine a wrong ratio.
+    """
+    system = encode(transcript.system) if transcript.system else None
+    tools = transcript.tools.encode() if transcript.tools else None
+    system_tokens = weigher.text(transcript.system or "")
+    tools_tokens = weigher.text(transcript.tools or "")
+    opening = requests_of(transcript)[:_OPENING_REQUESTS]
+    first = next((request for request in opening if request.usage is not None), None)
+    unrecorded = 0
+    if first is not None and first.usage is not None and transcript.format in _SYSTEM_KEYS:
+        codec = CODECS[transcript.format]
+        messages = [codec.read(transcript.items[at].raw) for at in first.shown]
+        known = (
+            system_tokens
+            + tools_tokens
+            + sum(weigher.message(message.parts) for message in messages)
+        )
+        unrecorded = max(0, first.usage.input_tokens - known)
+    if unrecorded > _LEAST_UNRECORDED_TOKENS:
+        words = unrecorded * 100 // weigher.text(_FILLER * 100)
+        system = encode((transcript.system or "") + _FILLER * words)
+        unrecorded = weigher.text(system.decode()) - system_tokens
+    else:
+        unrecorded = 0
+    return FixedParts(
+        system=system,
+        tools=tools,
+        system_tokens=system_tokens,
+        tools_tokens=tools_tokens,
+        unrecorded_tokens=unrecorded,
+    )
+
+
+def chosen_turns(sizes: Sequence[int]) -> list[int]:
+    """The turns to replay, the last one always: all, or every n-th if that takes too long."""
+    count = len(sizes)
+    if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
+        return list(range(1, count + 1))
+    affordable = WHOLE_REPLAY_MESSAGES // (2 * max(sizes))
+    last = min(count, LAST_TURNS, max(LEAST_LAST_TURNS, affordable))
+    earlier = sum(sizes[: count - last])
+    step = max(1, -(-2 * earlier // WHOLE_REPLAY_MESSAGES))
+    return [*range(1, count - last + 1, step), *range(count - last + 1, count + 1)]
+
+
+def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedRequest]) -> list[float]:
+    """The seconds between each request and the one before; time never runs back."""
+    gaps: list[float] = []
+    now: float | None = None
+    for request in requests:
+        made_at = _made_at(transcript, request)
+        if made_at is None:
+            gaps.append(0.0)
+        elif now is None:
+            gaps.append(made_at)
+            now = made_at
+        else:
+            gaps.append(max(0.0, made_at - now))
+            now = max(now, made_at)
+    return gaps
+
+
+def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | None:
+    """A request is made when its newest message is there."""
+    shown = request.shown
+    newest = shown.last if isinstance(shown, ShownItems) else shown[-1] if shown else None
+    for at in (newest, *request.answered[:1]):
+        if at is not None and transcript.items[at].timestamp is not None:
+            return transcript.items[at].timestamp
+    return None
+
+
+# Measuring
+
 
 WindowSource: TypeAlias = Literal["argument", "settings", "recording", "model", "default"]
 LARGEST: Final = 10
@@ -37,11 +293,9 @@ class Recording:
     file: str
     kind: str
     format: str
-    version: str | None
     model: str | None
-    session_id: str | None
-    run: int
     runs: int
+    """A file may hold several; the first is explained."""
     messages: int
     requests: int
     compactions: int
@@ -50,7 +304,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowUsed:
-    """The window the session was replayed in, and where that number came from."""
+    """The window the session was replayed in, and its source."""
 
     tokens: int
     source: WindowSource
@@ -78,18 +332,6 @@ class ToolShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairCount:
-    """One reason for which the provider's rules changed something."""
-
-    kind: str
-    reasons: tuple[Reason, ...]
-    this_turn: int
-    session: int
-    numbers: tuple[int, ...]
-    """The messages it touched at this turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """A session at one turn, measured."""
 
@@ -113,11 +355,10 @@ class Explained:
     """Turns before this one that were not replayed, to save time."""
     largest: tuple[MessageFate, ...]
     fates: tuple[MessageFate, ...]
-    repairs: tuple[RepairCount, ...]
     stages: tuple[StageNote, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; each reason as a sentence, and as its cause for code."""
+        """The object that `--json` prints; each reason as a sentence, and as its cause."""
         moment = None if self.moment is None else str(self.moment)
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
 
@@ -138,7 +379,6 @@ def explain_session(
     *,
     turn: int,
     file: str,
-    run: int,
     runs: int,
     window_source: WindowSource,
 ) -> Explained:
@@ -156,7 +396,7 @@ def explain_session(
     messages = [one for one in fates if one.number is not None]
     kinds, tools = _shares(replayed, Weigher(settings.tokens.counter))
     return Explained(
-        recording=_recording(transcript, file, run, runs),
+        recording=_recording(transcript, file, runs),
         turn=turn,
         turns=len(requests_of(transcript)),
         next_request=not transcript.requests,
@@ -178,22 +418,16 @@ def explain_session(
         skipped_turns=replayed.skipped_turns,
         largest=tuple(sorted(messages, key=lambda one: -one.tokens_before)[:LARGEST]),
         fates=fates,
-        repairs=_repairs(replayed),
         stages=made.stages,
     )
 
 
-def _recording(transcript: RecordedSession, file: str, run: int, runs: int) -> Recording:
-    named = (transcript.version, transcript.model, transcript.session_id)
-    version, model, session_id = (plain_line(text) if text else None for text in named)
+def _recording(transcript: RecordedSession, file: str, runs: int) -> Recording:
     return Recording(
         file=plain_line(file),
         kind=transcript.kind,
         format=transcript.format,
-        version=version,
-        model=model,
-        session_id=session_id,
-        run=run,
+        model=plain_line(transcript.model) if transcript.model else None,
         runs=runs,
         messages=len(transcript.items),
         requests=len(transcript.requests),
@@ -208,8 +442,8 @@ def _shares(
     """Tokens that came and that were sent by kind, each adding up to the report's total."""
     report, fixed = replayed.report, replayed.fixed
     names = tool_names(entry.message for entry in report.entries)
-    came = sort_rows(report.entries, names, weigher)
-    sent = sort_rows(report.view.rows, names, weigher)
+    came = _sort_rows(report.entries, names, weigher)
+    sent = _sort_rows(report.view.rows, names, weigher)
     for found in (came, sent):
         found.kinds["system"] += fixed.system_tokens
         found.kinds["tools"] += fixed.tools_tokens
@@ -235,20 +469,82 @@ def _shares(
     )
 
 
-def _repairs(replayed: Replay) -> tuple[RepairCount, ...]:
-    report = replayed.report
-    numbers = {entry.key: place for place, entry in enumerate(report.entries, 1)}
-    counts: list[RepairCount] = []
-    for (kind, reason), places in replayed.repaired.items():
-        now = [one for one in report.repairs if (one.kind, one.reason) == (kind, reason)]
-        touched = {numbers[one.anchor] for one in now if one.anchor in numbers}
-        counts.append(
-            RepairCount(
-                kind=kind,
-                reasons=(reason,),
-                this_turn=len(now),
-                session=len(places),
-                numbers=tuple(sorted(touched)),
-            )
-        )
-    return tuple(sorted(counts, key=lambda count: (-count.session, str(count.reasons[0]))))
+# Tokens by kind and by tool
+
+
+TokenKind: TypeAlias = Literal[
+    "system",
+    "tools",
+    "not recorded",
+    "user",
+    "assistant",
+    "thinking",
+    "tool calls",
+    "tool results",
+    "images",
+    "summaries",
+    "ours",
+    "other",
+]
+KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
+_OWN_OPENING: Final = "[recollect]"
+"""Opens every note and stand-in of ours; looked for only in rows that we composed."""
+
+
+@dataclass(slots=True)
+class _Sorted:
+    """Tokens by kind, and those of tool results by tool; estimates before calibration."""
+
+    kinds: Counter[TokenKind] = field(default_factory=Counter)
+    tools: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
+
+
+def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> _Sorted:
+    """Sort the tokens of rows; what weighs nothing by itself goes to the row's leading kind."""
+    found = _Sorted()
+    for row in rows:
+        if isinstance(row, Composed) and not row.sources:
+            found.kinds["ours"] += row.tokens
+            continue
+        summary = isinstance(row, Entry) and row.message.summary
+        lead: TokenKind = "tool results" if row.role == "tool" else row.role
+        left = row.tokens
+        for part in row.parts:
+            for kind, tokens in _weighed(part, row, weigher):
+                kept = min(tokens, left)
+                left -= kept
+                found.kinds["summaries" if summary else kind] += kept
+                if kind == "tool results" and isinstance(part, ToolResult):
+                    tool = part.name or names.get(part.call_id, "?")
+                    found.tools[tool] += kept
+                    found.results[tool] += 1
+        found.kinds["summaries" if summary else lead] += left
+    return found
+
+
+def _weighed(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
+    tokens = weigher.part(part)
+    words = part.text if isinstance(part, Text | ToolResult) else ""
+    if isinstance(row, Composed) and words.startswith(_OWN_OPENING):
+        return [("ours", tokens)]
+    if isinstance(part, ToolResult):
+        images = sum([weigher.part(inner) for inner in part.content if isinstance(inner, Image)])
+        return [("tool results", tokens - images), ("images", images)]
+    if isinstance(part, Other):
+        return [("summaries" if part.kind in SUMMARY_ITEMS else "other", tokens)]
+    kinds: dict[type, TokenKind] = {ToolCall: "tool calls", Thinking: "thinking", Image: "images"}
+    return [(kinds.get(type(part), "other" if row.role == "tool" else row.role), tokens)]
+
+
+def apportioned(estimates: Sequence[int], total: int) -> list[int]:
+    """The estimates scaled so that they add up to `total` exactly (largest remainders)."""
+    whole = sum(estimates)
+    if whole <= 0:
+        return [0] * len(estimates)
+    shares = [estimate * total // whole for estimate in estimates]
+    remainders = [estimate * total % whole for estimate in estimates]
+    by_remainder = sorted(range(len(estimates)), key=lambda at: -remainders[at])
+    for at in by_remainder[: total - sum(shares)]:
+        shares[at] += 1
+    return shares

@@ -1,25 +1,31 @@
-"""Which sessions there are, and which one a name means: transcripts of a folder, or a store's.
+"""Which sessions there are, which one a name means, and the receipts of their compactions.
 
-Every command, tool and host resolves a name by `sessions_called`. Reads files that others may be
-writing; nothing is locked or changed.
+Every command, tool and host resolves a name by `sessions_called`. Reads files and stores that
+others may be writing; locks and changes nothing.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recollect.adapters.session.index import SessionIndex
+from recollect.core.formats.json_text import instant
+from recollect.core.formats.stored_records import RecordedCompaction, join_state, read_record
+from recollect.core.values.history import newest_cut
 from recollect.core.values.recall import FILE_SESSIONS
-from recollect.errors import RecollectError
+from recollect.errors import FormatError, RecollectError
 from recollect.system.config.places import sessions_folder
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from recollect.core.ports import Store
+    from recollect.core.values.batch import StoredSession
+    from recollect.core.values.compaction import CompactionRecord
 
 _INFO: Final = b'"session_info"'
 _SAID: Final = tuple(
@@ -117,6 +123,7 @@ def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLi
     if not wanted:
         return []
     ids = {line.session_id: (line.session_id, line.session_id.partition(":")[2]) for line in lines}
+    long = len(wanted) >= _LEAST_PREFIX
     ways = (
         [line for line in lines if wanted in line.keys],
         [line for line in lines if wanted in (line.session_id, line.name)],
@@ -124,15 +131,14 @@ def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLi
         [
             line
             for line in lines
-            if len(wanted) >= _LEAST_PREFIX
-            and any(id_.startswith(wanted) for id_ in ids[line.session_id])
+            if long and any(i.startswith(wanted) for i in ids[line.session_id])
         ],
     )
     return next((way for way in ways if way), [])
 
 
 def session_meant(
-    lines: Sequence[SessionLine], wanted: str, *, listing: str = "`recollect sessions`"
+    lines: Sequence[SessionLine], wanted: str, *, listing: str = "`recollect memory sessions`"
 ) -> SessionLine:
     """The one session of this key, id, id prefix or name; RecollectError if there is not one."""
     found = sessions_called(lines, wanted)
@@ -148,10 +154,129 @@ def session_meant(
 
 
 async def stored_session(store: Store, wanted: str) -> str:
-    """The session of a store that is meant; `wanted` itself if none is called so."""
+    """The id of a store's session of this name; `wanted` itself if there is none."""
     if await store.session(wanted) is not None:
         return wanted
     lines = await stored_sessions(store)
     if not sessions_called(lines, wanted):
         return wanted
     return session_meant(lines, wanted).session_id
+
+
+# Receipts of compactions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptPage:
+    """One compaction, and the summary before it."""
+
+    session: str
+    number: int
+    of: int
+    """The number of the session's newest compaction."""
+    undone: bool = False
+    """It was undone, or its messages were forgotten."""
+    recorded: RecordedCompaction
+    previous_summary: str = field(default="", repr=False)
+    previous_number: int | None = None
+    """None: it is the first, or the record before it is no longer kept."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The page as `--json` prints it."""
+        from recollect.core.compaction.receipt import compare
+
+        result = self.recorded.result
+        diff = compare(self.previous_summary, result.summary) if self.previous_number else ()
+        return {
+            "session": self.session,
+            **result.to_dict(),
+            "undone": self.undone,
+            "at": instant(self.recorded.at),
+            "turn": self.recorded.turn,
+            "previous_number": self.previous_number,
+            "diff": [
+                {"change": line.change, "text": line.text} for line in diff if line.change != "kept"
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipts:
+    """The compactions of a session that are kept, the oldest first."""
+
+    session: str
+    records: Sequence[CompactionRecord]
+    shown: int | None
+    """The compaction whose summary the view shows, 0 for none; None if that is not known."""
+    is_known: bool
+    """Whether the store holds state of the session."""
+
+    def page(self, number: int | None = None) -> ReceiptPage:
+        """The page of this compaction, or of the newest; RecollectError if it is not kept."""
+        numbers = [record.number for record in self.records]
+        wanted = number if number is not None else max(numbers, default=0)
+        if wanted not in numbers:
+            kept = ", ".join(map(str, numbers)) or "none"
+            raise RecollectError(f"there is no compaction {wanted}; there are {kept}")
+        at = numbers.index(wanted)
+        # without the record right before it a diff would show what an older one had
+        before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None
+        return ReceiptPage(
+            session=self.session,
+            number=wanted,
+            of=numbers[-1],
+            undone=self._is_undone(wanted),
+            recorded=_read(self.records[at]),
+            previous_summary="" if before is None else _read(before).result.summary,
+            previous_number=None if before is None else before.number,
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per compaction, ready for JSON."""
+        return [self._row(record) for record in self.records]
+
+    def _row(self, record: CompactionRecord) -> dict[str, Any]:
+        result = _read(record).result
+        findings = result.receipt.findings if result.receipt else ()
+        standings = Counter(finding.standing for finding in findings)
+        return {
+            "number": record.number,
+            "at": instant(record.at),
+            "trigger": result.trigger,
+            "tokens_before": result.tokens_before,
+            "tokens_after": result.tokens_after,
+            "in_summary": standings["in summary"],
+            "recallable": standings["recallable"],
+            "lost": standings["lost"],
+            "pinned": sum(finding.pinned for finding in findings),
+            "undone": self._is_undone(record.number),
+        }
+
+    def _is_undone(self, number: int) -> bool:
+        return self.shown is not None and number > self.shown
+
+
+async def read_receipts(store: Store, session: str) -> Receipts:
+    """The compactions of a session."""
+    state = await store.session(session)
+    records = await store.compactions(session)
+    return Receipts(
+        session=session, records=records, shown=_shown_number(state), is_known=state is not None
+    )
+
+
+def _shown_number(state: StoredSession | None) -> int | None:
+    if state is None:
+        return None
+    try:
+        cut = newest_cut(join_state(state.state, state.path, state.ids).edits)
+    except FormatError:
+        return None
+    return 0 if cut is None else cut.number
+
+
+def _read(record: CompactionRecord) -> RecordedCompaction:
+    try:
+        return read_record(record.body)
+    except FormatError as error:
+        raise RecollectError(f"compaction {record.number} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""Sessions, turns and their messages as plain text, for a chat and a pipe.
+"""Sessions, turns and the state of a window as plain text, for a chat and a pipe.
 
 Text of a conversation is printed on one line each, cut if it is long, masked, and without signs
 that a terminal acts upon.
@@ -6,24 +6,30 @@ that a terminal acts upon.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from recollect.core.formats.json_text import when
 from recollect.core.values.reason import Reason, joined_reasons
-from recollect.core.values.report import FateKind
-from recollect.hosts.inspect.tokens import shown_text
+from recollect.hosts.inspect.turns import shown_text, stretches
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
     from recollect.core.engine.ledger import KeptTurn
+    from recollect.core.values.report import FateKind
     from recollect.hosts.inspect.explained import Explained
     from recollect.hosts.inspect.sessions import SessionLine
-    from recollect.hosts.inspect.turns import MessageFate, SentTurn, TurnFates
+    from recollect.hosts.inspect.status import (
+        ComponentKind,
+        ContextComponent,
+        ContextItem,
+        ContextStatus,
+        RequestContext,
+        Spending,
+    )
+    from recollect.hosts.inspect.turns import MessageFate, SentTurn, Stretch, TurnFates
 
-FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarised", "inserted")
 MOST_LISTED: Final = 20
 _MOST_MATCHES: Final = 5
 _SAID_CHARS: Final = 60
@@ -34,64 +40,24 @@ def reason_text(reasons: tuple[Reason, ...]) -> str:
     return shown_text(joined_reasons(reasons))
 
 
-# Neighbours told together
+def span_text(stretch: Stretch) -> str:
+    """The numbers of a stretch's first and last message."""
+    if stretch.first is None or stretch.last is None:
+        return f"{stretch.count} of ours" if stretch.count > 1 else "ours"
+    if stretch.first == stretch.last:
+        return f"#{stretch.first:,}"
+    return f"#{stretch.first:,}–#{stretch.last:,}"
 
 
-@dataclass(slots=True)
-class Stretch:
-    """Messages with the same fate for the same reason."""
-
-    fate: FateKind
-    kind: tuple[object, ...]
-    members: list[MessageFate] = field(default_factory=list)
-
-    @property
-    def span(self) -> str:
-        """The numbers of the first and the last."""
-        numbers = [member.number for member in self.members if member.number is not None]
-        if not numbers:
-            return f"{len(self.members)} of ours" if len(self.members) > 1 else "ours"
-        ends = (numbers[0], numbers[-1])
-        return f"#{ends[0]:,}" if ends[0] == ends[1] else f"#{ends[0]:,}–#{ends[1]:,}"
-
-    @property
-    def why(self) -> str:
-        """The reason, with the range of scores if they differ."""
-        reasons = [reason for fate in self.members for reason in fate.reasons]
-        scores = [float(str(one.numbers["score"])) for one in reasons if "score" in one.numbers]
-        if not scores:
-            return shown_text(joined_reasons(self.members[0].reasons))
-        low, high = f"{min(scores):.2f}", f"{max(scores):.2f}"
-        ends = low if low == high else f"{low} to {high}"
-        shown = [
-            Reason(reason.cause, **{**reason.numbers, "score": ends})
-            for reason in self.members[0].reasons
-        ]
-        return shown_text(joined_reasons(tuple(shown)))
-
-
-def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
-    """Neighbours of one fate and reason; `together` joins them over the whole request."""
-    found: list[Stretch] = []
-    known: dict[tuple[object, ...], Stretch] = {}
-    for fate in fates:
-        key = (fate.fate, *map(_without_score, fate.reasons))
-        if together and key in known:
-            stretch = known[key]
-        elif not together and found and found[-1].kind == key:
-            stretch = found[-1]
-        else:
-            stretch = known[key] = Stretch(fate=fate.fate, kind=key)
-            found.append(stretch)
-        stretch.members.append(fate)
-    if together:
-        found.sort(key=lambda one: (FATES.index(one.fate), -len(one.members)))
-    return found
-
-
-def _without_score(reason: Reason) -> Reason:
-    """A reason without the score that differs from message to message."""
-    return Reason(reason.cause, **{k: v for k, v in reason.numbers.items() if k != "score"})
+def why_text(stretch: Stretch) -> str:
+    """The reason of a stretch, with the range of scores if they differ."""
+    if stretch.scores is None:
+        return reason_text(stretch.reasons)
+    low, high = (f"{score:.2f}" for score in stretch.scores)
+    ends = low if low == high else f"{low} to {high}"
+    return reason_text(
+        tuple(Reason(one.cause, **{**one.numbers, "score": ends}) for one in stretch.reasons)
+    )
 
 
 # A request, message by message
@@ -106,9 +72,8 @@ def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
             if stage.outcome not in ("done", "nothing")
         ]
         for one in stretches(turn.messages)[-MOST_LISTED:]:
-            before = sum(member.tokens_before for member in one.members)
-            after = sum(member.tokens_after for member in one.members)
-            lines.append(f"  {one.span:>11}  {one.fate:<10} {before:>7,} → {after:<7,} {one.why}")
+            sizes = f"{one.tokens_before:>7,} → {one.tokens_after:<7,}"
+            lines.append(f"  {span_text(one):>11}  {one.fate:<10} {sizes} {why_text(one)}")
         return "\n".join(lines)
     found = [one for one in turn.messages if one.number in numbers]
     lines = [_fate_line(one) for one in found[:_MOST_MATCHES]]
@@ -120,9 +85,8 @@ def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
 def _fate_line(fate: MessageFate) -> str:
     sizes = f"{fate.tokens_before:,} → {fate.tokens_after:,} tokens"
     said = shown_text(fate.excerpt, _SAID_CHARS)
-    return f"{fate.number:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: " + reason_text(
-        fate.reasons
-    )
+    why = reason_text(fate.reasons)
+    return f"{fate.number:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: {why}"
 
 
 def turn_line(explained: Explained) -> str:
@@ -194,7 +158,7 @@ def sent_text(sent: SentTurn) -> str:
 
 
 def sessions_text(lines: Sequence[SessionLine]) -> list[str]:
-    """One line per session: id, keys, when it changed, how long it is, its name."""
+    """One line per session: id, keys, when it changed, its number of messages, its name."""
     keys = [shown_text(", ".join(line.keys)) for line in lines]
     width = max(map(len, keys), default=0)
     return [
@@ -202,3 +166,109 @@ def sessions_text(lines: Sequence[SessionLine]) -> list[str]:
         f"{number_of(line.messages, 'message')}  {shown_text(line.name)}".rstrip()
         for line, key in zip(lines, keys, strict=True)
     ]
+
+
+# The state of a window
+
+
+_COMPONENTS: Final[Mapping[ComponentKind, str]] = {
+    "system": "system prompt",
+    "tools": "tool schemas",
+    "files": "workspace files",
+    "summary": "summary",
+    "recalled": "recalled blocks",
+    "history": "history",
+}
+_FATES: Final[Mapping[FateKind, str]] = {
+    "kept": "as they came",
+    "changed": "changed, or carrying a block",
+    "left out": "left out",
+    "summarised": "shown as a summary",
+}
+
+
+def status_text(status: ContextStatus, *, detail: bool = False) -> str:
+    """What `/status` answers; in detail each component with its files, tools and blocks."""
+    request = status.request
+    named = f" ({status.name})" if status.name else ""
+    lines = [
+        f"session {status.session_id}{named}, {_duration(status.seconds)}",
+        f"model {status.model}, window {request.window_tokens:,} tokens ({request.window_source})",
+        f"{status.messages} messages, {status.compactions} compactions in effect",
+        f"{_which(request)}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
+        f"  limit without the reply: {request.limit_tokens:,}",
+    ]
+    if status.reported_tokens is not None:
+        lines.append(f"  as the provider counted it: {status.reported_tokens:,} tokens")
+    lines.extend(
+        f"  {_COMPONENTS[one.kind]}: {one.tokens:,} tokens, "
+        f"{request.share(one.kind):.0%} of the window"
+        for one in request.components
+        if one.tokens
+    )
+    lines.append(_spending_text(status.spending))
+    return "\n".join([*lines, *(_details(request) if detail else ())])
+
+
+def _spending_text(spent: Spending) -> str:
+    if not spent.replies and not spent.side_requests:
+        return "cost: nothing was reported yet"
+    used = f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out"
+    cached = "" if spent.cache_share is None else f", {spent.cache_share:.0%} from the cache"
+    took = f"{number_of(spent.replies, 'reply', 'replies')}: {used}{cached}"
+    if spent.side_requests:
+        beside = number_of(
+            spent.side_requests, "summary or note-taking turn", "summaries and note-taking turns"
+        )
+        took += f"; {beside}: {spent.side_input_tokens:,} in, {spent.side_output_tokens:,} out"
+    if spent.cost is None:
+        why = f"the price of {', '.join(spent.unpriced)} is not known; models.prices can name it"
+        return f"cost: not known ({why}); {took}"
+    return f"cost: ${spent.cost:.4f} for {took}"
+
+
+def _details(request: RequestContext) -> Iterator[str]:
+    sizes = f"{request.counted_tokens:,} tokens by the counter, {request.tokens:,} calibrated"
+    messages = number_of(request.messages, "message")
+    yield f"{_which(request)}: {sizes}, of {request.window_tokens:,}; {messages}"
+    for one in request.components:
+        name = _COMPONENTS[one.kind]
+        yield f"{name}: raw {one.raw_tokens:,}, injected {one.tokens:,} tokens{_truncation(one)}"
+        for item in one.items:
+            cut = ", shortened" if item.truncated and item.tokens else ""
+            sizes = f"raw {item.raw_tokens:,}, injected {item.tokens:,} tokens{cut}"
+            yield f"  {_item_name(one.kind, item)}: {sizes}"
+    yield from request.notes
+
+
+def _item_name(kind: ComponentKind, item: ContextItem) -> str:
+    if item.fate is not None:
+        return f"{number_of(item.count, 'message')} {_FATES[item.fate]}"
+    if kind == "summary":
+        of = "another program" if item.number is None else f"compaction {item.number}"
+        return f"summary of {of}"
+    if kind == "recalled":
+        if item.number is None:
+            return "standing block"
+        return f"block of turn {item.number}, {number_of(item.count, 'passage')}"
+    return item.name
+
+
+def _truncation(one: ContextComponent) -> str:
+    if one.kind == "files" and one.items:
+        shortened = f", {one.truncated} shortened" if one.truncated else ""
+        return f" ({number_of(len(one.items), 'file')}{shortened})"
+    if one.kind == "history":
+        return f" ({one.truncated} not shown whole)" if one.truncated else ""
+    return f" ({len(one.items)})" if one.items else ""
+
+
+def _which(request: RequestContext) -> str:
+    return "last request" if request.which == "sent" else "next request, before your message"
+
+
+def _duration(seconds: float) -> str:
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    if hours >= 24:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds) % 60} s"

@@ -1,4 +1,4 @@
-"""One request, message by message: what became of each, why, and what it took.
+"""One request, message by message: what became of each, why, and its tokens.
 
 The same values whether the request was just made (`turn_of` a report), is in the ledger
 (`read_turn`), or is reported by another process as JSON (`turn_from_json`). They hold reasons,
@@ -8,21 +8,90 @@ not sentences: a renderer words them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from recollect.core.engine.ledger import NotRebuilt, Rebuilt, rebuild_request
 from recollect.core.formats.json_text import decode, strings_of
 from recollect.core.formats.stored_records import read_record
-from recollect.core.ports import Store
-from recollect.core.values.edit import StageName
-from recollect.core.values.history import Entry
-from recollect.core.values.message import EntryKey, MessageId, Text, ToolCall, ToolResult
+from recollect.core.rules.message_redaction import redact_json_text
+from recollect.core.rules.redaction import redact
+from recollect.core.values.message import (
+    CallId,
+    EntryKey,
+    Image,
+    Message,
+    MessageId,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from recollect.core.values.reason import Reason
-from recollect.core.values.report import FateKind, Outcome, Report
 from recollect.errors import FormatError, RecollectError
-from recollect.hosts.inspect.tokens import excerpt_of, name_message, tool_names
+from recollect.system.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from recollect.core.engine.ledger import NotRebuilt, Rebuilt
+    from recollect.core.ports import Store
+    from recollect.core.values.edit import StageName
+    from recollect.core.values.history import Entry
+    from recollect.core.values.report import FateKind, Outcome, Report
+
+EXCERPT_CHARS: Final = 160
+_LOOKED_AT_CHARS: Final = 4000  # enough to see a long secret whole before it is clipped
+FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarised", "inserted")
+
+
+def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
+    """The start of a text with its secrets masked, on one line."""
+    line = plain_line(redact(text[:_LOOKED_AT_CHARS]).text)
+    return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
+
+
+def excerpt_of(parts: Sequence[Part]) -> str:
+    """The first words of a message."""
+    return next((line for part in parts if (line := shown_text(_words_of(part)))), "")
+
+
+def _words_of(part: Part) -> str:
+    if isinstance(part, Text | Thinking):
+        return part.text
+    if isinstance(part, ToolCall):
+        arguments, _ = redact_json_text(part.arguments)  # as it reads: an escape can hide a label
+        return f"{redact(part.name).text} {arguments}"
+    if isinstance(part, ToolResult):
+        images = sum(isinstance(inner, Image) for inner in part.content)
+        return part.text or (f"[{images} images]" if images > 1 else "[image]" if images else "")
+    if isinstance(part, Image):
+        return f"[{part.media_type or 'image'}]"
+    assert isinstance(part, Other)
+    return f"[{part.kind}]"
+
+
+def tool_names(messages: Iterable[Message]) -> dict[CallId, str]:
+    """The tool of every call, by its id; results often do not name it."""
+    return {
+        part.id: part.name
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    }
+
+
+def _name_message(message: Message, names: dict[CallId, str]) -> str:
+    """A message's tool, else its role."""
+    if message.summary:
+        return "summary"
+    for part in message.parts:
+        if isinstance(part, ToolResult):
+            return plain_line(f"{part.name or names.get(part.call_id, '?')} result")
+    for part in message.parts:
+        if isinstance(part, ToolCall) and message.role == "assistant":
+            return plain_line(f"{part.name} call")
+    return message.role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +104,7 @@ class MessageFate:
     """Its line in the recorded file."""
     role: str
     what: str = ""
-    """The tool, or the role, that a reader knows it by."""
+    """Its tool, or its role."""
     fate: FateKind
     reasons: tuple[Reason, ...]
     tokens_before: int
@@ -62,6 +131,61 @@ class TurnFates:
     stages: tuple[StageNote, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Messages with the same fate for the same reason."""
+
+    fate: FateKind
+    reasons: tuple[Reason, ...]
+    """Without scores, which differ from message to message."""
+    scores: tuple[float, float] | None
+    """The lowest and the highest."""
+    first: int | None
+    last: int | None
+    """The numbers of the first and the last; None for rows of our own."""
+    count: int
+    tokens_before: int
+    tokens_after: int
+
+
+def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
+    """Neighbours of one fate and reason; `together` joins them over the whole request."""
+    groups: list[tuple[tuple[object, ...], list[MessageFate]]] = []
+    for fate in fates:
+        key = (fate.fate, *map(_without_score, fate.reasons))
+        known = next((group for group in groups if group[0] == key), None) if together else None
+        if known is None and not together and groups and groups[-1][0] == key:
+            known = groups[-1]
+        if known is None:
+            groups.append((key, [fate]))
+        else:
+            known[1].append(fate)
+    found = [_stretch(members) for _, members in groups]
+    if together:
+        found.sort(key=lambda one: (FATES.index(one.fate), -one.count))
+    return found
+
+
+def _stretch(members: list[MessageFate]) -> Stretch:
+    numbers = [member.number for member in members if member.number is not None]
+    reasons = [reason for member in members for reason in member.reasons]
+    scores = [float(str(one.numbers["score"])) for one in reasons if "score" in one.numbers]
+    return Stretch(
+        fate=members[0].fate,
+        reasons=members[0].reasons,
+        scores=(min(scores), max(scores)) if scores else None,
+        first=numbers[0] if numbers else None,
+        last=numbers[-1] if numbers else None,
+        count=len(members),
+        tokens_before=sum(member.tokens_before for member in members),
+        tokens_after=sum(member.tokens_after for member in members),
+    )
+
+
+def _without_score(reason: Reason) -> Reason:
+    return Reason(reason.cause, **{k: v for k, v in reason.numbers.items() if k != "score"})
+
+
 def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
     """The turn of a report; `ratio` calibrates the sizes of messages."""
     entries = [entry.message for entry in report.entries]
@@ -73,7 +197,7 @@ def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
             MessageFate(
                 number=None if fate.place is None else fate.place + 1,
                 role=fate.role,
-                what="recollect" if message is None else name_message(message, names),
+                what="recollect" if message is None else _name_message(message, names),
                 fate=fate.fate,
                 reasons=fate.reasons[-1:] if fate.fate == "left out" else fate.reasons,
                 tokens_before=round(fate.tokens_before * ratio),
@@ -104,7 +228,6 @@ def messages_meant(report: Report, wanted: str) -> list[int]:
 
 
 def _words(entry: Entry) -> str:
-    """A message's texts, calls and results."""
     return "\n".join(
         f"{part.name} {part.arguments}" if isinstance(part, ToolCall) else part.text
         for part in entry.parts
@@ -172,6 +295,8 @@ class SentTurn:
 
 async def read_turn(store: Store, session: str, number: int = 0) -> SentTurn | NotRebuilt:
     """The request of this turn, or the newest."""
+    from recollect.core.engine.ledger import NotRebuilt, rebuild_request  # loads the engine
+
     kept = await store.turns(session)
     if not kept:
         return NotRebuilt(reason="no turn of this session is in the ledger")
@@ -189,7 +314,7 @@ async def read_turn(store: Store, session: str, number: int = 0) -> SentTurn | N
         messages = tuple(
             replace(one, about=whose) for one, whose in zip(messages, about, strict=True)
         )
-    else:  # a body of a shape that we do not know: any of them may be in it
+    else:  # a body of an unknown shape: any of them may be in it
         everyone = tuple(dict.fromkeys(id_ for whose in about for id_ in whose))
         messages = tuple(replace(one, about=everyone) for one in messages)
     report = {} if rebuilt.report is None else decode(rebuilt.report)

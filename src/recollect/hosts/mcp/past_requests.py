@@ -18,8 +18,7 @@ from recollect.core.values.message import MessageId
 from recollect.core.values.reason import joined_reasons
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.errors import RecollectError
-from recollect.hosts.inspect.receipts import read_receipts
-from recollect.hosts.inspect.sessions import session_meant, stored_sessions
+from recollect.hosts.inspect.sessions import read_receipts, session_meant, stored_sessions
 from recollect.hosts.inspect.turns import SentTurn, StageNote, read_turn
 from recollect.hosts.mcp.definitions import PAST_KINDS, StatusArguments, WhyArguments
 from recollect.hosts.tools.answers import AnswerLines, framed, indented, message_line, plain

@@ -33,7 +33,7 @@ from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
 from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
 from recollect.core.values.upkeep import Certificate, ForgetOrder
-from recollect.hosts.inspect.receipts import read_receipts
+from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
 from recollect.hosts.service.call import Call
 from recollect.hosts.service.memories import TenantMemories

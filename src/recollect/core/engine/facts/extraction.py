@@ -165,7 +165,6 @@ class Extraction:
     model: Model
     embedders: tuple[str, ...] = ()
     max_attempts: int = 5
-    at_once: bool = False
     """Read whatever is unread, however little: a user asked for it."""
     told: Notify = field(default=lambda _: None, repr=False)
 
@@ -181,7 +180,7 @@ class Extraction:
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
         if not page:
             return Batch(at=now)
-        if left and not self.at_once and self._too_little(page):
+        if left and self._too_little(page):
             due = await self._idle_at(session, now)
             return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
         if not _worth_asking(page):

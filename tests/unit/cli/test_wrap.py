@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from click.testing import CliRunner
 
 from recollect.cli import main
-from recollect.cli.gateway import chosen_settings
-from recollect.cli.tail import lines_of, sums_of
+from recollect.cli.gateway import lines_of, sums_of
 from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
-from recollect.hosts.gateway.upstream import why_away
 from recollect.system.config import Settings
 
 URL = "http://127.0.0.1:8788"
@@ -120,7 +115,7 @@ def test_a_record_says_what_was_done_and_why() -> None:
         *("803", "ms"),
     ]
     assert sums_of([record, {**record, "dollars": None}]) == (
-        "2 requests · 620,000 tokens came, 28,500 went out · 80% of the input read from the cache "
+        "2 requests · 620,000 tokens came, 28,500 were sent · 80% of the input read from the cache "
         "· 80 tokens written · $0.01 (1 of them have a known price)"
     )
     assert sums_of([record]).startswith("1 request · ")
@@ -156,29 +151,6 @@ def test_a_provider_of_ones_own_stays_the_provider(
     assert [(key, one.url) for key, one in own.items()] == [(family, "http://own")]
 
 
-def test_the_gateway_summarises_when_it_is_started_so() -> None:
-    assert chosen_settings(None).gateway.summaries == "off"
-    assert chosen_settings(None, summaries="client").gateway.summaries == "client"
-    for command in ("gateway", "wrap"):
-        told = CliRunner().invoke(main, [command, "--help"]).output
-        assert "jobs.day_tokens a day" in " ".join(told.split())
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ConnectionRefusedError(errno.ECONNREFUSED, "x"), "connection refused"),
-        (socket.gaierror(socket.EAI_NONAME, "x"), "its name is not found"),
-        (TimeoutError(), "no answer in time"),
-        (aiohttp.ServerDisconnectedError(), "it closed the connection"),
-        (aiohttp.SocketTimeoutError("x"), "no answer in time"),
-        (KeyError("x"), "no reason that is known: KeyError"),
-    ],
-)
-def test_why_a_provider_is_away_is_said_in_words(error: Exception, words: str) -> None:
-    assert why_away(error) == words
-
-
 def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +165,7 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
         return 0
 
     monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr("recollect.cli.wrap.run_wrapped", run)
+    monkeypatch.setattr("recollect.cli.gateway.run_wrapped", run)
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]

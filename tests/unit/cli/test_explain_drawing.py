@@ -13,10 +13,9 @@ from rich.console import Console
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.hosts.inspect.drawn import draw_session
-from recollect.hosts.inspect.explained import Explained, explain_session
-from recollect.hosts.inspect.recorded import replay
-from recollect.hosts.inspect.text import stretches
-from recollect.hosts.inspect.turns import MessageFate
+from recollect.hosts.inspect.explained import Explained, explain_session, replay
+from recollect.hosts.inspect.text import span_text, why_text
+from recollect.hosts.inspect.turns import MessageFate, stretches
 from recollect.system.config import Settings
 
 
@@ -62,7 +61,6 @@ def explained_session(*, window_tokens: int, turns: int = 30) -> Explained:
         settings,
         turn=len(requests),
         file="session.json",
-        run=1,
         runs=1,
         window_source="argument",
     )
@@ -102,23 +100,6 @@ def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
     assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
 
 
-def test_the_window_fills_to_the_highest_turn() -> None:
-    explained = explained_session(window_tokens=8_000, turns=70)
-    lines = screen(explained, width=120).splitlines()
-    top = next(at for at, line in enumerate(lines) if "How the window filled" in line)
-    came, sent, marks = lines[top + 1 : top + 4]
-    assert f"{max(point.came_tokens for point in explained.filling):,}" in came
-    assert came.rstrip().endswith("█")
-    assert "█" not in sent
-    assert "▲" in marks
-
-
-def test_colours_are_used_only_where_there_are_any() -> None:
-    explained = explained_session(window_tokens=4_000)
-    assert "\x1b[" in screen(explained, width=100, colours=True)
-    assert "\x1b[" not in screen(explained, width=100)
-
-
 def test_text_of_a_transcript_is_never_read_as_markup() -> None:
     explained = explained_session(window_tokens=200_000, turns=2)
     odd = with_changes(explained.largest[0], excerpt="[red]x[/red] :smile: [/]")
@@ -134,20 +115,20 @@ def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
         fate(7, "kept", Reason(Cause.AS_IT_CAME)),
     ]
     found = stretches(fates)
-    assert [(one.fate, one.span) for one in found] == [
+    assert [(one.fate, span_text(one)) for one in found] == [
         ("kept", "#1–#4"),
         ("left out", "#5–#6"),
         ("inserted", "ours"),
         ("kept", "#7"),
     ]
-    assert found[1].why == "least relevant to the query (score 5.00 to 6.00)"
+    assert why_text(found[1]) == "least relevant to the query (score 5.00 to 6.00)"
     together = stretches(fates, together=True)
-    assert [(one.fate, len(one.members)) for one in together] == [
+    assert [(one.fate, one.count) for one in together] == [
         ("kept", 5),
         ("left out", 2),
         ("inserted", 1),
     ]
-    assert sum(len(one.members) for one in together) == len(fates)
+    assert sum(one.count for one in together) == len(fates)
 
 
 def test_turns_that_were_passed_over_are_told() -> None:

@@ -13,17 +13,17 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.values.model import Usage
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.errors import RecollectError
-from recollect.hosts.inspect import recorded as replaying
-from recollect.hosts.inspect.recorded import (
+from recollect.hosts.inspect import explained as replaying
+from recollect.hosts.inspect.explained import (
     LAST_TURNS,
     LEAST_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
     Replay,
+    apportioned,
     chosen_turns,
     fixed_parts,
     replay,
 )
-from recollect.hosts.inspect.tokens import apportioned
 from recollect.system.config import Settings
 from recollect.system.plain_text import window_from
 

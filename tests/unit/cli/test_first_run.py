@@ -132,7 +132,9 @@ def checks() -> tuple[int, dict[str, dict[str, str]]]:
 def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
     code, told = checks()
     assert code == 0
-    assert set(told) == {"settings", "data", "store", "embedder", "provider", "permissions"}
+    assert set(told) == {
+        *("settings", "data", "store", "embedder", "provider", "summaries", "facts", "permissions")
+    }
     assert "recollect init" in told["provider"]["todo"]
     assert "recollect init" in run("doctor").output
     run("init", "--yes")

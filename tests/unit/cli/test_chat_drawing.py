@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from tests.unit.agent.agent_harness import AgentHarness
 
-from recollect.agent.answers import help_text
 from recollect.agent.chat.drawing import (
     BAR_SIGNS,
     COMPACT_MARK,
@@ -22,8 +21,6 @@ from recollect.agent.chat.drawing import (
     MarkdownStream,
     RunTally,
     WindowUse,
-    argument_that_matters,
-    folded_call,
     folded_report,
     one_line,
     status_line,
@@ -32,7 +29,7 @@ from recollect.agent.chat.drawing import (
     window_use,
     wrapped,
 )
-from recollect.agent.chat.live import LiveRegion, Painter, Size, reflows
+from recollect.agent.chat.live import LiveRegion, Painter, Size
 from recollect.agent.chat.output import harmless
 from recollect.agent.chat.plain import note_of
 from recollect.agent.chat.screen import Screen
@@ -109,48 +106,11 @@ def test_no_word_is_lost_or_said_twice(lines: list[str], step: int, room: int) -
     assert [word for word in said if word.startswith("w")] == words
 
 
-def test_a_table_that_is_parted_keeps_its_head() -> None:
-    stream = MarkdownStream()
-    stream.feed("| a | b |\n|---|---|\n" + "".join(f"| {n} | x |\n" for n in range(5)))
-    piece = stream.piece()
-    assert piece is not None
-    assert piece.text.startswith("| a | b |\n|---|---|\n| 0 |")
-    stream.feed("| 5 | x |\n")
-    assert stream.pending == "| a | b |\n|---|---|\n| 5 | x |\n"
-
-
 def test_text_of_others_is_harmless() -> None:
     evil = "a\x1b[31mb\x07\x9b2J\u202ec\r\x00d\te\nf\ud800"
     assert harmless(evil) == "a[31mb2Jcd\te\nf"
     assert one_line(evil, 80) == "abc d e f"
     assert one_line("日本語" * 20, 10) == "日本語日…"
-
-
-def test_the_argument_that_matters() -> None:
-    assert argument_that_matters({"timeout": 3, "command": "ls\n-la"}) == "ls -la"
-    assert argument_that_matters({"content": "x", "path": "a.txt"}) == "a.txt"
-    assert argument_that_matters({"n": 1}) == ""
-    ended = CallEnded(id="c", name="bash", is_error=True, text="no rule\nmore")
-    folded = folded_call(3, "bash", {"command": "make"}, ended)
-    assert folded.line(40).plain == "[3] bash make — error: no rule"
-    assert len(folded.line(24).plain) <= 24
-    assert "more" in folded.whole
-    silent = replace(ended, text="(no output)\n[exit code 3]", exit_code=3)
-    assert folded_call(3, "bash", {}, silent).note == "exit code 3: (no output)"
-
-
-def test_told_text_breaks_between_words_and_hangs() -> None:
-    assert wrapped("fits", 20) == ["fits"]
-    assert wrapped("one two three four five", 12) == ["one two", "  three four", "  five"]
-    assert wrapped("  /x  what it does there", 17) == ["  /x  what it", "      does there"]
-    assert wrapped("日本 語日 本語", 8) == ["日本", "  語日", "  本語"]
-    wide = wrapped("see " + "x" * 30, 12)
-    assert all(cell_len(row) <= 12 for row in wide)
-    assert "".join(row.strip() for row in wide) == "see" + "x" * 30
-    out = Sink()
-    screen_on(out).on(Told(text=help_text()))
-    assert max(map(len, out.getvalue().splitlines())) <= 79
-    assert " ".join(out.getvalue().split()) == " ".join(help_text().split()), "no word is parted"
 
 
 @given(st.text("ab 日", max_size=60), st.integers(8, 20))
@@ -357,26 +317,3 @@ def test_drawing_a_long_reply_costs_the_same_at_its_end() -> None:
     written = out.getvalue()
     assert "step(999)" in Painter(80, {}).lines("step(999)")[0]
     assert "Paragraph 499" in written
-
-
-@pytest.mark.parametrize(
-    ("environment", "wraps"),
-    [
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, True),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, True),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "vscode"}, True),
-        ({"TERM": "xterm-256color", "WT_SESSION": "1"}, True),
-        ({"TERM": "xterm-256color", "KONSOLE_VERSION": "230400"}, True),
-        ({"TERM": "xterm-256color", "VTE_VERSION": "7600"}, True),
-        ({"TERM": "tmux-256color"}, True),
-        ({"TERM": "xterm-kitty"}, True),
-        ({"TERM": "foot-extra"}, True),
-        ({"TERM": "xterm-256color"}, False),
-        ({"TERM": "linux"}, False),
-        ({"TERM": "screen-256color"}, False),
-    ],
-)
-def test_terminals_that_wrap_lines_again_are_known(
-    environment: dict[str, str], wraps: bool
-) -> None:
-    assert reflows(environment) is wraps

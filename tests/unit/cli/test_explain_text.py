@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from recollect.core.values.message import CallId, Image, Text, ToolCall, ToolResult
 from recollect.hosts.inspect.drawn import clipped, percent, short_tokens
-from recollect.hosts.inspect.tokens import EXCERPT_CHARS, excerpt_of, shown_text
+from recollect.hosts.inspect.turns import EXCERPT_CHARS, excerpt_of, shown_text
 from recollect.system.plain_text import plain_line
 
 _ANY_TEXT = st.text(
@@ -26,14 +26,6 @@ def test_a_plain_line_is_one_printable_encodable_line(text: str) -> None:
     line.encode()
     assert line == " ".join(line.split())
     assert plain_line(line) == line
-
-
-def test_escape_sequences_leave_with_their_parameters() -> None:
-    assert plain_line("a\x1b[31;1mred\x1b[0m b") == "ared b"
-    assert plain_line("x\x1b]8;;http://evil\x07link\x1b]8;;\x07y") == "xlinky"
-    assert plain_line("x\x1b]0;title\x1b\\y") == "xy"
-    assert plain_line("x\x9b2Jy") == "xy"
-    assert plain_line("left\u202eright") == "leftright"
 
 
 @given(_ANY_TEXT, st.integers(0, 40))

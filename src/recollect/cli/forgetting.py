@@ -1,0 +1,369 @@
+"""`recollect memory forget`, `facts forget` and `redact`: remove or mask stored data permanently.
+
+`forget` lists what it would remove and asks, unless `--yes` is given. Its certificate holds no
+message content. `redact` prints counts, kinds and session names, never a secret or a part of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from recollect.cli.shown import heading, heading_of
+from recollect.cli.store_options import (
+    Memory,
+    Place,
+    ShownProgress,
+    confirmed,
+    memory_options,
+    moment_from,
+    when,
+    workspace_option,
+    yes_option,
+)
+from recollect.core.values.segment import SegmentId
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import RecollectError
+from recollect.hosts.inspect.sessions import stored_session
+from recollect.system.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from recollect.core.ports import Spool, Store
+    from recollect.core.upkeep.certificates import RedactionReport, RedactionResult
+    from recollect.core.upkeep.masks import Masks
+    from recollect.core.upkeep.matching import ForgetTargets
+    from recollect.core.values.upkeep import Certificate
+
+_LISTED = 20
+_EXCERPT_CHARS = 100
+_OWN_PATTERNS = (
+    "A --pattern masks what is stored now, but not what arrives later: run this again after that."
+)
+_OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
+_NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
+
+
+@click.command("forget")
+@click.option("--segment", "segments", multiple=True, metavar="ID", help="Forget this message.")
+@click.option("--session", "sessions", multiple=True, metavar="NAME", help="Forget this session.")
+@click.option("--before", metavar="WHEN", help="Forget older messages: 2026-01-31, or 30d ago.")
+@click.option("--since", metavar="WHEN", help="Forget newer messages: 2026-01-31, or 2h ago.")
+@click.option(
+    "--matching", metavar="TEXT", help="Forget all that contains this text, ignoring case."
+)
+@click.option("--pattern", metavar="REGEX", help="Forget all that this regular expression matches.")
+@workspace_option
+@yes_option
+@memory_options
+def memory_forget(
+    *,
+    segments: tuple[str, ...],
+    sessions: tuple[str, ...],
+    before: str | None,
+    since: str | None,
+    matching: str | None,
+    pattern: str | None,
+    workspace: Path | None,
+    yes: bool,
+    memory: Memory,
+) -> None:
+    """Remove messages permanently, and print a certificate.
+
+    Removes them from archive, index, vectors, facts, ledger, jobs and spool, and from the chat
+    transcripts of this space. They stay removed if a client sends its history again. --segment,
+    --matching and --pattern apply wherever the same content was said. --session, --since and
+    --before apply to these messages alone; together, to those that all of them select.
+    """
+    from recollect.core.upkeep.masks import own_patterns
+
+    order = ForgetOrder(
+        at=time.time(),
+        segments=tuple(SegmentId(segment) for segment in segments),
+        sessions=sessions,
+        said_before=None if before is None else moment_from(before, option="--before"),
+        said_after=None if since is None else moment_from(since, option="--since"),
+        matching=matching,
+        pattern=pattern,
+    )
+    if not (segments or sessions or order.by_time or matching or pattern):
+        raise RecollectError(
+            "say what to forget: --segment, --session, --since, --before, --matching or --pattern"
+        )
+    if matching is not None and not matching.strip():
+        raise RecollectError("--matching: every message holds that; give a text")
+    if pattern is not None:
+        own_patterns((pattern,))
+
+    async def work(store: Store, place: Place) -> Certificate | None:
+        from recollect.adapters.session.forget_files import sessions_named
+
+        named = [await stored_session(store, session) for session in order.sessions]
+        whole = replace(order, sessions=sessions_named(place.space, named))
+        return await _forget(store, place, whole, workspace, yes=yes, as_json=memory.as_json)
+
+    _print(memory, memory.run(work))
+
+
+@click.command("forget")
+@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@click.option("--sources", is_flag=True, help="Also forget the messages they were found in.")
+@click.option("--versions", is_flag=True, help="Also forget their other versions.")
+@yes_option
+@memory_options
+def facts_forget(
+    *, ids: tuple[str, ...], sources: bool, versions: bool, yes: bool, memory: Memory
+) -> None:
+    """Remove facts permanently, and print a certificate.
+
+    The messages stay, and the same fact is not extracted from them again. --sources removes them
+    too, wherever they were said.
+    """
+
+    async def work(store: Store, place: Place) -> Certificate | None:
+        from recollect.cli.facts import book_of
+
+        order = await book_of(store, place).order_to_forget(ids, sources=sources, versions=versions)
+        return await _forget(store, place, order, None, yes=yes, as_json=memory.as_json)
+
+    _print(memory, memory.run(work))
+
+
+async def _forget(
+    store: Store,
+    place: Place,
+    order: ForgetOrder,
+    workspace: Path | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> Certificate | None:
+    from recollect.adapters.session.forget_files import FilesOrder, forget_in_files
+    from recollect.adapters.wiring import open_spool
+    from recollect.adapters.wiring.models import forget_cached
+    from recollect.core.upkeep.certificates import extended
+    from recollect.core.upkeep.forget import forget as forget_all
+
+    only_facts = bool(order.facts and not order.segments)
+    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
+    try:
+        meant = await _meant(store, spool, order, words=bool(workspace) or not yes)
+        said = [*(segment.segment for segment in meant.stored), *meant.spooled]
+        files = FilesOrder(
+            order=order,
+            said=tuple({one.text for one in said if one.id in frozenset(order.segments)}),
+            all_said=tuple({one.text for one in said}) if workspace is not None else (),
+            workspace=workspace,
+        )
+        if not yes:
+            counts = dict[str, int]()
+            if not only_facts:
+                seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+                counts = dict(seen.counts)
+                if meant.nothing and not any(counts.values()):
+                    _report_nothing(seen.cannot)
+                    return None
+            if not as_json:
+                _draw_meant(meant)
+            what = _counted(meant, counts)
+            unasked = (
+                f"{what} would be forgotten; cannot ask for confirmation (no terminal): pass --yes"
+            )
+            if not confirmed(f"Forget {what} permanently?", as_json=as_json, unasked=unasked):
+                return None
+        # files first: the archive still knows the words if this is interrupted
+        done = None
+        if not only_facts:
+            done = await asyncio.to_thread(forget_in_files, place.space, files)
+        certificate = await forget_all(
+            store, [spool], order, now=order.at, cascades=(forget_cached,)
+        )
+    finally:
+        await spool.close()
+    if done is None:
+        return certificate
+    return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
+
+
+async def _meant(store: Store, spool: Spool, order: ForgetOrder, *, words: bool) -> ForgetTargets:
+    """The targets. Facts alone need no walk through all messages; an age alone needs none."""
+    from recollect.core.upkeep.forget import find_meant
+    from recollect.core.upkeep.matching import ForgetTargets, facts_meant
+
+    if order.facts and not order.segments:
+        return ForgetTargets(facts=await facts_meant(store, order))
+    return await find_meant(store, [spool], order) if words or order.segments else ForgetTargets()
+
+
+def _draw_meant(meant: ForgetTargets) -> None:
+    said = [(heading(one), one.segment.text) for one in meant.stored[:_LISTED]]
+    said += [(heading_of(one), one.text) for one in meant.spooled[: _LISTED - len(said)]]
+    facts = [(f"fact  {when(one.at)}  {plain_line(one.id)}", one.content) for one in meant.facts]
+    for line, text in (*said, *facts[:_LISTED]):
+        click.echo(f"{line}\n     {plain_line(text)[:_EXCERPT_CHARS]}")
+    left = meant.messages - len(said) + max(len(facts) - _LISTED, 0)
+    if left:
+        click.echo(f"… and {left:,} more")
+
+
+def _counted(meant: ForgetTargets, files: dict[str, int]) -> str:
+    from recollect.core.upkeep.certificates import counted
+
+    digests = sum(fact.type == "digest" for fact in meant.facts)
+    counts = {
+        "messages": meant.messages,
+        "facts": len(meant.facts) - digests,
+        "digests": digests,
+        "records in ledger, jobs and session states": meant.records,
+        **files,
+    }
+    return ", ".join(counted(count, what) for what, count in counts.items() if count)
+
+
+def _report_nothing(cannot: Sequence[str]) -> None:
+    """Nothing matches; name the places that could not be searched."""
+    click.echo("Nothing that is stored matches that; nothing was forgotten.", err=True)
+    for line in cannot:
+        if line not in _standing():
+            click.echo(f"Not looked into: {plain_line(line)}", err=True)
+
+
+def _standing() -> frozenset[str]:
+    from recollect.adapters.session.forget_files import STANDING
+    from recollect.core.upkeep.forget import CANNOT
+
+    return frozenset((*CANNOT, *STANDING))
+
+
+def _print(memory: Memory, certificate: Certificate | None) -> None:
+    from recollect.core.upkeep.certificates import certificate_json, certificate_text
+
+    if certificate is None:
+        raise SystemExit(1)
+    nothing = not any(certificate.counts.values())
+    if memory.as_json or not nothing:  # a program reads the zeros
+        text = certificate_text(certificate, plain=plain_line, standing=_standing())
+        memory.show(certificate_json(certificate), lambda: click.echo(text))
+    if nothing:
+        _report_nothing(certificate.cannot)
+        raise SystemExit(1)
+
+
+@click.command("redact")
+@click.option("--apply", "apply_", is_flag=True, help="Mask the secrets. Default: count them.")
+@click.option("--pattern", "patterns", multiple=True, metavar="REGEX", help="Also find this.")
+@click.option("--pii", is_flag=True, help="Also find e-mail addresses, phone and card numbers.")
+@workspace_option
+@memory_options
+def redact(
+    *,
+    apply_: bool,
+    patterns: tuple[str, ...],
+    pii: bool,
+    workspace: Path | None,
+    memory: Memory,
+) -> None:
+    """Find secrets in stored data; with --apply, mask them.
+
+    Searches archive, facts, ledger, summaries, session states, jobs and spool, and the chat
+    transcripts of this space. The rest of a message stays and can be recalled as before. Exits 1
+    if secrets remain unmasked.
+    """
+    from recollect.core.upkeep.certificates import redaction_json, redaction_text
+    from recollect.core.upkeep.masks import Masks, own_patterns
+
+    own = own_patterns(patterns)
+
+    async def work(store: Store, place: Place) -> RedactionReport:
+        masks = Masks(pii=pii or place.settings.redaction.pii, patterns=own)
+        with ShownProgress(quiet=memory.as_json) as progress:
+            done = await _redacted(store, place, masks, workspace, progress, apply=apply_)
+        return await _report(store, place, masks, done, workspace)
+
+    def draw() -> None:
+        click.echo(redaction_text(report, plain=plain_line, whole=False))
+        if report.done.secrets and not apply_:
+            click.echo("\nMask them with the same command and --apply.")
+
+    report = memory.run(work)
+    memory.show(redaction_json(report), draw)
+    if report.done.in_clear:
+        raise SystemExit(1)
+
+
+async def _redacted(
+    store: Store,
+    place: Place,
+    masks: Masks,
+    workspace: Path | None,
+    progress: ShownProgress,
+    *,
+    apply: bool,
+) -> RedactionResult:
+    from recollect.adapters.session.redact_files import redact_in_files
+    from recollect.adapters.wiring import open_spool
+    from recollect.core.upkeep.certificates import joined
+    from recollect.core.upkeep.redact import redact as redact_all
+
+    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
+    try:
+        files = await asyncio.to_thread(
+            redact_in_files, place.space, masks, workspace=workspace, apply=apply
+        )
+        done = await redact_all(
+            store, [spool], masks, now=time.time(), apply=apply, progress=progress.show
+        )
+    finally:
+        await spool.close()
+    return joined(
+        done,
+        kinds=files.kinds,
+        changed=files.changed,
+        sessions=files.sessions,
+        cannot=[*files.cannot, *(await _cache_emptied(store, done) if apply else ())],
+        left=files.left,
+        unread=files.unread,
+    )
+
+
+async def _cache_emptied(store: Store, done: RedactionResult) -> tuple[str, ...]:
+    """Empty the cache of vectors that were made of the unmasked texts."""
+    from recollect.adapters.wiring.models import forget_cached
+    from recollect.core.upkeep.forget import Unreached
+    from recollect.core.values.fact import fact_identity
+    from recollect.core.values.upkeep import Forgotten
+
+    try:
+        marks = tuple(map(fact_identity, done.facts))
+        await forget_cached(store, Forgotten(segments=done.segments, message_ids=marks))
+    except Unreached as left:
+        return (str(left),)
+    return ()
+
+
+async def _report(
+    store: Store, place: Place, masks: Masks, done: RedactionResult, workspace: Path | None
+) -> RedactionReport:
+    from recollect import __version__
+    from recollect.core.upkeep.certificates import COVERS, COVERS_NOTES, RedactionReport
+
+    rules = place.settings.redaction
+    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
+    if not rules.enabled:
+        notes.append(_OFF)
+    elif masks.pii and not rules.pii:
+        notes.append(_NO_PII)
+    return RedactionReport(
+        at=time.time(),
+        space=place.space,
+        engine=(await store.stats()).engine,
+        version=__version__,
+        done=done,
+        covers=COVERS if workspace is None else (*COVERS, COVERS_NOTES),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,458 @@
+"""`recollect memory stats|sessions|show|search`: read a memory."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+
+from recollect.cli.shown import (
+    fact_as_json,
+    fact_line,
+    heading,
+    segment_as_json,
+    shown_id,
+    statement,
+)
+from recollect.cli.store_options import (
+    Memory,
+    Place,
+    instant,
+    memory_options,
+    size_text,
+    when,
+)
+from recollect.core.search.tokenize import tokenize
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.segment import SegmentId
+from recollect.errors import RecollectError
+from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_session
+from recollect.system.plain_text import number_of, plain_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from recollect.core.ports import Store
+    from recollect.core.search.facts import RankedFact
+    from recollect.core.values.model import ModelUse
+    from recollect.core.values.recall import AskedVector, Hit, Recalled, RecallRequest
+    from recollect.core.values.segment import StoredSegment
+    from recollect.core.values.upkeep import SessionSummary, Stats
+
+ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
+"""What was asked of models besides conversations: "today", and in "total"."""
+_ID = re.compile(r"[0-9a-f]{32}")
+_EXCERPT_CHARS = 400
+_NEIGHBOURS = 2
+_HITS_A_MESSAGE = 4
+_SNIPPET_CHARS = 240
+_BEFORE_MATCH_CHARS = 60
+_BUDGET_TOKENS_A_HIT = 120
+_EMBED_SECONDS = 30.0
+_EMPTY_VIEW = "If the conversation still shows some of it, it recalls less, or nothing."
+# Words as people see them; a character of an unspaced script is one by itself.
+_SHOWN_WORDS = re.compile(
+    r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
+)
+
+
+@click.command("stats")
+@memory_options
+def memory_stats(*, memory: Memory) -> None:
+    """Show how much a memory holds, and of what."""
+
+    async def work(store: Store, place: Place) -> tuple[Stats, set[str], ModelUses, int]:
+        stats = await store.stats()
+        waiting = {name for name in stats.vectors if await store.unembedded(name, limit=1)}
+        return stats, waiting, await model_uses(store), place.spool_waiting
+
+    stats, waiting, uses, spooled = memory.run(work, spool="reported")
+    more = {"vectors_waiting": sorted(waiting), "spool_waiting": spooled}
+    value = {**asdict(stats), **more, "model_use": uses_as_json(uses)}
+    memory.show(value, lambda: _draw_stats(stats, waiting, uses))
+
+
+def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
+    indexed = max(stats.segments - stats.noise - stats.cold, 0)
+    kinds = f"{indexed:,} indexed, {stats.noise:,} noise, {stats.cold:,} cold"
+    rows: list[tuple[str, int | str, str]] = [
+        ("messages", stats.segments, f"{stats.tokens:,} tokens; {kinds}"),
+        ("sessions", stats.sessions, ""),
+        ("passages", stats.passages, "pieces of messages"),
+        ("facts", stats.facts, ""),
+        ("turns", stats.turns, f"in the ledger, {stats.pieces:,} pieces"),
+        ("compactions", stats.compactions, "with summary and receipt"),
+        ("forgotten", stats.tombstones, "identities that stay out"),
+        ("jobs", stats.jobs_waiting, "waiting"),
+    ]
+    if stats.jobs_dead:
+        rows.append(("", stats.jobs_dead, "dead: `recollect memory jobs` says why"))
+    for embedder, count in sorted(stats.vectors.items()):
+        # long tool results get fewer vectors than passages, so a share would never reach 100%
+        done = "incomplete" if embedder in waiting else "complete"
+        rows.append(("vectors", count, f"{plain_line(embedder)}, {done}"))
+    if stats.bytes_on_disk is not None:
+        rows.append(("on disk", size_text(stats.bytes_on_disk), ""))
+    for name in ("today", "total") if uses["total"] else ():
+        calls = sum(use.calls for use in uses[name])
+        rows.append((f"model calls, {name}", calls, _use_line(uses[name])))
+    click.echo(f"{plain_line(stats.space)}  {stats.engine}")
+    for title, amount, note in rows:
+        number = f"{amount:,}" if isinstance(amount, int) else amount
+        click.echo(f"{title:18}  {number:>10}  {note}".rstrip())
+
+
+async def model_uses(store: Store) -> ModelUses:
+    """What this space asked of models, today and in total."""
+    from recollect.core.upkeep.jobs import day_of
+
+    today = await store.model_use(since=day_of(time.time()))
+    return {"today": today, "total": await store.model_use()}
+
+
+def uses_as_json(uses: ModelUses) -> dict[str, dict[str, dict[str, int]]]:
+    """Calls and tokens by purpose, today and in total."""
+    names = ("calls", "input_tokens", "output_tokens")
+    return {
+        day: {use.purpose: {name: getattr(use, name) for name in names} for use in of_day}
+        for day, of_day in uses.items()
+    }
+
+
+def _use_line(uses: Sequence[ModelUse]) -> str:
+    if not uses:
+        return "nothing"
+    calls = number_of(sum(use.calls for use in uses), "call")
+    purposes = ", ".join(f"{use.purpose} {use.calls:,}" for use in uses)
+    read, written = sum(use.input_tokens for use in uses), sum(use.output_tokens for use in uses)
+    return f"{calls} ({purposes}), {read:,} tokens in, {written:,} out"
+
+
+@click.command("sessions")
+@memory_options
+def memory_sessions(*, memory: Memory) -> None:
+    """List the sessions of a memory, oldest first; those of a chat with their key and name."""
+
+    async def work(store: Store, place: Place) -> tuple[str, tuple[SessionSummary, ...]]:
+        return place.space, await store.sessions()
+
+    space, sessions = memory.run(work, spool="reported")
+    chats = {line.session_id: line for line in sessions_of(space)}
+
+    def draw() -> None:
+        if not sessions:
+            click.echo("No session has said anything in this memory yet.")
+            return
+        # the name is last and whole: people copy it, and grep for it
+        click.echo(f"{'first':16}  {'last':16}  {'messages':>8}  session")
+        for one in sessions:
+            first, last = when(one.first_said_at), when(one.last_said_at)
+            chat = chats.get(one.session, SessionLine(session_id=""))
+            named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
+            name = plain_line(f"{one.session}  {named}".rstrip())
+            click.echo(f"{first:16}  {last:16}  {one.segments:>8,}  {name}")
+
+    memory.show({"sessions": [_session_json(one, chats) for one in sessions]}, draw)
+
+
+def _session_json(session: SessionSummary, chats: dict[str, SessionLine]) -> dict[str, object]:
+    chat = chats.get(session.session)
+    return {
+        "session": session.session,
+        "segments": session.segments,
+        "first_said_at": instant(session.first_said_at),
+        "last_said_at": instant(session.last_said_at),
+        "keys": [] if chat is None else list(chat.keys),
+        "name": "" if chat is None else chat.name,
+    }
+
+
+@click.command("show")
+@click.argument("what", metavar="ID|SESSION")
+@click.option(
+    "--limit", default=50, show_default=True, metavar="N", help="Newest messages of a session."
+)
+@memory_options
+def memory_show(*, what: str, limit: int, memory: Memory) -> None:
+    """Show a message and its neighbours, or the newest messages of a session."""
+
+    async def work(store: Store, place: Place) -> tuple[SegmentId | None, list[StoredSegment]]:
+        del place
+        found = await store.segments([SegmentId(what)]) if _ID.fullmatch(what) else ()
+        if found:
+            return found[0].segment.id, await _around(store, found[0])
+        name = await stored_session(store, what)
+        newest = await store.page(session=name, limit=max(limit, 1), descending=True)
+        return None, list(reversed(newest))
+
+    asked, shown = memory.run(work, spool="reported")
+    if not shown:
+        raise RecollectError(
+            f"{plain_line(what)!r} is neither a message nor a session of this memory; "
+            "`recollect memory sessions` lists the sessions, `search` finds messages"
+        )
+    value = {"asked": asked, "segments": [segment_as_json(segment) for segment in shown]}
+    memory.show(value, lambda: _draw_segments(asked, shown))
+
+
+async def _around(store: Store, segment: StoredSegment) -> list[StoredSegment]:
+    session, at = segment.segment.session, segment.sequence
+    before = await store.page(after=at, limit=_NEIGHBOURS, session=session, descending=True)
+    after = await store.page(after=at, limit=_NEIGHBOURS, session=session)
+    return [*reversed(before), segment, *after]
+
+
+def _draw_segments(asked: SegmentId | None, shown: list[StoredSegment]) -> None:
+    for segment in shown:
+        text = _plain_text(segment.segment.text).strip("\n")
+        if segment.segment.id != asked and len(text) > _EXCERPT_CHARS:
+            left = len(text) - _EXCERPT_CHARS
+            text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
+        click.echo(f"{heading(segment)}\n{text}\n")
+
+
+def _plain_text(text: str) -> str:
+    """Several lines that print as they read, indentation kept."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        kept = plain_line(line)
+        indent = len(line) - len(line.lstrip(" "))
+        lines.append(" " * min(indent, 40) + kept if kept else "")
+    return "\n".join(lines)
+
+
+# `recollect memory search QUERY`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundMessage:
+    """A message that matches, with its best passage."""
+
+    stored: StoredSegment
+    hit: Hit
+    words: frozenset[str] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnswer:
+    """The result of a search."""
+
+    found: tuple[FoundMessage, ...]
+    facts: tuple[RankedFact, ...]
+    recalled: Recalled
+    embedders: str
+    spool_waiting: int
+
+
+@click.command("search")
+@click.argument("query", nargs=-1, required=True, metavar="QUERY…")
+@click.option(
+    "--limit",
+    default=10,
+    show_default=True,
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Show at most this many.",
+)
+@click.option("--session", metavar="NAME", help="Search this session alone.")
+@click.option("--cold", is_flag=True, help="Also search what has left the index; slower.")
+@click.option(
+    "--explain", is_flag=True, help="Show the parts of each score, and whether a turn would recall."
+)
+@memory_options
+def memory_search(
+    *,
+    query: tuple[str, ...],
+    limit: int,
+    session: str | None,
+    cold: bool,
+    explain: bool,
+    memory: Memory,
+) -> None:
+    """Find messages and facts by their words and, with an embedder, by their meaning."""
+    asked = " ".join(query)
+    if not tokenize(asked):
+        raise RecollectError(
+            f"{plain_line(asked)!r} has no words that can be searched; "
+            "use other words than the most common ones"
+        )
+
+    async def work(store: Store, place: Place) -> SearchAnswer:
+        name = None if session is None else await stored_session(store, session)
+        return await _search(store, place, asked, limit=limit, session=name, cold=cold)
+
+    def draw() -> None:
+        for note in answer.recalled.notes:
+            click.echo(note, err=True)
+        if not answer.found and not answer.facts:
+            where = "" if cold else "; --cold also searches what has left the index"
+            click.echo(f"Nothing matches that query{where}.")
+        else:
+            _draw_answer(answer, explain=explain)
+
+    answer = memory.run(work, spool="reported")
+    memory.show(_answer_json(asked, answer, explain=explain), draw)
+
+
+async def _search(
+    store: Store, place: Place, asked: str, *, limit: int, session: str | None, cold: bool
+) -> SearchAnswer:
+    from recollect.core.turn.recall import recall
+    from recollect.core.values.recall import RecallRequest
+
+    request = RecallRequest(
+        space=place.space,
+        session=session or "",
+        query=asked,
+        newest=asked,
+        scope="space" if session is None else "session",
+        now=time.time(),
+        budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
+        count_tokens=lambda text: len(text) // 4 + 1,
+        asks="past",
+        on_purpose=True,
+        cold=cold,
+        most_hits=limit * _HITS_A_MESSAGE,
+    )
+    vectors, notes, embedders = await _vectors(store, place, request)
+    settings = place.settings.recall
+    # as a turn would ask it with an empty view: would it recall anything?
+    turn = await recall(
+        replace(request, asks=None, on_purpose=False),
+        archive=store,
+        vectors=vectors,
+        settings=settings,
+    )
+    recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
+    best: dict[SegmentId, Hit] = {}
+    for hit in recalled.hits:
+        best.setdefault(hit.passage.segment, hit)
+    chosen = dict(list(best.items())[:limit])
+    stored = {segment.segment.id: segment for segment in await store.segments(list(chosen))}
+    words = frozenset(tokenize(asked))
+    return SearchAnswer(
+        found=tuple(
+            FoundMessage(stored=stored[id_], hit=_with_text(hit, stored[id_]), words=words)
+            for id_, hit in chosen.items()
+            if id_ in stored
+        ),
+        facts=await _facts(store, request, vectors),
+        recalled=replace(recalled, notes=notes, gate=turn.gate or recalled.gate),
+        embedders=embedders,
+        spool_waiting=place.spool_waiting,
+    )
+
+
+def _with_text(hit: Hit, stored: StoredSegment) -> Hit:
+    return replace(hit, text=stored.segment.text[hit.passage.start : hit.passage.end])
+
+
+async def _facts(
+    store: Store, request: RecallRequest, vectors: tuple[AskedVector, ...]
+) -> tuple[RankedFact, ...]:
+    from recollect.core.search.facts import rank_facts
+    from recollect.core.values.recall import FactQuery
+
+    words = tuple(dict.fromkeys(tokenize(request.query)))
+    session = request.session if request.scope == "session" else None
+    candidates = await store.fact_candidates(
+        FactQuery(words=words, vectors=vectors, session=session)
+    )
+    return tuple(ranked for ranked in rank_facts(words, candidates, vectors) if ranked.score > 0)
+
+
+async def _vectors(
+    store: Store, place: Place, request: RecallRequest
+) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
+    """The query's vectors, and notes on embedders that fail or have vectors missing."""
+    from recollect.adapters.wiring.models import choose_embedders
+    from recollect.core.engine.recaller import QuestionVectors
+
+    embedders = choose_embedders(place.settings)
+    asking = QuestionVectors(
+        embedders.used, seconds=_EMBED_SECONDS, pii=place.settings.redaction.pii
+    )
+    await asking.load()
+    vectors, notes = await asking.of(request, store)
+    waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
+    if waiting:
+        notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))
+    return vectors, notes, embedders.said
+
+
+def _answer_json(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
+    gate = answer.recalled.gate
+    return {
+        "query": asked,
+        "embedders": answer.embedders,
+        "notes": [str(note) for note in answer.recalled.notes],
+        "spool_waiting": answer.spool_waiting,
+        "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
+        "needed": None if gate is None else gate.threshold,
+        "a_turn_would_recall": gate is not None and gate.open,
+        "reason": "" if gate is None else str(gate.reason),
+        "assumed_view": "empty",
+        "facts": [
+            {"score": round(ranked.score, 4), **fact_as_json(ranked.fact)}
+            for ranked in answer.facts
+        ],
+        "hits": [_hit_json(found, explain=explain) for found in answer.found],
+    }
+
+
+def _hit_json(found: FoundMessage, *, explain: bool) -> dict[str, Any]:
+    hit, record = found.hit, segment_as_json(found.stored)
+    record.pop("text")
+    parts = [
+        {"name": part.name, "points": round(part.points, 4), "why": part.why} for part in hit.parts
+    ]
+    return {
+        "score": round(hit.score, 4),
+        "passage": hit.text,
+        "start": hit.passage.start,
+        **({"parts": parts} if explain else {}),
+        **record,
+    }
+
+
+def _draw_answer(answer: SearchAnswer, *, explain: bool) -> None:
+    if answer.facts:
+        click.secho("facts", bold=True)
+    for ranked in answer.facts:
+        click.echo(f"     {ranked.score:.2f}  {fact_line(ranked.fact)}  {shown_id(ranked.fact.id)}")
+        click.echo(f"     {statement(ranked.fact)}")
+    if answer.facts and answer.found:
+        click.secho("\nmessages", bold=True)
+    for number, found in enumerate(answer.found, 1):
+        click.echo(f"{number:>3}  {found.hit.score:.2f}  {heading(found.stored)}")
+        click.echo(f"     {_snippet(found)}")
+        for part in found.hit.parts if explain else ():
+            click.echo(f"     {part.points:+.3f}  {part.name:<10}  {part.why}")
+    gate = answer.recalled.gate
+    if explain and gate is not None:
+        would = "would recall" if gate.open else "would stay silent"
+        verdict = f"A turn that asks this, with an empty view, {would}: {gate.reason}."
+        click.echo(f"{verdict} {_EMPTY_VIEW} Vectors: {answer.embedders or 'none'}.")
+
+
+def _snippet(found: FoundMessage) -> str:
+    """The passage around its first match, matches marked."""
+    line = plain_line(found.hit.text)
+    spans = [
+        match.span()
+        for match in _SHOWN_WORDS.finditer(line)
+        if not found.words.isdisjoint(tokenize(match[0]))
+    ]
+    start = 0
+    if len(line) > _SNIPPET_CHARS and spans:
+        start = max(0, min(spans[0][0] - _BEFORE_MATCH_CHARS, len(line) - _SNIPPET_CHARS))
+    end = start + _SNIPPET_CHARS
+    shown, at = "…" * bool(start), start
+    for first, last in spans:
+        if start <= first and last <= end:
+            shown += line[at:first] + click.style(line[first:last], bold=True)
+            at = last
+    return shown + line[at:end] + "…" * (end < len(line))
