@@ -185,7 +185,7 @@ def test_sessions_are_named_listed_resumed_and_begun_anew(workspace: Path) -> No
         return Says(text="yes")
 
     with ModelServer(answer, pages=MODELS) as server:
-        plain(order_for(server, workspace, name="\x07Bakery\n"), "one")
+        plain(order_for(server, workspace), "one", "/name \x07Bakery")
         plain(order_for(server, workspace), "two")
         before = SessionIndex.of_space(str(workspace)).open("main").session_id
         plain(order_for(server, workspace, new=True), "three")

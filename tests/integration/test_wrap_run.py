@@ -124,7 +124,7 @@ def test_an_agent_that_is_stopped_gives_the_terminal_back_and_goes_on(tmp_path: 
     """As a terminal program does on Ctrl-Z: it stops itself, and the shell has to notice."""
     agent = "kill -STOP $$; echo back; exit 3"
     program = (
-        "from recollect.cli.wrap import run_agent; import os, sys; "
+        "from recollect.cli.gateway import run_agent; import os, sys; "
         f"sys.exit(run_agent(['sh', '-c', {agent!r}], dict(os.environ)))"
     )
     output = tmp_path / "output"
