@@ -97,7 +97,7 @@ def migrate(
     Waits for no lock longer than 3 seconds, lets others go first and tries again. SQLite files are
     migrated when they are opened.
     """
-    from recollect.adapters.stores.postgres.roles import APP_ROLE
+    from recollect.adapters.stores.postgres.schema import APP_ROLE, pending
     from recollect.adapters.stores.postgres.schema import migrate as migrate_server
 
     url = _server(server)
