@@ -105,22 +105,6 @@ def test_node_spells_any_object_the_same(objects: list[dict[str, object]]) -> No
     assert node("stringify_again.mjs", stdin=ours) == ours.encode()
 
 
-def test_our_own_segments_and_facts_are_what_node_would_write() -> None:
-    texts = ["plain", '👍 文字 \u2028 \x00\x07 \ud83d "quoted" \\', "", "İ é ﬁ"]
-    lines = [
-        write_segment_line(replace(SEGMENT, text=text, session=text, said_at=at))
-        for text in texts
-        for at in (0.0, 1771000000.125, 1771000000.12345)
-    ]
-    lines += [
-        write_knowledge_line(replace(FACT, content=text, context=text, superseded_by=other))
-        for text in texts
-        for other in (None, FactId("f2"))
-    ]
-    written = "".join(lines)
-    assert node("stringify_again.mjs", stdin=written) == written.encode()
-
-
 def test_fields_of_a_segment() -> None:
     value = json.loads(write_segment_line(SEGMENT))
     assert value == {

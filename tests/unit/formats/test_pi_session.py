@@ -23,12 +23,10 @@ from recollect.core.formats.pi_session import (
     header_value,
     message_value,
     migrate,
-    milliseconds_of,
     model_change_value,
     read_session,
     session_info_value,
     thinking_level_value,
-    timestamp_at,
 )
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 
@@ -103,13 +101,6 @@ def test_bad_lines_are_passed_over_and_told_by_number() -> None:
     assert [entry.id for entry in session.entries] == ["a", "b"]
     assert [note.split(":")[0] for note in session.notes] == ["line 3", "line 4", "line 5"]
     assert texts(session) == ["a", "b"]
-
-
-def test_a_file_without_a_header_is_read_and_told() -> None:
-    session = read_session(file_of(said("a", None)))
-    assert session.header is None
-    assert texts(session) == ["a"]
-    assert "no session header" in session.notes[0]
 
 
 def test_unknown_entries_and_unknown_fields_are_kept() -> None:
@@ -202,37 +193,6 @@ def test_a_retained_tail_stands_in_for_what_came_before() -> None:
     assert texts(read_session(data)) == [wrapped("the past"), "kept", "d"]
 
 
-def test_an_abandoned_branch_is_not_shown() -> None:
-    data = file_of(HEADER, said("a", None), said("b", "a"), said("c", "a"))
-    session = read_session(data)
-    assert texts(session) == ["a", "c"]
-    assert texts(session, "b") == ["a", "b"]
-    assert texts(session, "nobody") == ["a", "c"]
-
-
-def test_branch_summaries_and_custom_messages_are_the_users() -> None:
-    stamps = [
-        Stamp(id=name, parent_id=parent, timestamp=AT)
-        for name, parent in (("b", "a"), ("c", "b"), ("d", "c"), ("e", "d"))
-    ]
-    data = file_of(
-        HEADER,
-        said("a", None),
-        branch_summary(stamps[0], "tried it"),
-        custom_message_value(stamps[1], custom_type="t", content="note", display=False),
-        custom_value(stamps[2], custom_type="t", data={"n": 1}),
-        message_value(stamps[3], {"role": "bashExecution", "excludeFromContext": True}),
-    )
-    messages = build_context(read_session(data).entries).messages
-    assert [message["role"] for message in messages] == ["user", "user", "user"]
-    assert messages[1]["content"][0]["text"].endswith("<summary>\ntried it</summary>")
-    assert messages[2] == {
-        "role": "user",
-        "content": [{"type": "text", "text": "note"}],
-        "timestamp": milliseconds_of(AT),
-    }
-
-
 def test_model_and_thinking_level_come_from_the_whole_path() -> None:
     stamps = [Stamp(id=n, parent_id=p, timestamp=AT) for n, p in (("m", "a"), ("t", "m"))]
     data = file_of(
@@ -247,19 +207,6 @@ def test_model_and_thinking_level_come_from_the_whole_path() -> None:
 
 
 # ids and times
-
-
-@pytest.mark.parametrize(
-    ("seconds", "spelled"),
-    [
-        (0.0, "1970-01-01T00:00:00.000Z"),
-        (1771000000.1239, "2026-02-13T16:26:40.124Z"),
-        (1771000000.9996, "2026-02-13T16:26:41.000Z"),
-    ],
-)
-def test_times_are_spelled_as_javascript_does(seconds: float, spelled: str) -> None:
-    assert timestamp_at(seconds) == spelled
-    assert milliseconds_of(spelled) == round(seconds * 1000)
 
 
 # spelling, against Node

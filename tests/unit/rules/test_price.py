@@ -61,22 +61,6 @@ def test_an_edit_pays_when_enough_requests_follow() -> None:
     assert few.saves == pytest.approx(30_000 * 0.1 * 4)
 
 
-def test_where_the_window_is_nearly_full_an_edit_comes_anyway_and_does_not_pay_before() -> None:
-    use = after(told(90_000, 2_000, whole=92_000))
-    price = price_edit(
-        "anthropic",
-        use,
-        freed_tokens=5_000,
-        before_tokens=20_000,
-        used_tokens=92_000,
-        history_tokens=92_000,
-        limit_tokens=93_000,
-        requests=60,
-    )
-    assert price.requests < 5
-    assert not price.pays
-
-
 def test_money_by_the_longest_name_that_fits() -> None:
     used = Usage(
         input_tokens=1_000_000,

@@ -8,7 +8,7 @@ finds it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
 
@@ -214,18 +214,8 @@ class Batch:
     @property
     def empty(self) -> bool:
         """Nothing to write."""
-        return not (
-            self.segments
-            or self.vectors
-            or self.facts
-            or self.jobs
-            or self.session
-            or self.pieces
-            or self.turns
-            or self.compactions
-            or self.fact_vectors
-            or self.extracted
-        )
+        names = (one.name for one in fields(self) if one.name not in ("at", "facts_revision"))
+        return not any(getattr(self, name) for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,14 +13,7 @@ from typing import Literal, TypeAlias, overload
 from recollect.core.values.model import FormatName, Usage
 
 TranscriptKind: TypeAlias = Literal[
-    "pi",
-    "claude-code",
-    "codex",
-    "opencode",
-    "aider",
-    "flat",
-    "request",
-    "messages",
+    "pi", "claude-code", "codex", "opencode", "aider", "flat", "request", "messages"
 ]
 
 

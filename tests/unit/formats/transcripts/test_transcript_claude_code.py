@@ -107,18 +107,6 @@ def test_results_of_parallel_calls_are_one_message_wherever_their_lines_hang() -
     assert len(transcript.requests) == 3
 
 
-def test_results_come_before_words_in_a_joined_message() -> None:
-    transcript = read(
-        user("u1", None, "go"),
-        reply("a1", "u1", "m1", call("t1")),
-        reply("a2", "a1", "m1", call("t2")),
-        user("r1", "a1", [result("t1"), text("[Request interrupted by user for tool use]")]),
-        user("r2", "a2", [result("t2")]),
-    )
-    content = json.loads(transcript.items[2].raw)["content"]
-    assert [block["type"] for block in content] == ["tool_result", "tool_result", "text"]
-
-
 def test_a_result_that_comes_twice_does_not_end_up_twice_in_one_message() -> None:
     transcript = read(
         user("u1", None, "go"),
@@ -199,18 +187,6 @@ def test_a_subagents_own_file_is_read_as_its_conversation() -> None:
     )
     assert len(transcript.items) == 2
     assert len(transcript.requests) == 1
-
-
-def test_a_rewound_branch_keeps_its_own_history() -> None:
-    transcript = read(
-        user("u1", None, "one"),
-        reply("a1", "u1", "m1", text("two")),
-        user("u2", "a1", "wrong way"),
-        reply("a2", "u2", "m2", text("three")),
-        user("u3", "a1", "right way"),
-        reply("a3", "u3", "m3", text("four")),
-    )
-    assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2), (0, 1, 4)]
 
 
 def test_what_the_client_wrote_in_the_models_name_is_no_call() -> None:

@@ -153,22 +153,6 @@ def test_a_rollback_takes_the_turns_it_undoes_out_of_the_history() -> None:
     assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2), (0, 1, 4)]
 
 
-def test_a_count_repeated_after_an_aborted_call_is_not_that_calls_usage() -> None:
-    transcript = read(
-        item(said("user", "one")),
-        item(said("assistant", "two")),
-        count(100, 105),
-        item(said("user", "three")),
-        item(said("assistant", "cut o")),
-        item(said("user", "<turn_aborted>")),
-        count(100, 105),
-        item(said("assistant", "four")),
-        count(300, 410),
-    )
-    usages = [r.usage.input_tokens if r.usage else None for r in transcript.requests]
-    assert usages == [100, None, 300]
-
-
 def test_undo_points_are_not_items_and_a_line_without_payload_is_told() -> None:
     transcript = read(
         item({"type": "ghost_snapshot", "ghost_commit": {}}),

@@ -1,7 +1,6 @@
 """Request bodies and lists of messages, in the format they are in."""
 
 import json
-from typing import Any
 
 import pytest
 
@@ -16,10 +15,6 @@ CHAT_CALL = {
     "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
 }
 CHAT_RESULT = {"role": "tool", "tool_call_id": "c", "content": "ok"}
-ANTHROPIC_CALL = {
-    "role": "assistant",
-    "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}],
-}
 
 
 def test_a_request_body_is_read_with_its_own_call_as_the_last() -> None:
@@ -39,49 +34,6 @@ def test_a_request_body_is_read_with_its_own_call_as_the_last() -> None:
     assert transcript.model == "claude-x"
     assert transcript.system == "Be brief.\nBe kind."
     assert json.loads(transcript.tools or "") == body["tools"]
-
-
-@pytest.mark.parametrize(
-    ("messages", "expected"),
-    [
-        ([USER, CHAT_CALL, CHAT_RESULT], "openai-chat"),
-        ([{"role": "system", "content": "s"}, USER], "openai-chat"),
-        ([USER, ANSWER], "anthropic"),
-        ([USER, ANTHROPIC_CALL], "anthropic"),
-        ([{"role": "user", "content": [{"type": "input_text", "text": "x"}]}], "openai-responses"),
-        ([USER, {"type": "function_call", "call_id": "c", "name": "f"}], "openai-responses"),
-        (
-            [USER, {"role": "toolResult", "toolCallId": "c", "toolName": "f", "content": []}],
-            "pi",
-        ),
-        (
-            [{"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "f"}]}],
-            "pi",
-        ),
-    ],
-)
-def test_a_list_of_messages_is_in_the_format_its_content_speaks(
-    messages: list[Any], expected: str
-) -> None:
-    transcript = read_transcript(json.dumps(messages).encode())
-    assert transcript.kind == "messages"
-    assert transcript.format == expected
-    assert len(transcript.items) == len(messages)
-
-
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
-        ({"messages": [USER], "tools": [{"name": "f", "input_schema": {}}]}, "anthropic"),
-        (
-            {"messages": [USER], "tools": [{"type": "function", "function": {"name": "f"}}]},
-            "openai-chat",
-        ),
-        ({"input": [USER]}, "openai-responses"),
-    ],
-)
-def test_a_bodys_own_keys_say_its_format(body: dict[str, Any], expected: str) -> None:
-    assert read_transcript(json.dumps(body).encode()).format == expected
 
 
 def test_a_responses_request_with_one_plain_string() -> None:

@@ -115,21 +115,8 @@ ATTACHMENT_TYPES: Final = frozenset(
 """What Claude Code attaches by itself. No message of anybody's, but for `queued_command`."""
 SYSTEM_SUBTYPES: Final = frozenset({"compact_boundary", "stop_hook_summary"})
 _KEPT_FIELDS = frozenset(
-    {
-        "type",
-        "subtype",
-        "uuid",
-        "parentUuid",
-        "timestamp",
-        "sessionId",
-        "version",
-        "message",
-        "isSidechain",
-        "isMeta",
-        "isApiErrorMessage",
-        "isCompactSummary",
-        "compactMetadata",
-    }
+    {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
+    | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}
 )
 """Other fields are let go at once: `toolUseResult` repeats every tool's output."""
 _USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
