@@ -26,7 +26,6 @@ from recollect.core.formats.pi_session import (
     model_change_value,
     read_session,
     session_info_value,
-    thinking_level_value,
 )
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 
@@ -193,17 +192,16 @@ def test_a_retained_tail_stands_in_for_what_came_before() -> None:
     assert texts(read_session(data)) == [wrapped("the past"), "kept", "d"]
 
 
-def test_model_and_thinking_level_come_from_the_whole_path() -> None:
-    stamps = [Stamp(id=n, parent_id=p, timestamp=AT) for n, p in (("m", "a"), ("t", "m"))]
+def test_the_model_comes_from_the_whole_path() -> None:
+    stamp = Stamp(id="m", parent_id="a", timestamp=AT)
     data = file_of(
         HEADER,
         said("a", None),
-        model_change_value(stamps[0], provider="p", model_id="one"),
-        thinking_level_value(stamps[1], "high"),
-        cut("c", "t", kept=None),
+        model_change_value(stamp, provider="p", model_id="one"),
+        cut("c", "m", kept=None),
     )
     context = build_context(read_session(data).entries)
-    assert (context.provider, context.model_id, context.thinking_level) == ("p", "one", "high")
+    assert (context.provider, context.model_id) == ("p", "one")
 
 
 # ids and times
@@ -218,7 +216,6 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
     ("value", "keys"),
     [
         (message_value(STAMP, {}), "type id parentId timestamp message"),
-        (thinking_level_value(STAMP, "low"), "type id parentId timestamp thinkingLevel"),
         (
             model_change_value(STAMP, provider="p", model_id="m"),
             "type id parentId timestamp provider modelId",
@@ -313,8 +310,6 @@ def sessions(draw: st.DrawFn) -> bytes:
             value = custom_value(stamp, custom_type=text, data=draw(anything))
         elif kind == "l":
             value = {"type": "label", **stamp.fields(), "targetId": "0", "label": text}
-        elif kind == "t":
-            value = thinking_level_value(stamp, text or "off")
         elif kind == "u":
             value = {"type": "unheard-of", **stamp.fields(), "data": draw(anything)}
         else:

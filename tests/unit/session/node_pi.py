@@ -45,4 +45,3 @@ def assert_node_agrees(data: bytes, context: PiContext) -> None:
     assert [stringify(m) for m in theirs["shown"]] == [stringify(m) for m in context.messages]
     model = [context.provider, context.model_id] if context.model_id else None
     assert theirs["model"] == model
-    assert theirs["thinking"] == context.thinking_level

@@ -104,7 +104,6 @@ def test_every_kind_of_entry_is_one_that_node_would_write(path: Path) -> None:
     with opened(path) as transcript:
         kept = transcript.append_message(user("\ud83d lone \u2028 👍"))
         transcript.append_model_change(provider="p", model_id="m")
-        transcript.append_thinking_level("high")
         transcript.append_name("a name")
         transcript.append_custom("c")
         transcript.append_custom_message("c", "read this", display=False, details={"2": 1, "1": 2})

@@ -50,7 +50,6 @@ from recollect.core.formats.pi_session import (
     path_to,
     read_session,
     session_info_value,
-    thinking_level_value,
     timestamp_at,
 )
 from recollect.core.ports import Clock
@@ -374,10 +373,6 @@ class SessionTranscript:
         return self._add(
             lambda stamp: model_change_value(stamp, provider=provider, model_id=model_id)
         )
-
-    def append_thinking_level(self, level: str) -> PiEntry:
-        """Add that the model thinks more or less from here on."""
-        return self._add(lambda stamp: thinking_level_value(stamp, level))
 
     def append_name(self, name: str) -> PiEntry:
         """Add a name for the session."""

@@ -279,11 +279,6 @@ def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "message", **stamp.fields(), "message": message}
 
 
-def thinking_level_value(stamp: Stamp, level: str) -> dict[str, Any]:
-    """The thinking level from here on."""
-    return {"type": "thinking_level_change", **stamp.fields(), "thinkingLevel": level}
-
-
 def model_change_value(stamp: Stamp, *, provider: str, model_id: str) -> dict[str, Any]:
     """The model from here on."""
     return {"type": "model_change", **stamp.fields(), "provider": provider, "modelId": model_id}
@@ -438,8 +433,6 @@ def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
 
 PiMessage: TypeAlias = Mapping[str, Any]
 
-_NO_THINKING = "off"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiShown:
@@ -454,7 +447,6 @@ class PiContext:
     """A session at one of its entries."""
 
     shown: tuple[PiShown, ...] = ()
-    thinking_level: str = _NO_THINKING
     provider: str | None = None
     model_id: str | None = None
 
@@ -507,15 +499,13 @@ def kept_from(path: Sequence[PiEntry], cut: int) -> int:
 
 
 def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
-    level, provider, model_id = _NO_THINKING, None, None
+    provider, model_id = None, None
     for entry in path:
-        if entry.kind == "thinking_level_change":
-            level = entry.text("thinkingLevel") or level
-        elif entry.kind == "model_change":
+        if entry.kind == "model_change":
             provider, model_id = entry.text("provider"), entry.text("modelId")
         elif entry.role == "assistant" and entry.message is not None:
             provider, model_id = _text(entry.message, "provider"), _text(entry.message, "model")
-    return PiContext(shown=tuple(shown), thinking_level=level, provider=provider, model_id=model_id)
+    return PiContext(shown=tuple(shown), provider=provider, model_id=model_id)
 
 
 def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
