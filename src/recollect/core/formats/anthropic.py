@@ -493,7 +493,7 @@ class AnthropicAssembling:
         return self._complete
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """What this event adds."""
+        """Add an event."""
         kind = event.get("type")
         index = event.get("index")
         at = index if isinstance(index, int) else 0

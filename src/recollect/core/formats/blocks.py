@@ -102,7 +102,7 @@ def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
 
 
 def read_arguments(given: Any) -> str:
-    """Arguments as canonical JSON where they are JSON, else the text as it stands."""
+    """Arguments as canonical JSON if they are JSON, else the text itself."""
     if isinstance(given, str):
         try:
             return canonical(decode(given.encode("utf-8", "surrogatepass")))
@@ -123,7 +123,7 @@ def read_result(block: Mapping[str, Any]) -> ToolResult:
 
 
 def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
-    """What a tool answered: text, images, and what we only carry."""
+    """A tool's answer: text, images, and blocks that are only carried."""
     parts: list[Text | Image | Other] = []
     for part in read_content(content):
         if isinstance(part, Text | Image | Other):
@@ -287,7 +287,7 @@ def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
 def result_type(
     name: str, run_by: RunBy, answers: tuple[str, ...], id_field: str, said_by: Role
 ) -> BlockType:
-    """What answers a call."""
+    """The result of a call."""
     return BlockType(
         name=name, pair="result", run_by=run_by, answers=answers, id_field=id_field, said_by=said_by
     )

@@ -32,7 +32,7 @@ class Codec(Protocol):
 
     @property
     def rules(self) -> WireRules:
-        """What the format demands."""
+        """The demands of the format."""
 
     def read(self, raw: bytes) -> Message:
         """Read one message; lenient, never raises on JSON it does not understand."""
@@ -57,7 +57,7 @@ class Assembling(Protocol):
     """A reply that is put together from a stream's events."""
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """What this event adds."""
+        """Add an event."""
 
     @property
     def complete(self) -> bool:
@@ -67,13 +67,12 @@ class Assembling(Protocol):
         """The reply as it would have come without streaming; None where its end is missing."""
 
     def partial(self) -> Mapping[str, Any]:
-        """What has come of it, in the same form."""
+        """The reply so far, in the same form."""
 
 
 class WireCodec(Codec, Protocol):
-    """A format that a provider speaks: also its block types, its streams, and pi's messages in it.
-    The same pi messages always give the same wire messages, and a further one never changes what
-    stands for those before it. A reply that became a pi message comes back with its identity."""
+    """A provider's format: also its block types, its streams, and pi's messages in it. The same pi
+    messages give the same wire messages, and a further one never changes earlier ones."""
 
     @property
     def block_types(self) -> Sequence[BlockType]:
@@ -85,7 +84,7 @@ class WireCodec(Codec, Protocol):
 
     @property
     def provider(self) -> str:
-        """Whose wire it is, where nobody names the provider."""
+        """The default provider of the wire."""
 
     def assembling(self) -> Assembling:
         """Begin to put a streamed reply together."""
@@ -126,7 +125,7 @@ def codec_of(request: Request) -> Codec:
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:
-    """The format of these messages, helped by the request they stood in."""
+    """The format of these messages, helped by their request."""
     body = body or {}
     for name, codec in CODECS.items():
         if codec.claims_body(body):

@@ -52,7 +52,7 @@ class _MarkdownLines:
         self.headings = dict(self._headings())
 
     def sections(self) -> Iterator[FileSection]:
-        """Front matter, what stands before the first heading, then heading by heading."""
+        """Front matter, the text before the first heading, then heading by heading."""
         if self.front_lines:
             yield from self._section((), 0, 0, self.front_lines)
         marks = [*sorted(self.headings), len(self.lines)]

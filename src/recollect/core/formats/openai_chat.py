@@ -137,7 +137,7 @@ class OpenAIChatCodec:
         return "function" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:
-        """By its role, or by the calls beside its content."""
+        """By its role, or by its `tool_calls`."""
         return text_of(message, "role") in _OWN_ROLES or "tool_calls" in message
 
     def claims_block(self, block: Fields) -> bool:
@@ -440,7 +440,7 @@ class ChatAssembling:
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """What this chunk adds; events are those of the first choice."""
+        """Add a chunk; events are those of the first choice."""
         for name, value in event.items():
             if name not in ("choices", "object") and value is not None:
                 self._top[name] = value
@@ -508,8 +508,8 @@ def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[Re
 
 
 def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The call that this stretch goes on with; None where it begins another. A new id begins a call
-    even under a known index: some servers number every call 0."""
+    """The call that this piece continues; None if it begins another. A new id begins a call even
+    under a known index: some servers number every call 0."""
     index, call_id = given.get("index"), given.get("id")
     same = [call for call in calls if index is None or call["index"] == index]
     if not same:

@@ -370,9 +370,9 @@ def _text_type(role: Role) -> str:
 
 
 def _call_id(wire: dict[str, Any]) -> str:
-    """What ties an output to its call: `call_id`, and the kind, since each has its own output. A
-    local shell's items may name the call in `id` alone. Codex answers them with function outputs,
-    which is what a result's alternative is for."""
+    """The id that ties an output to its call: `call_id` and the kind, since each kind has its own
+    output. A local shell's items may name the call in `id` alone; Codex answers them with function
+    outputs."""
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
@@ -537,7 +537,7 @@ class ResponsesAssembling:
         return self._response is not None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """What this event adds."""
+        """Add an event."""
         kind = str(event.get("type"))
         delta = event.get("delta")
         stretch = _STRETCHES.get(kind)

@@ -51,7 +51,7 @@ class SegmentLine:
 
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
-    """Read lines one by one; what is none is told in `passed_over`."""
+    """Read lines one by one; bad ones are reported in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
@@ -205,7 +205,7 @@ class KnowledgeLine:
 
 
 def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
-    """Read lines one by one; what is none is told in `passed_over`."""
+    """Read lines one by one; bad ones are reported in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         name, content = text_at(value, "id"), text_at(value, "content")
@@ -229,13 +229,12 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
 
 
 def foreign_of(number: int, line: str) -> str:
-    """What a fact keeps of the line it came as."""
+    """A fact's copy of its imported line."""
     return f"{number}\t{line}"
 
 
 def split_foreign(foreign: str) -> tuple[str, str]:
-    """What `foreign_of` made, taken apart: the number with its tab, and the line; a line that has
-    no number comes with an empty one."""
+    """Split the result of `foreign_of` into number with tab, and line; the number may be empty."""
     number, tab, line = foreign.partition("\t")
     if tab and number.isascii() and number.isdigit():
         return number + tab, line

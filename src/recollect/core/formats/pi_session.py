@@ -46,7 +46,7 @@ class PiHeader:
 
     @property
     def version(self) -> int:
-        """Of the format; a header that names none is of version 1."""
+        """The version of the format; 1 if the header names none."""
         return int(number_at(self.value, "version") or 1)
 
     @property
@@ -57,7 +57,7 @@ class PiHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiEntry:
-    """A line behind the header. Kinds that nobody knows yet are entries like any other."""
+    """A line after the header. Unknown kinds are entries, too."""
 
     number: int
     line: bytes = field(repr=False)
@@ -128,7 +128,7 @@ class PiSession:
 
 
 def read_session(data: bytes) -> PiSession:
-    """Read a session file, of any version, as it stands."""
+    """Read a session file of any version."""
     passed_over: list[str] = []
     lines = data.split(b"\n")
     torn = lines[-1] if lines[-1].strip() and not _is_object(lines[-1]) else b""
@@ -241,7 +241,7 @@ _LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts such
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What all entries begin or end with."""
+    """The common fields of all entries."""
 
     id: str
     parent_id: str | None
@@ -359,7 +359,7 @@ _FIRST_WITH_CUSTOM: Final = 3
 
 
 def migrate(session: PiSession) -> PiSession:
-    """The session as version 3; what had to be changed stands in the notes."""
+    """The session as version 3; the notes list the changes."""
     if session.version >= PI_VERSION:
         return session
     values = [dict(entry.value) for entry in session.entries]
@@ -481,7 +481,7 @@ def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
 
 
 def last_compaction(path: Sequence[PiEntry]) -> int | None:
-    """Where on a path the compaction stands that counts."""
+    """The place of the last compaction on a path."""
     for position in range(len(path) - 1, -1, -1):
         if path[position].kind == "compaction":
             return position

@@ -60,7 +60,7 @@ def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[Recal
 
 
 def write_standing(facts: Sequence[RecalledFact], lines: Sequence[tuple[str, str]]) -> str:
-    """The block that stands at the head: facts, then who said what, in its order."""
+    """The standing block: facts, then sentences with their speakers, in order."""
     sections = [BLOCK_OPENING, STANDING_NOTE]
     if facts:
         sections.append("\n".join(["<knowledge>", *map(fact_line, facts), "</knowledge>"]))
@@ -71,7 +71,7 @@ def write_standing(facts: Sequence[RecalledFact], lines: Sequence[tuple[str, str
 
 
 def standing_line(speaker: str, text: str) -> str:
-    """One sentence that stands: who said it, and what."""
+    """One sentence with its speaker."""
     return contained(f"{speaker}: {text}")
 
 
@@ -139,13 +139,13 @@ class _BlockPart:
 
 
 def recalled_items(text: str) -> tuple[str, ...]:
-    """The passages and facts of the blocks in a text, each with the lines that it goes on in."""
+    """The passages and facts of the blocks in a text, with their continuation lines."""
     return tuple(part.text for part in _block_parts(text) if part.is_recalled)
 
 
 def without_items(text: str, known: Collection[str]) -> str:
-    """A block without these passages and facts, and without headings that nothing stands under;
-    empty where none is left."""
+    """A block without these passages and facts, and without empty headings; empty if nothing is
+    left."""
     kept: list[_BlockPart] = []
     for part in _block_parts(text):
         if part.is_recalled and part.text in known:

@@ -67,7 +67,7 @@ def read_usage(reply: Any) -> Usage | None:
 
 
 def read_cleared_tokens(reply: Any) -> int:
-    """How many input tokens the provider cleared before the model saw the request (Anthropic's
+    """The input tokens that the provider cleared before the model saw the request (Anthropic's
     context editing); its usage does not count them."""
     managed = plain_mapping(plain_mapping(reply).get("context_management"))
     edits = managed.get("applied_edits")
@@ -115,8 +115,8 @@ def _usage(
     details: Mapping[str, Any] | None = None,
     apart: tuple[str, str] | None = None,
 ) -> Usage | None:
-    """`details` tell how much of the whole was read from a cache; `apart` are the fields of a
-    provider that counts what was read and written beside the rest, so that the whole is the sum."""
+    """`details` holds the cached part of the whole. `apart` names the fields of a provider that
+    counts cached tokens separately, so that the whole is the sum."""
     if apart is not None:
         read, write = (_number(usage, name) for name in apart)
         total, reports = _number(usage, whole) + read + write, usage.get(apart[0]) is not None
@@ -143,9 +143,8 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 
 class StreamedReply:
-    """What has come of a reply that is streamed, by whichever wire. Takes events as a client's
-    library gives them, as its objects or as mappings; what such a library adds of its own
-    (accumulated snapshots) is passed over."""
+    """A streamed reply of any wire so far. Takes events as objects or mappings of a client's
+    library, and ignores the library's own snapshots."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
         """With `events`, all of them; FormatError where none of them is one."""
@@ -189,7 +188,7 @@ class StreamedReply:
         return bool(self.events) and not self.whole
 
     def reply(self) -> Mapping[str, Any]:
-        """The reply as it would have come without streaming, as far as it came."""
+        """The reply so far, as it would have come without streaming."""
         if self._assembling is None:
             return {}
         whole = self._assembling.reply()

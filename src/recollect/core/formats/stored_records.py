@@ -126,7 +126,7 @@ class StateWriter:
 
 
 def _deflated(raw: bytes) -> bytes:
-    """A stretch of a packed state that stands by itself: stretches follow each other."""
+    """A packed piece of a state that is complete by itself."""
     packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
     return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
 
@@ -178,8 +178,8 @@ def split_state(state: SessionState) -> bytes:
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """What `split_state` wrote, with its path again. Without the path it was split from, its cuts
-    do not know whom they cover, and not all messages that were left out are known."""
+    """The reverse of `split_state`. Without the path, cuts do not know their messages, and some
+    left-out messages are unknown."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
@@ -273,7 +273,7 @@ class _EditWriter:
         self._places: dict[EntryKey, int] = {}
 
     def know_path(self, path: Sequence[EntryKey]) -> bool:
-        """Learn the path; whether it goes on from the one before."""
+        """Learn the path; return whether it extends the previous one."""
         known = len(self._path)
         grew = path[:known] == self._path
         if not grew:
@@ -341,8 +341,8 @@ def _named(edit: Edit) -> dict[str, Any]:
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
-    """Whom a cut covers: as many as it shares with the widest; or where the run begins that it
-    shares with what is kept apart, how long that is, and the others' names, joined."""
+    """The messages of a cut: the number that it shares with the widest; or start and length of the
+    run that it shares with the identities kept apart, and the other names, joined."""
     covers = cut.covers
     if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
         return len(covers)
@@ -375,7 +375,7 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """Whom the widest cut covers; the others share what it begins with. None: it is kept apart."""
+    """The messages of the widest cut; the others share its beginning. None: it is kept apart."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -505,7 +505,7 @@ def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
 
 
 def read_record(raw: bytes) -> RecordedCompaction:
-    """What `write_record` wrote; FormatError for anything else."""
+    """The reverse of `write_record`; FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
         raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")

@@ -59,7 +59,7 @@ SUMMARY_ITEMS = frozenset({"compaction", "compaction_summary", "context_compacti
 
 
 def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
-    """Whether a message of these parts stands for others that a client has replaced."""
+    """Whether a message of these parts is a client's summary of others."""
     first = parts[0] if parts else None
     if isinstance(first, Text):
         return role == "user" and first.text.startswith(_OPENINGS)
@@ -67,14 +67,14 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
 
 
 def without_names(summary: str) -> str:
-    """A summary without the list of names behind it: a name alone says nothing about its thing."""
+    """A summary without its appended list of names: a name alone says nothing."""
     text, pinned = part_pinned(summary)
     text = without_block(text, NAMES_TAG)
     return f"{text}\n\n{pinned}" if text and pinned else text or pinned
 
 
 def part_pinned(summary: str) -> tuple[str, str]:
-    """What a summary says, and the section of quotes that code put at its very end, if it did."""
+    """A summary's text, and the section of quotes that code appended, if there is one."""
     at = summary.rfind(_PINNED)
     if at < 0 or summary[at - 1 : at] not in ("", "\n"):
         return summary, ""

@@ -28,7 +28,7 @@ PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """Who is asked: thinking goes back only to the model that thought it."""
+    """The model that is asked: thinking goes back only to its own model."""
 
     format: FormatName
     model: str
@@ -175,7 +175,7 @@ def broken_off(
     error: str | None = None,
     usage: Usage | None = None,
 ) -> dict[str, Any]:
-    """What had come of a reply when it was aborted or failed; never sent to a model again."""
+    """The rest of a reply that was aborted or failed; never sent to a model again."""
     content = [{"type": "text", "text": text}] if text else []
     return assistant_message(
         content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error

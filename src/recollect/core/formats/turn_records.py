@@ -42,7 +42,7 @@ _NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeChanges:
-    """What changed since an earlier turn, or since nothing was known."""
+    """The changes since an earlier turn, or since the start."""
 
     number: int = 0
     """Which record of the session's outcomes it is: it says on which others it rests."""
@@ -96,7 +96,7 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
 
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
-    """What `write_outcomes` wrote; FormatError for anything else."""
+    """The reverse of `write_outcomes`; FormatError for anything else."""
     if not raw.startswith(_MARK):
         raise FormatError("not the outcomes of a turn: they may be a newer version's")
     try:
@@ -163,7 +163,7 @@ def _unpacked(raw: bytes) -> dict[str, Any]:
 
 
 def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
-    """What stands after all of these changes, the oldest first."""
+    """The outcomes after all of these changes, the oldest first."""
     fates: dict[int, Fate] = {}
     last = OutcomeChanges()
     for last in chain:
@@ -174,7 +174,7 @@ def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
-    """The outcomes as a report lists them: by place, each of our own rows behind its message."""
+    """The outcomes in a report's order: by place, our own rows after their message."""
     why = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
         (place, 0, fate if fate.reasons else replace(fate, reasons=why))
@@ -185,7 +185,7 @@ def in_order(outcomes: OutcomeChanges) -> list[Fate]:
 
 
 def write_report(report: Report, mask: MaskReason) -> bytes:
-    """What was done in a turn and why, without the outcomes of messages."""
+    """A turn's work and its reasons, without the outcomes of messages."""
     lines = [
         [
             line.stage,
@@ -227,7 +227,7 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
 
 
 def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
-    """A message is named by its `entry`: what stands behind "key" would be taken for a secret."""
+    """A message is named by `entry`: a value after "key" would be taken for a secret."""
     return {"entry": fate.pop("key"), **fate}
 
 

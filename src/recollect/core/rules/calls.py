@@ -51,8 +51,8 @@ NONE = Misfits()
 
 
 def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
-    """What of provider-run calls cannot stay as it is. With `continues` the provider holds
-    earlier items itself, so a result or a caller may be there."""
+    """The parts of provider-run calls that cannot stay as they are. With `continues` the provider
+    holds earlier items, so a result or caller may be there."""
     if not any(map(_is_linked, rows)):
         return NONE
     shown = [(base, row) for row in rows if (base := _base(row)) is not None]
@@ -176,8 +176,8 @@ def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
 
 
 def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
-    """Whether nothing but the work of this call follows it: the client's calls that were made
-    beside it or by its code, and their results."""
+    """Whether only this call's work follows it: the client's calls made next to it or by its code,
+    and their results."""
     called: set[CallId] | None = None
     for row in rows:
         entry = row if isinstance(row, Entry) else row.base
@@ -323,8 +323,8 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Results lead the user message after the calls; roles alternate, a user first. Where system
-    messages may stand inside, they stand behind a user's."""
+    """Results lead the user message after the calls; roles alternate, a user first. System messages
+    inside come after a user's."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
@@ -340,7 +340,7 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _adjacent(entries: Sequence[Entry]) -> bool:
-    """Result messages follow their call at once, each id once, and stand nowhere else."""
+    """Result messages follow their call at once, each id once, and appear nowhere else."""
     pending: set[CallId] = set()
     for entry in entries:
         if entry.odd:
@@ -357,7 +357,7 @@ def _adjacent(entries: Sequence[Entry]) -> bool:
 
 
 def _loose(entries: Sequence[Entry]) -> bool:
-    """Every call has one result somewhere behind it; reasoning is followed by its item."""
+    """Every call has one later result; reasoning is followed by its item."""
     pending: set[CallId] = set()
     item_ids: set[str] = set()
     leading = False

@@ -41,8 +41,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
-    """The key of a space's hashes: its name, and the deployment's own secret where it has one. It
-    never comes from the store: a message must have its identity while the store is away."""
+    """The key of a space's hashes: its name, and the deployment's secret if there is one. It never
+    comes from the store: messages need an identity while the store is down."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
         name = space.encode()
@@ -60,8 +60,8 @@ def segment_id(session: str, key: EntryKey) -> SegmentId:
 
 
 def unnamed_session(format_name: str, first: str) -> str:
-    """What the names of all sessions begin with that nobody named and that begin with this
-    message; each has a suffix of its own."""
+    """The common prefix of all unnamed sessions that begin with this message; each has its own
+    suffix."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 
@@ -78,15 +78,14 @@ def identify(message: Message, secret: bytes) -> MessageId:
 
 
 def block_mark(text: str, secret: bytes) -> str:
-    """What a recalled block is known by when it comes back."""
+    """The mark by which a recalled block is recognised when it comes back."""
     said = text.strip().encode("utf-8", "surrogatepass")
     return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
 def sealed(text: str, secret: bytes) -> str:
-    """An answer of a memory tool, with a line before its last that only who knows the secret of
-    seals can write: whoever prepares the request in which it comes back knows it by that, another
-    process as well."""
+    """A memory tool's answer with a seal in the line before its last. Only the holder of the secret
+    can write it, so any process recognises the answer."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 
@@ -99,7 +98,7 @@ def is_sealed(text: str, secret: bytes) -> bool:
 
 
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
-    """The key of a message with this identity behind `parent`."""
+    """The key of a message with this identity after `parent`."""
     joined = f"{parent}{identity}".encode("ascii")
     return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
 
@@ -111,7 +110,7 @@ def batch_root(batch: str, secret: bytes) -> EntryKey:
 
 
 def continued_root(continues_from: str) -> EntryKey:
-    """The key before the first message of a request that goes on with what its provider holds."""
+    """The key before the first message of a request that continues its provider's history."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 

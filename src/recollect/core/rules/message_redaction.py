@@ -107,7 +107,7 @@ def _as_space(escape: re.Match[str]) -> str:
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> list[RedactedSpan]:
-    """What to mask in the text, each span inside one string and between its escapes."""
+    """The spans to mask, each inside one string and between its escapes."""
     # all of it: a string can hold JSON, whose secrets stand between escapes of escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
@@ -149,7 +149,7 @@ def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
 
 
 def _escape_over(written: str, at: int) -> re.Match[str] | None:
-    """The escape that reaches over a place, from before it to behind it."""
+    """The escape that spans a place."""
     begin = max(0, at - _ESCAPE_CHARS)
     while begin > 0 and written[begin - 1] == "\\":  # where a run of them begins, none is open
         begin -= 1
@@ -182,7 +182,7 @@ def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
 
 
 def _shifts(written: str) -> list[tuple[int, int]]:
-    """For each escape: the decoded place behind it, and how much longer all before is written."""
+    """For each escape: the decoded place after it, and the extra length of all text before."""
     shifts: list[tuple[int, int]] = []
     longer = 0
     for escape in _ESCAPE.finditer(written):
@@ -192,7 +192,7 @@ def _shifts(written: str) -> list[tuple[int, int]]:
 
 
 def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
-    """Where the character at a decoded place begins as it is written."""
+    """The start of the character at a decoded place, in the written text."""
     before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
     return decoded_at + (shifts[before - 1][1] if before else 0)
 
@@ -245,7 +245,7 @@ class TextMask:
         return changed
 
     def body(self, raw: bytes) -> tuple[bytes, bool]:
-        """A JSON body as it may be kept, and whether it is as it came."""
+        """A JSON body for storage, and whether it is unchanged."""
         text = raw.decode("utf-8", "surrogateescape")
         changed = self.json(text)
         return (

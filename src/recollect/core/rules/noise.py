@@ -138,8 +138,8 @@ def _is_short(text: str) -> bool:
 
 
 def strip_channel_prefix(text: str) -> str:
-    """The message without the dates, channel names and metadata its channel put before it. Nor the
-    reminders of a coding agent, which stand before the first words of a user."""
+    """The message without its channel's dates, names and metadata, and without a coding agent's
+    leading reminders."""
     at = 0
     for _ in range(_MOST_PREFIXES):
         following = _after_metadata(text, at)
@@ -164,9 +164,8 @@ def channel_of(text: str) -> str | None:
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Where a coding agent's reminders stand in a message: they put them into messages of the user
-    and behind results of tools. One begins a line, and is closed; so is what frames an agent's
-    own summary."""
+    """The places of a coding agent's reminders in a message. A reminder begins a line and is
+    closed; so is the frame of an agent's own summary."""
     spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
     if text.startswith(_CONTINUED):
         end = text.find("\n") if "\n" in text else len(_CONTINUED)

@@ -134,8 +134,8 @@ def _units(
 def _with_ids_once(
     rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Arranged]:
-    """No two items under one id of their own: the later one goes out without it, and one that
-    stands before the reasoning that led to it."""
+    """No two items under one id: the later one is sent without it, and so is one before the
+    reasoning that led to it."""
     seen: set[str] = set()
     kept: list[Arranged] = []
     for row in rows:
@@ -205,8 +205,8 @@ def _blocks(
 def _without_shared_ids(
     blocks: list[tuple[list[Arranged], bool]],
 ) -> list[tuple[list[Arranged], bool]]:
-    """Where results may stand anywhere, a block that shares an id with one out of order may
-    hold what that one lacks."""
+    """If results may be anywhere, a block that shares an id with one out of order may hold the
+    missing part."""
     loose: set[CallId] = set()
     for block, in_order in blocks:
         if not in_order:
@@ -257,8 +257,8 @@ class _Match:
 
 
 def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
-    """Where results may stand anywhere, a call id may not open again before its result; and a
-    call that comes again after its result, for no other, did run: it needs no stand-in."""
+    """If results may be anywhere, a call id may not open again before its result. A call that is
+    repeated after its result did run: it needs no stand-in."""
     waiting: dict[CallId, ToolCall] = {}
     done: dict[CallId, ToolCall] = {}
     results = [part for unit in units if unit.base for part in unit.base.parts]

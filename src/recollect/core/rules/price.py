@@ -21,7 +21,7 @@ UNCACHED_REQUESTS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePrice:
-    """What cached input costs, of what the same input costs without a cache."""
+    """The price of cached input, relative to uncached input."""
 
     read: float
     write: float
@@ -38,7 +38,7 @@ CACHE_PRICES: Final[Mapping[str, CachePrice]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPrice:
-    """What an edit saves and breaks, in tokens of input at their full price."""
+    """The savings and costs of an edit, in full-price input tokens."""
 
     saves: float
     breaks: float

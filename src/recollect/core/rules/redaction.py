@@ -95,7 +95,7 @@ _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactedSpan:
-    """One masked stretch of the original text, and what stands there now."""
+    """One masked span of the original text, with its replacement."""
 
     rule: str
     start: int
@@ -140,9 +140,8 @@ def redact(
 
 
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:
-    """Those of these secrets that are known by themselves, without what stands beside them. A short
-    one, or one that reads like a word, a number, a path or a version, means something else in the
-    next sentence."""
+    """The secrets that are recognisable without their label. A short one, or one like a word,
+    number, path or version, means something else in the next sentence."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
 
 
@@ -160,7 +159,7 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """What these spans of a text masked, as far as it is known by itself. Never to be stored."""
+    """The secrets under these spans that are recognisable by themselves. Never store them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span reaches over whole escapes: what stands between them is the secret
     return told_apart([*masked, *(text for held in masked for text in _ESCAPES.split(held))])
@@ -206,14 +205,14 @@ _MOST_REMEMBERED = 256
 
 
 class JudgedTexts:
-    """What the rules found in the last texts of a session, by the hash of each; no text is kept. A
-    message is judged when it is archived, and again when the request that holds it is recorded."""
+    """The findings in the last texts of a session, by hash; no text is kept. A message is judged
+    when archived, and again when its request is recorded."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
 
     def find(self, text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-        """What the rules find in a text."""
+        """The rules' findings in a text."""
         if len(text) < _LEAST_REMEMBERED_CHARS:
             return _matches(text, pii=pii)
         raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""

@@ -38,7 +38,7 @@ from recollect.core.values.reason import Cause, Reason
 
 
 class Unit:
-    """A row being worked on; `intact` while it is still shown as it came."""
+    """A row being repaired; `intact` while it is unchanged."""
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
@@ -53,7 +53,7 @@ class Unit:
 
     @property
     def pieces(self) -> list[SlotPiece]:
-        """What the row shows, in order."""
+        """The pieces of the row, in order."""
         if self._pieces is None:
             self._pieces = list(pieces_of(self.source))
         return self._pieces
@@ -160,12 +160,12 @@ def _drop_pieces(
 
 
 def is_result(piece: SlotPiece) -> bool:
-    """Whether the piece is a tool result, or stands in for one."""
+    """Whether the piece is a tool result, or a stand-in for one."""
     return isinstance(piece, StandIn) or isinstance(part_of(piece), ToolResult)
 
 
 def is_thinking(piece: SlotPiece) -> bool:
-    """Whether the piece is thinking as it came."""
+    """Whether the piece is unchanged thinking."""
     return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
@@ -191,7 +191,7 @@ def repair_of(
 
 
 def moved(piece: KeptPart | RewordedPart) -> Repair:
-    """A result that stands elsewhere now."""
+    """A result that was moved."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None
     return repair_of("moved", piece.entry, piece.part, Reason(Cause.RESULT_AWAY), call_id)
@@ -233,7 +233,7 @@ def are_acceptable(entries: Sequence[Entry]) -> bool:
 
 
 def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arranged]:
-    """The rows with ids given anew where two calls share one, or one holds other signs."""
+    """The rows with new ids for calls that share one, or whose id holds other signs."""
     used: set[str] = set()
     renamed: dict[CallId, CallId] = {}
     out: list[Arranged] = []

@@ -135,7 +135,7 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
 
 
 def kind_of_name(name: str) -> str | None:
-    """What a name promises: a password, a token, an access id, or nothing secret."""
+    """The kind of secret that a name announces: a password, a token, an access id, or None."""
     words = [word.lower() for word in _WORDS.findall(name)]
     if any(word in _PUBLIC_WORDS for word in words[-3:]):
         return None
@@ -394,6 +394,6 @@ def _is_cell_secret(value: str, kind: str) -> bool:
 
 
 def is_labelled_token(value: str) -> bool:
-    """Whether a value that stands apart from its label is a token, and no name."""
+    """Whether a value apart from its label is a token, and no name."""
     has_digit = any(c.isdigit() for c in value)
     return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)

@@ -119,7 +119,7 @@ _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
 def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every value that looks generated or chosen and stands behind a word for a secret."""
+    """Every generated or chosen value after a word for a secret."""
     text, hits = reading.text, _hits(reading)
     for at, (start, end, chosen) in enumerate(hits):
         limit = min(len(text), end + _REACH_CHARS)

@@ -483,7 +483,7 @@ LABELS = _BY_LABEL.bits | _COOKIE_NAMES | _MANIFESTS
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every secret that its place gives away, whatever its label."""
+    """Every secret known by its place, whatever its label."""
     text, found = reading.text, reading.found
     yield from find_by_rows(_IN_PLACE, reading)
     if found & _KEY_BLOCKS:

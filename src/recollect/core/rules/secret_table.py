@@ -93,7 +93,7 @@ class SearchedText:
         self._places: dict[str, list[int]] = {}
 
     def places(self, keyword: str) -> list[int]:
-        """Where the keyword stands in the text, in order."""
+        """The places of the keyword in the text, in order."""
         places = self._places.get(keyword)
         if places is None:
             places = self._places[keyword] = []
@@ -225,7 +225,7 @@ class SecretMatch(NamedTuple):
 
 
 class RowPlace(Enum):
-    """Where a row's pattern is read."""
+    """The place where a row's pattern is read."""
 
     AT = auto()  # from the first character of the keyword
     BEHIND = auto()  # from behind its last
@@ -320,7 +320,7 @@ ON_LINE, BEFORE_ON_LINE = (-1, -1), (-1, 0)
 
 
 def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretMatch]:
-    """What these rows find in a text."""
+    """The findings of these rows in a text."""
     done: Row | None = None
     for keyword, row in rows.held(reading.found):
         if row.at or row.place is RowPlace.TEXT:
@@ -348,13 +348,13 @@ def begins_word(lowered: str, at: int) -> bool:
 
 
 def line_start(text: str, at: int) -> int:
-    """Where the line begins, or how far back is looked."""
+    """The start of the line, or of the bounded search."""
     since = max(0, at - LINE_CHARS)
     return max(text.rfind("\n", since, at) + 1, since)
 
 
 def command_start(text: str, at: int) -> int:
-    """Where the command begins: at the line's start, unless the line before it goes on."""
+    """The start of the command: the line's start, unless the previous line continues."""
     since = line_start(text, at)
     while since > 1 and text[since - 2 : since] == "\\\n" and at - since < LINE_CHARS:
         since = line_start(text, since - 2)
@@ -362,7 +362,7 @@ def command_start(text: str, at: int) -> int:
 
 
 def command_end(text: str, start: int) -> int:
-    """Where a command ends: at the line's end, unless that is escaped."""
+    """The end of a command: the line's end, unless it is escaped."""
     limit = min(len(text), start + COMMAND_CHARS)
     end = start
     while True:

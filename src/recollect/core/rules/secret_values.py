@@ -216,7 +216,7 @@ _TELLING_WORDS = words(
 
 
 def is_chosen_words(value: str) -> bool:
-    """Whether it is words that somebody joined for a password: none of them says what it is."""
+    """Whether it is joined words that nobody uses as a label: a chosen password."""
     if not 8 <= len(value) <= 60 or _JOINED_WORDS.match(value) is None:
         return False
     return not any(word.lower() in _TELLING_WORDS for word in _WORD_OF_JOINED.findall(value))

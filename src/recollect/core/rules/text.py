@@ -107,7 +107,7 @@ _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the sentences of a text stand."""
+    """The places of a text's sentences."""
     for line in _LINES.finditer(text):
         start, end = line.span()
         mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
@@ -123,8 +123,8 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the statements of a stretch of text stand: sentences as people type them in a chat,
-    which begin small, and what a semicolon parts."""
+    """The places of the statements in a span: sentences as typed in a chat, which may begin small
+    or end with a semicolon."""
     for first, last in sentence_spans(text[start:end]):
         at, stop = start + first, start + last
         mark = _LIST_MARK.match(text, at, stop)
@@ -187,7 +187,7 @@ _MOST_DEPTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentText:
-    """What is kept of a message."""
+    """The stored form of a message."""
 
     text: str = field(repr=False)
     role: Role
@@ -263,7 +263,7 @@ def without_thinking(text: str) -> str:
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Where thinking stands in the text of a model's segment, marks included."""
+    """The places of thinking in a model's segment, marks included."""
     spans: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(THINKING_OPENING, at)) >= 0:

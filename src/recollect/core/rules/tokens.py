@@ -191,8 +191,8 @@ def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
 
 
 def _rare_units(text: str, data: bytes) -> int:
-    """What characters cost, beyond their bytes' pairs, in scripts that the tables were not fitted
-    on: a vocabulary that has no words of a script spells it out by the byte."""
+    """The extra cost of characters in scripts that the tables were not fitted on: a vocabulary
+    without words of a script spells it by the byte."""
     pages = text.encode("utf-16-be", "surrogatepass")[::2].translate(None, KNOWN_PAGES)
     units = 0
     for start in range(0, len(pages), _CHUNK_BYTES):

@@ -33,14 +33,14 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """What one word is worth: more, the fewer of the documents hold it; never below zero."""
+    """The worth of a word: the fewer documents hold it, the more; never below zero."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 
 def word_worths(
     query: Iterable[str], document_frequencies: Mapping[str, int], documents: int
 ) -> dict[str, float]:
-    """What each word of a query is worth, each once, in its order."""
+    """The worth of each word of a query, once, in its order."""
     return {
         word: inverse_document_frequency(
             document_frequency=document_frequencies.get(word, 0), documents=documents
@@ -50,13 +50,13 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """How soon a word saturates in a document of this length; of one, or of many as an array."""
+    """The saturation of words in a document of this length; of one, or of many as an array."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
 def saturated(count: Number, damping: Number) -> Number:
-    """How much of a word's worth so many of it bring; of one document, or of many as arrays."""
+    """The share of a word's worth for this count; of one document, or of many as arrays."""
     return count * (SATURATION + 1.0) / (count + damping)
 
 
@@ -160,7 +160,7 @@ class Bm25Index:
 
     @property
     def documents(self) -> int:
-        """How many there are."""
+        """The number of documents."""
         return len(self._lengths)
 
     def scores(self, query: Iterable[str]) -> list[float]:

@@ -58,7 +58,7 @@ PROBES: Final = tuple(zip(_PROBE_LINES[::2], _PROBE_LINES[1::2], strict=True))
 
 
 def probe_texts() -> list[str]:
-    """What is embedded once for a model: the questions, then the statements."""
+    """The texts that are embedded once per model: the questions, then the statements."""
     return [question for question, _ in PROBES] + [statement for _, statement in PROBES]
 
 
@@ -78,7 +78,7 @@ def scale_of(vectors: Sequence[bytes]) -> Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationWeights:
-    """How much each sign weighs, for a number of embedders."""
+    """The weight of each sign, for a number of embedders."""
 
     vector: float
     """The best similarity of each, in spreads above what is unrelated."""
@@ -108,7 +108,7 @@ _MOST_LOGIT: Final = 500.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """How likely it is that memory holds something, and what that was told by."""
+    """The probability that memory holds an answer, with its signs."""
 
     probability: float
     vectors: int
@@ -127,8 +127,8 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """How likely it is; `vectors` are those that the candidates' similarities are with. `shown` are
-    candidates that the view shows: what answers there just as well is not missed."""
+    """The probability of an answer. `vectors` are those of the candidates' similarities; `shown`
+    are candidates in the view, whose answers are not missed."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)

@@ -81,8 +81,8 @@ class TimeWindow:
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
-    """The windows a question names. They reach a little further than the words: what happened in
-    May is often told in June."""
+    """The windows that a question names, a little widened: people often mention May's events in
+    June."""
     lowered = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year

@@ -136,9 +136,8 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """What each word of the question is worth, in its order. A word that no fact holds is no rarer
-    than one that a single fact does, as far as facts can tell. Where words are not written apart,
-    most pairs of characters are no words at all."""
+    """The worth of each word of the question, in its order. A word in no fact is no rarer than one
+    in a single fact. In scripts without spaces most pairs of characters are no words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
@@ -167,8 +166,7 @@ def _ranked(
 
 
 def _words_apart(held: Sequence[str]) -> int:
-    """How many words these are: of a script without spaces the index knows characters and pairs,
-    which overlap; only pairs say something there."""
+    """The number of words; in scripts without spaces only pairs that do not overlap count."""
     taken: set[str] = set()
     count = 0
     for word in held:

@@ -133,7 +133,7 @@ _EXACT_RUNS: Final = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactThing:
-    """Something exact in a text, and where it stands."""
+    """An exact name or number in a text, and its place."""
 
     kind: ProbeKind
     text: str = field(repr=False)
@@ -179,14 +179,14 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def words_of(written: str) -> tuple[str, ...]:
-    """What whoever holds an identifier must hold: a word for each piece the index knows whole.
-    `src/app.py` is one; `ABC-123` and `--dry-run` are two, and neither alone is the identifier."""
+    """The words that a holder of the identifier must hold, one per piece that the index knows.
+    `src/app.py` is one; `ABC-123` and `--dry-run` are two."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 
 
 def exact_things(text: str) -> Iterator[ExactThing]:
-    """What is exact in a text, in its order."""
+    """The exact names and numbers of a text, in order."""
     done = 0
     for run in _EXACT_RUNS.finditer(text):
         if run.start() < done or _is_plain_word(run[0].rstrip(".,;:!?")):

@@ -147,22 +147,22 @@ def speaker_of(text: str) -> str:
 
 
 def speaker_word(name: str) -> str:
-    """What a speaker's passages are asked for by."""
+    """The index word of a speaker."""
     return _MARK + name.lower()
 
 
 def speaker_words(name: str) -> tuple[str, ...]:
-    """What a speaker's passages are indexed by: the whole name, and the first of several."""
+    """The index words of a speaker's passages: the whole name, and its first word."""
     return tuple(dict.fromkeys((speaker_word(name), speaker_word(name.split()[0]))))
 
 
 def speaker_words_asked(question: str) -> tuple[str, ...]:
-    """What to ask for who is named in a question."""
+    """The index words of the speakers that a question names."""
     return tuple(map(speaker_word, speaker_names_asked(question)))
 
 
 def speaker_names_asked(question: str) -> tuple[str, ...]:
-    """Who may be named in a question: every capitalised word, and pairs of them."""
+    """The possible names in a question: every capitalised word, and pairs of them."""
     names: list[str] = []
     before = ""
     for match in _SPEAKER_WORDS.finditer(question):

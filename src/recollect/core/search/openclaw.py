@@ -40,7 +40,7 @@ _FACT_WORDS: Final = re.compile(rf"[{_HAN}]+|[^\s{_HAN}]+")
 
 
 def hit_limit(cap_tokens: int) -> int:
-    """How many hits are taken for a block of this cap."""
+    """The number of hits for a block of this cap."""
     return max(_LEAST_HITS, math.ceil(cap_tokens / _TOKENS_A_HIT))
 
 
@@ -61,7 +61,7 @@ _SPELLING: Final = _Spelling()
 
 
 def words_of(text: str) -> list[str]:
-    """The words that BM25 counts; of ideographs each one, and each pair that stands together."""
+    """The words that BM25 counts; each ideograph, and each adjacent pair."""
     words: list[str] = []
     for run in _WORDS.findall(text.lower().translate(_SPELLING)):
         if not re.match(f"[{_IDEOGRAPHS}]", run):

@@ -255,13 +255,13 @@ class Question:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What is asked of the store beside the words."""
+        """The index words that are asked for in addition."""
         dates = [word for window in self.windows for word in window.words]
         return tuple(dict.fromkeys([STANDING_WORD, *self.speakers, *dates]))[:_MOST_MARKS]
 
 
 def question_text(request: RecallRequest) -> str:
-    """What a turn asks by: its newest message, with what that leans on; ungated, all of them."""
+    """A turn's question: its newest message with the one it depends on; ungated, all of them."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.leans_on:
         text = f"{request.leans_on}\n{text}"
@@ -273,8 +273,8 @@ def question_text(request: RecallRequest) -> str:
 def read_question(
     text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
 ) -> Question:
-    """What a question asks for; `newest` is the message that asks, where the text has more, and
-    `asks` what it wants, where that is known."""
+    """Read a question. `newest` is the asking message if the text holds more; `asks` its intent if
+    known."""
     words = tokenize(text)
     common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
     return Question(

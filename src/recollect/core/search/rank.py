@@ -46,7 +46,7 @@ WIDE_SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvidence:
-    """What is known about a search beside its words and vectors."""
+    """The evidence of a search besides words and vectors."""
 
     speakers: frozenset[str]
     """The people that the question names; only in a chat between people."""
@@ -57,7 +57,7 @@ class SearchEvidence:
 
 
 def gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    """What of a question's evidence tells these candidates apart."""
+    """The evidence of a question that separates these candidates."""
     # where tools were used, what is looked for is as often in their output
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
@@ -126,7 +126,7 @@ class Fused:
 
 
 def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
-    """What each embedder's vector weighs; words have what is left of 1."""
+    """The weight of each embedder's vector; words get the rest of 1."""
     several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
     return VECTOR_SHARES.get(tuple(kinds), several)
 
@@ -153,8 +153,8 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """What the vectors add, None where a passage has none; those that are there stand for the
-    missing one. Embedder by embedder: passage by passage took four times as long."""
+    """The vectors' part of each score, None if a passage has none; present vectors replace a
+    missing one. One embedder at a time: one passage at a time took four times as long."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
     total = 0.0
@@ -203,8 +203,8 @@ def lift_neighbours(
     tools: AbstractSet[SegmentId] = frozenset(),
     users: AbstractSet[SegmentId] = frozenset(),
 ) -> dict[SegmentId, float]:
-    """What each segment is lent by its best neighbour; `tools` are what tools were asked and
-    printed, `users` what the user said."""
+    """The points that each segment gets from its best neighbour; `tools` are calls and outputs of
+    tools, `users` the user's messages."""
     lent: dict[SegmentId, float] = {}
     for taker, lender, distance in lending(neighbours, tools, users):
         score = best.get(lender)
@@ -246,14 +246,14 @@ def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[
 
 
 def stretch_of(passage: Candidate) -> tuple[str, int]:
-    """The stretch of its session that a passage stands in."""
+    """A passage's stretch of its session."""
     return passage.session, passage.sequence // STRETCH_SEGMENTS
 
 
 def lift_stretches(
     passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
 ) -> dict[tuple[str, int], float]:
-    """What each stretch lends: how well its passages together answer to the words."""
+    """The points of each stretch: the match of its passages together with the words."""
     counters: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for passage in passages:
         counters[stretch_of(passage)].update(passage.counts)
@@ -293,7 +293,7 @@ _WHY: Final[Mapping[PartName, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """How a search is weighed, where it is not by what was measured."""
+    """The weights of a search that differ from the measured ones."""
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
@@ -322,8 +322,8 @@ class Ranking:
         return self._only([score >= least for score in self.scores])
 
     def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
-        """Without what tools printed that has neither this share of the best by words and vectors
-        of its own, nor stands beside what answers."""
+        """The ranking without tool output that has neither this share of the best score by words
+        and vectors, nor a neighbour that answers."""
         own = [points[0] + points[1] for points in self._parts]
         least = share * max(own, default=0.0)
         return self._only(
@@ -334,8 +334,8 @@ class Ranking:
         )
 
     def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
-        """The same with what each passage is: how much it lays down, between 0 and 1, lifts a
-        message; a tool's call, or its output, comes later than its words alone would have it."""
+        """The ranking with each passage's kind: decisions and rules lift a message, between 0 and
+        1; a tool's call or output ranks lower."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, laid_down) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]

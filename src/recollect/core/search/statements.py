@@ -131,7 +131,7 @@ _LEAST_WORDS: Final = 3
 
 
 def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
-    """What kind of statement a sentence is; None where it settles nothing."""
+    """The kind of a statement; None if it settles nothing."""
     if len(sentence.split()) < _LEAST_WORDS and sentence.isascii():
         return None
     if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
@@ -154,13 +154,13 @@ def is_order(sentence: str) -> bool:
 
 
 def is_error_line(line: str) -> bool:
-    """Whether a line tells what went wrong."""
+    """Whether a line reports an error."""
     return _ERROR_LINE.search(line) is not None and _CODE.search(line) is None
 
 
 def tells_the_error(text: str) -> str:
-    """Of the lines of a failed result, the one that says most; the first where none does. A
-    traceback names its error last, so the last of those that name one is taken."""
+    """The most telling line of a failed result, else its first. A traceback names its error
+    last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
     told = [line for line in told if not line.startswith("Traceback")]

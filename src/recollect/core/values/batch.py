@@ -159,13 +159,9 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
-    """What a session is to be remembered as.
-
-    `state` is everything but the path; the path is replaced from `path_from` on. Older writes
-    never replace newer ones: a write whose `turn` is not above the stored one is left out, so a
-    batch that was late, waited in the spool, or comes from a process that did not see the last
-    turn, does no harm. The very same write again is not stale.
-    """
+    """The new state of a session. `state` is everything but the path, which is replaced from
+    `path_from` on. A write whose `turn` is not above the stored one is left out, so late batches do
+    no harm; the very same write again is not stale."""
 
     session: str
     turn: int
@@ -220,7 +216,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """What a write did."""
+    """The effect of a write."""
 
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()

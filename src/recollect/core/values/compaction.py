@@ -27,7 +27,7 @@ Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """Where the past ends, and what of it has to be summarised."""
+    """The end of the summarised past."""
 
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
@@ -47,7 +47,7 @@ class CutPlan:
 
     @property
     def summarized(self) -> tuple[Entry, ...]:
-        """All that the summary stands for, besides the summary before it."""
+        """All messages that the summary covers, besides the previous summary."""
         return self.history + self.turn_prefix
 
 
@@ -60,7 +60,7 @@ class NoCut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What a compaction cost; bounded by `max_calls` whatever happens."""
+    """The cost of a compaction, never above `max_calls`."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -106,7 +106,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFinding:
-    """What became of a probe."""
+    """The outcome of a check."""
 
     probe: Probe
     standing: Standing
@@ -116,19 +116,19 @@ class ProbeFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a compaction did to what was known."""
+    """The effect of a compaction on known facts and names."""
 
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
     notes: tuple[str, ...] = ()
 
     def count(self, standing: Standing) -> int:
-        """How many probes ended so."""
+        """The number of checks with this outcome."""
         return sum(1 for finding in self.findings if finding.standing == standing)
 
     @property
     def pinned(self) -> int:
-        """How many would have been lost, and were added to the summary."""
+        """The number of checks that code saved by adding them to the summary."""
         return sum(finding.pinned for finding in self.findings)
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """How a compaction ended. Never a success that changed nothing."""
+    """The result of a compaction. Never a success that changed nothing."""
 
     convergence: Convergence
     reason: Reason

@@ -24,7 +24,7 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedLine:
-    """A line that tells about something that was named in it, and who said it."""
+    """A line about a name that it mentions, with its speaker."""
 
     speaker: Literal["user", "assistant", "call", "tool"]
     text: str = field(repr=False)
@@ -32,7 +32,7 @@ class QuotedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """What code, not the model, takes over a cut."""
+    """Text that code, not the model, carries over a cut."""
 
     read_files: tuple[str, ...] = field(default=(), repr=False)
     modified_files: tuple[str, ...] = field(default=(), repr=False)
@@ -101,7 +101,7 @@ class Shorten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """A block of our own stands before or after a message, or at the head of the view."""
+    """A block of our own before or after a message, or at the start of the view."""
 
     anchor: EntryKey | None
     placement: Placement
@@ -142,8 +142,8 @@ _AT_ONCE: Final = 256
 
 
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Those edits that are not among the others. From turn to turn most of them are the same
-    objects, and thousands: these are told by that."""
+    """The edits that are not among the others. Most are the same objects from turn to turn, so
+    identity is checked first."""
     if edits is others:
         return ()
     shared = _shared(edits, others)
@@ -157,7 +157,7 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
 
 
 def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
-    """How many edits from the start are the same, about; slices are compared at once."""
+    """The number of equal edits at the start, about; slices are compared at once."""
     shared = 0
     while shared < len(edits):
         some = edits[shared : shared + _AT_ONCE]

@@ -101,7 +101,7 @@ class Fact:
 
     @property
     def told(self) -> str:
-        """What it says, with what it is about where its own words leave that open."""
+        """The fact's text, with its subject if the text leaves that open."""
         text = self.content.casefold()
         # a subject is kept in English words, whatever language it was said in
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
@@ -110,7 +110,7 @@ class Fact:
         return f"{self.content} [{self.subject}]"
 
     def __str__(self) -> str:
-        """What it says, its type and trust, since when, and where it came from."""
+        """Text, type, trust, start and source."""
         marks = [self.type, f"trust {self.trust}", f"since {_day(self.at)}"]
         if self.valid_to is not None:
             marks.append(f"until {_day(self.valid_to)}")
@@ -174,7 +174,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTo:
-    """How far a session was read for facts: up to this place in the order of arrival."""
+    """The place up to which a session was read for facts."""
 
     session: str
     sequence: int
@@ -185,7 +185,7 @@ def _day(at: float) -> str:
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002
-    """What a forgotten fact's tombstone is kept by, so that nothing brings it back."""
+    """The identity under which a tombstone keeps a forgotten fact out."""
     named = id.encode("utf-8", "surrogatepass")
     return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
@@ -215,8 +215,8 @@ def all_rest_on(facts: Iterable[Fact]) -> set[str]:
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """The fact without segments that are gone; None when it can no longer stand. A segment whose
-    very words are said elsewhere is replaced by its twin there."""
+    """The fact without segments that are gone; None if nothing supports it any more. A segment with
+    the same words elsewhere is replaced by its twin."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:

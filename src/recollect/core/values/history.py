@@ -86,9 +86,8 @@ class TokenCalibration:
         )
 
     def apply(self, estimated_tokens: int) -> int:
-        """The calibrated count of a request, from its uncalibrated estimate; never negative. What
-        was added since the anchor costs the learned ratio. What was taken away is taken to be the
-        oldest, and costs what it cost when it was added."""
+        """The calibrated count of a request, never negative. Added tokens cost the learned ratio;
+        removed tokens are taken to be the oldest, at their cost when added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -154,7 +153,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """A row of the view that is not an incoming message as it came."""
+    """A row of the view that is not an unchanged incoming message."""
 
     role: Role
     parts: tuple[Part, ...] = field(repr=False)
@@ -172,7 +171,7 @@ _LEAST_CACHED_TOKENS = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """What a provider reported of its prompt cache, for one session."""
+    """A provider's reports on its prompt cache, for one session."""
 
     misses: int = 0
     """Requests in a row for which nothing was read from a cache and nothing written to one."""
@@ -181,7 +180,7 @@ class CacheUse:
     held_tokens: int | None = None
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
-        """What is known after one more report. `went_on`: the request began as the one before."""
+        """The state after one more report. `went_on`: the request began like the previous one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -244,20 +243,20 @@ class SessionState:
 
 
 def requests_of(state: SessionState) -> int:
-    """How many requests were prepared; states that did not count them yet count by version."""
+    """The number of prepared requests; older states count by version."""
     return state.requests or state.turn
 
 
 def newest_cut(edits: Sequence[Edit]) -> Cut | None:
-    """The cut that stands; older ones lie behind it."""
+    """The newest cut; older ones are behind it."""
     cuts = [edit for edit in edits if type(edit) is Cut]
     return cuts[-1] if cuts else None
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
-    """The messages that the summary of the standing cut stands for, where they are. Before its
-    anchor, and covered by it: what a client changed, or put in there, was never summarised. System
-    messages are always shown."""
+    """The messages that the summary of the newest cut covers: those before its anchor that it
+    names. Messages that a client changed there were never summarised. System messages are always
+    shown."""
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()
@@ -272,7 +271,7 @@ def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[Ent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPart:
-    """A part as it came; with `call_id`, under another id of its call."""
+    """An unchanged part; with `call_id`, under another id of its call."""
 
     entry: Entry
     part: int

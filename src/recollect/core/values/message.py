@@ -78,7 +78,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool answered."""
+    """A tool's answer."""
 
     call_id: CallId
     content: tuple[Text | Image | Other, ...]
@@ -108,8 +108,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """Something in a message that its provider refuses, as its codec saw it. With a part, the part
-    has to go; without one, composing the message anew mends it."""
+    """A defect that a provider refuses, as its codec saw it. With a part, the part must go; without
+    one, composing the message again repairs it."""
 
     part: int | None
     reason: Reason

@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a provider reported for one exchange; the input is whole, cached or not."""
+    """A provider's report on one exchange; the input counts whole, cached or not."""
 
     input_tokens: int
     output_tokens: int = 0
@@ -51,7 +51,7 @@ class Usage:
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """What two exchanges took together."""
+    """The sum of two exchanges."""
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
@@ -95,7 +95,7 @@ class LimitDoubt(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """A request was too large, as told by an error message or by the usage of a reply."""
+    """A request was too large, by an error message or by a reply's usage."""
 
     pattern_name: str
     provider: str | None = None
@@ -126,7 +126,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model answered to a prompt."""
+    """A model's answer to a prompt."""
 
     text: str = field(repr=False)
     stop: StopReason = "stop"
@@ -135,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """What calls of one purpose took: as the provider says, else as we count."""
+    """The usage of calls for one purpose: as reported, else as estimated."""
 
     purpose: Purpose
     calls: int = 0

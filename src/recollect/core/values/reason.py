@@ -365,7 +365,7 @@ class Reason:
         return self
 
     def masked(self, mask: Callable[[str], str]) -> Reason:
-        """The same with its texts masked: an error may quote what nobody may store."""
+        """The same with its texts masked: an error may quote secrets."""
         numbers: dict[str, Number] = {}
         for name, value in self.numbers.items():
             if isinstance(value, Reason):
@@ -384,7 +384,7 @@ class Reason:
 
     @classmethod
     def from_dict(cls, stored_value: Any) -> Reason:
-        """What `to_dict` gave; else a ValueError."""
+        """The reverse of `to_dict`; ValueError for anything else."""
         try:
             cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:

@@ -25,7 +25,7 @@ EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How near a model puts texts that have nothing to do with each other."""
+    """A model's similarity of unrelated texts."""
 
     mean: float
     spread: float
@@ -43,7 +43,7 @@ class AskedVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateQuery:
-    """What to look for in one space."""
+    """A search in one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
@@ -101,7 +101,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A segment that stands near another one in the same session."""
+    """A segment near another one in the same session."""
 
     segment: SegmentId
     of: SegmentId
@@ -111,7 +111,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What stands around some segments, in no meaningful order."""
+    """The neighbours of some segments, in no meaningful order."""
 
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
@@ -119,7 +119,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery:
-    """What to look for among the current facts of one space."""
+    """A search among the current facts of one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
@@ -160,7 +160,7 @@ that is to last; how long ago; that it lays something down, or is a tool's call 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorePart:
-    """One reason why a hit stands where it stands."""
+    """One reason for a hit's rank."""
 
     name: PartName
     points: float
@@ -184,7 +184,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """Whether the turn refers to something that has left the view, and how that was told."""
+    """Whether the turn refers to something that left the view, and why."""
 
     open: bool
     reason: Reason
@@ -211,8 +211,8 @@ MEMORY_TOOLS: Final = frozenset(
 
 
 def is_memory_tool(name: str) -> bool:
-    """Whether a tool is one of them, also as clients of an MCP server name it: behind the server's
-    name, as in `mcp__recollect__memory_search`."""
+    """Whether a tool is one of them, also with an MCP server's prefix
+    (`mcp__recollect__memory_search`)."""
     return re.split(r"__|[./:]", name)[-1].removeprefix("recollect_") in MEMORY_TOOLS
 
 
@@ -221,12 +221,12 @@ _OF = ":"
 
 
 def passage_name(segment: SegmentId, ordinal: int | None) -> str:
-    """What a block keeps of a passage that it quotes; without an ordinal, the whole segment."""
+    """A block's name for a quoted passage; without an ordinal, for the whole segment."""
     return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
 def fact_name(id: FactId) -> str:  # noqa: A002
-    """What a block keeps of a fact that it shows; no segment's name is like it."""
+    """A block's name for a fact; no segment's name is like it."""
     return f"fact{_OF}{id}"
 
 
@@ -245,7 +245,7 @@ class RecalledFact:
 
     @property
     def name(self) -> str | None:
-        """What keeps it from being recalled again while its block stands."""
+        """The name that keeps it from being recalled again while its block is shown."""
         return None if self.id is None else fact_name(self.id)
 
 
@@ -273,7 +273,7 @@ class RecalledPassage:
 
     @property
     def name(self) -> str | None:
-        """What keeps it from being recalled again while its block stands."""
+        """The name that keeps it from being recalled again while its block is shown."""
         return None if self.segment is None else passage_name(self.segment, self.ordinal)
 
 
@@ -302,9 +302,8 @@ of these."""
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """What was read of memory in a turn; recall adds to it. Where blocks had to go for a new one,
-    the same question is asked again for a view without them: what the store said a moment ago is
-    not asked again."""
+    """The reads of memory in a turn. If blocks had to go for a new one, recall asks again for a
+    view without them, and reuses these."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
@@ -318,7 +317,7 @@ class RecallReads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallRequest:
-    """What a turn asks of memory."""
+    """A turn's question to memory."""
 
     space: SpaceId
     session: SessionId

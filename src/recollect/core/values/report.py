@@ -52,7 +52,7 @@ FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """What one stage did, and why; or how it failed."""
+    """The work of one stage, and why; or its failure."""
 
     stage: StageName
     outcome: Outcome
@@ -62,7 +62,7 @@ class StageLine:
 
     @property
     def cause(self) -> Cause:
-        """What it did, for code to compare."""
+        """The main cause, for code to compare."""
         return self.reasons[0].cause
 
     @property
@@ -82,7 +82,7 @@ class StageLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What became of one message, or why one of ours is there."""
+    """The outcome of one message, or the reason for one of our own."""
 
     fate: FateKind
     role: Role
@@ -148,18 +148,18 @@ class Report:
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What pairing and the provider's rules changed."""
+        """The changes by pairing and the provider's rules."""
         return self.view.repairs
 
     def fates(self) -> tuple[Fate, ...]:
-        """Every incoming message in order, with rows of our own where they stand."""
+        """Every incoming message in order, with our own rows at their places."""
         return _fates(self.entries, self.view, self.edits)
 
     def __str__(self) -> str:
         return self.summary()
 
     def summary(self) -> str:
-        """Three lines for people: what goes out, what was done for it, what failed or is paused."""
+        """Three lines for people: the request, the changes, the failures or pauses."""
         sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
@@ -248,7 +248,7 @@ def joined_lines(lines: Sequence[StageLine]) -> str:
 
 
 class Outcomes:
-    """What became of each message of a request, by its place in the request as it came."""
+    """The outcome of each message of a request, by its place in the received request."""
 
     __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
 
@@ -276,7 +276,7 @@ class Outcomes:
             self._covered = frozenset(self._cut.covers)
 
     def at(self, place: int) -> Fate:
-        """What became of the message at this place."""
+        """The outcome of the message at this place."""
         entry = self._entries[place]
         why = self._reasons.get(entry.key, [])
         if id(entry) in self._as_it_came:

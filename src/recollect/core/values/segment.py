@@ -113,7 +113,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSet:
-    """Vectors of one embedder; sets of several embedders and dimensions stand side by side."""
+    """Vectors of one embedder; a space may hold sets of several."""
 
     embedder: str
     dimensions: int
@@ -146,7 +146,7 @@ def rounded_vector(values: bytes) -> bytes:
 
 
 def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) -> str:
-    """What is wrong with the vectors for so many texts; empty where nothing is."""
+    """The defect of the vectors for this many texts; empty if there is none."""
     if len(vectors) != wanted:
         if wanted == 1:
             return f"{len(vectors)} vectors for one text"

@@ -36,13 +36,13 @@ class Tenant:
     tokens_per_day: int | None = None
 
     def limit(self, budget: BudgetName) -> int | None:
-        """What may be spent in one of the budget's periods; None: as much as is asked for."""
+        """The budget of one period; None: unlimited."""
         return self.requests_per_minute if budget == "requests per minute" else self.tokens_per_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """What is known of a key; the key itself is nowhere."""
+    """The record of a key, without the key itself."""
 
     tenant: UUID
     id: str
@@ -83,7 +83,7 @@ class TenantSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentAnswer:
-    """What is known of a request that came with an idempotency key."""
+    """The record of a request with an idempotency key."""
 
     same_request: bool
     """The key was sent with the same request before."""
@@ -96,8 +96,8 @@ class IdempotentAnswer:
 
 
 def tenant_space(tenant: UUID, name: str) -> SpaceId:
-    """The name of a tenant's space in the store. No other tenant can spell it: an id is of fixed
-    length and stands first."""
+    """The name of a tenant's space in the store. No other tenant can spell it: it begins with an id
+    of fixed length."""
     return f"{tenant}/{name}"
 
 

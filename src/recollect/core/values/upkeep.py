@@ -45,7 +45,7 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What a space holds."""
+    """The contents of a space in numbers."""
 
     space: str
     engine: str
@@ -68,7 +68,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What an integrity check found; `problems` empty is clean."""
+    """The findings of an integrity check; `problems` empty is clean."""
 
     checked: tuple[str, ...]
     problems: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What a store removed; counts and ids, never content."""
+    """The removals of a store; counts and ids, never content."""
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
@@ -148,7 +148,7 @@ class StoredBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBody:
-    """What is to stand instead of bytes that were read."""
+    """The replacement of stored bytes."""
 
     kind: BodyKind
     id: str
@@ -173,7 +173,7 @@ class RewriteOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """What a rewriting did."""
+    """The effect of a rewrite."""
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0
@@ -184,7 +184,7 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolState:
-    """What lies in the spool of one space on this machine, whosever it is."""
+    """The spool of one space on this machine."""
 
     folder: str
     waiting: int = 0
@@ -196,7 +196,7 @@ class SpoolState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubResult:
-    """What was done so that removed bytes are in no file either."""
+    """The steps that removed deleted bytes from files."""
 
     done: tuple[str, ...]
     cannot: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class ScrubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetScope:
-    """What was to be forgotten, as it was asked."""
+    """The request to forget, as it was made."""
 
     segments: int = 0
     identities: int = 0
@@ -221,7 +221,7 @@ class ForgetScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What was forgotten, what that covers, and what it cannot."""
+    """The forgotten content, its coverage and its limits."""
 
     at: float
     space: str
@@ -262,7 +262,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilesResult:
-    """What a look did, file by file."""
+    """The result of one look, file by file."""
 
     files: tuple[MemoryFileResult, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
@@ -272,7 +272,7 @@ class MemoryFilesResult:
     redacted: int = 0
 
     def count(self, outcome: FileOutcome) -> int:
-        """How many files ended so."""
+        """The number of files with this outcome."""
         return sum(result.outcome == outcome for result in self.files)
 
     @property

@@ -67,7 +67,7 @@ class DetectedRecording:
 
 
 def detect_kind(data: bytes) -> TranscriptKind:
-    """What kind of recording these bytes are."""
+    """The kind of a recording."""
     return find_kind(unpacked(data)).kind
 
 

@@ -188,7 +188,7 @@ class ClaudeCodeReader:
             self._taken = 0
 
     def session(self) -> RecordedSession:
-        """What was read so far."""
+        """The session so far."""
         session = self._session
         for line in session.lines[self._taken :]:
             if not (self._has_main and is_set(line.record.fields, "isSidechain")):
@@ -219,8 +219,7 @@ def _speaks(fields: Fields) -> bool:
 
 
 def _queued_prompt(fields: Fields) -> bytes | None:
-    """What the user typed while the agent was at work: Claude Code hands it over in a reminder of
-    its own and writes it as an attachment, but it is the user's all the same."""
+    """The user's prompt while the agent was working: Claude Code writes it as an attachment."""
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
         return None

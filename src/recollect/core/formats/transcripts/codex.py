@@ -91,7 +91,7 @@ class CodexReader:
         self._lines += data.count(b"\n")
 
     def session(self) -> RecordedSession:
-        """What was read so far."""
+        """The session so far."""
         return _session(self._rollout)
 
 

@@ -211,14 +211,14 @@ class _Chat:
     texts: list[str] = field(default_factory=list)
 
     def take(self, role: str, text: str, line: int) -> None:
-        """One more line of what somebody says."""
+        """Add a line to the message of this role."""
         if role != self.role:
             self.end()
             self.role, self.line = role, line
         self.texts.append(text)
 
     def end(self) -> None:
-        """What was said so far is a message."""
+        """End the current message."""
         text = "\n".join(self.texts).strip("\n")
         role, self.role, self.texts = self.role, "", []
         if role == "user":
@@ -253,7 +253,7 @@ def read_aider(data: bytes) -> tuple[RecordedSession, ...]:
 
 
 def spoken(text: str) -> str:
-    """What a user's input says to the model; nothing where it was a command to aider."""
+    """The part of a user's input that the model reads; empty for a command to aider."""
     stripped = text.strip()
     if not stripped.startswith(("/", "!")):
         return text

@@ -67,8 +67,8 @@ def unpacked(data: bytes, *, name: str = "") -> bytes:
 
 
 def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
-    """The JSON objects of a JSONL recording, in order; bad lines are told in `passed_over`.
-    `before` says how many lines stand before these."""
+    """The JSON objects of a JSONL recording, in order; bad lines are reported in `passed_over`.
+    `before` is the number of earlier lines."""
     for number, raw in enumerate(data.split(b"\n"), before + 1):
         line = raw.strip()
         if not line:
@@ -122,8 +122,8 @@ def tokens_of(usage: Mapping[str, Any], key: str) -> int:
 
 
 def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
-    """What an assistant message says it used, the input counted whole; None where it says nothing:
-    an aborted call is written with zeros all over."""
+    """The usage of an assistant message, the input counted whole; None if it reports none: an
+    aborted call has zeros only."""
     usage = mapping_of(message.get("usage"))
     fresh, output, read, written = (tokens_of(usage, key) for key in keys)
     whole = fresh + read + written
@@ -135,7 +135,7 @@ def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
 
 
 def no_parent(line: int, parent: str) -> str:
-    """What is reported of an entry whose parent is missing."""
+    """The report on an entry whose parent is missing."""
     return f"line {line}: its parent {parent!r} is not in the file, so nothing before it is shown"
 
 
@@ -239,7 +239,7 @@ class ModelRuns:
             self._found[-1] = replace(self._found[-1], usage=usage)
 
     def so_far(self) -> ModelRuns:
-        """The same, to be ended here while these go on."""
+        """A copy that can be closed while this one continues."""
         return ModelRuns(
             _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
         )
