@@ -467,11 +467,11 @@ class SoughtText:
 
 
 def _unescaped(text: str) -> str:
-    plain = _ESCAPE.sub(_meant, text)
+    plain = _ESCAPE.sub(_unescape_one, text)
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape_one(escape: re.Match[str]) -> str:
     if escape[1]:
         return chr(int(escape[1], 16))
     return _SHORT.get(escape[2], escape[2])
