@@ -77,7 +77,7 @@ def book_of(store: Store, place: Place) -> FactBook:
     "--type", "types", multiple=True, type=TypeChoice(get_args(FactType)), help="Only this type."
 )
 @click.option("--session", metavar="NAME", help="Only facts from this session.")
-@click.option("--as-of", metavar="WHEN", help="What was true then: 2026-01-31, or 30d ago.")
+@click.option("--as-of", metavar="WHEN", help="Facts that were true then: 2026-01-31, or 30d ago.")
 @click.option("--all", "superseded", is_flag=True, help="Also facts that were replaced.")
 @click.option("--search", default="", metavar="WORDS", help="Only facts with all of these words.")
 @memory_options
@@ -289,7 +289,7 @@ def _draw_version(version: FactVersion) -> None:
 @click.option(
     "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type. Default: by its words."
 )
-@click.option("--subject", default="", metavar="NAME", help="What it is about.")
+@click.option("--subject", default="", metavar="NAME", help="The thing or person it is about.")
 @new_memory_options
 def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
     """Write a fact in your own words. Pass - to read it from standard input.

@@ -84,8 +84,9 @@ def import_(
 ) -> None:
     """Import recorded sessions into a memory.
 
-    PATH is a session file of pi, OpenClaw, Claude Code, Codex, opencode or aider, a log, a list of
-    messages, a folder or archive of them, or a folder with segments.jsonl and knowledge.jsonl.
+    PATH is a session file of pi, OpenClaw, Claude Code, Codex, opencode or aider, a log, or a list
+    of messages. It may be a folder or archive of them, or one with segments.jsonl and
+    knowledge.jsonl.
     --all finds what these agents keep on this machine, shows it and asks. Run it
     again at any time: what is stored is skipped.
     """

@@ -53,9 +53,9 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
 
     \b
     recollect install claude-code            for all your projects
-    recollect install claude-code --project  for this project (.claude/settings.local.json)
-    recollect install codex                  asks you to allow the hooks in codex once
-    recollect install openclaw               puts its plugin in place, and shows what to set
+    recollect install claude-code --project  for this project
+    recollect install codex                  then allow the hooks
+    recollect install openclaw               puts its plugin in place
 
     Changes nothing else in the settings; `recollect uninstall` restores them.
     """

@@ -38,10 +38,10 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     \b
     recollect db init postgresql://OWNER@HOST/DATABASE --app-password-file FILE
     export RECOLLECT_STORE__URL=postgresql://recollect_app@HOST/DATABASE
-    recollect tenant create acme        a tenant
-    recollect key create acme           its key
-    recollect serve                     a node
-    recollect worker                    does the jobs of all nodes
+    recollect tenant create acme
+    recollect key create acme
+    recollect serve
+    recollect worker
 
     The database's password may be in PGPASSWORD or ~/.pgpass instead. Nodes keep no state, so any
     of them answers any request.

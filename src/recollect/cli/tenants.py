@@ -305,9 +305,9 @@ def key() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(KEY_SCOPES),
-    help="What it may do; may be repeated. Default: read and write.",
+    help="A permission; may be repeated. Default: read and write.",
 )
-@click.option("--name", default="", help="What it is for, to tell keys apart.")
+@click.option("--name", default="", help="Its purpose, to tell keys apart.")
 @click.option("--expires", metavar="AGE", help="It expires after this: 90d, 12h, 5m.")
 @service_options
 def create_key(
