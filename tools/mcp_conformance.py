@@ -21,8 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from recollect.hosts.gateway.asgi import Message, Receive, Send
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.http import App, Message, Receive, Send, guarded_app
+from recollect.hosts.mcp.http import App, guarded_app
 from recollect.hosts.mcp.memory import served_memory
 from recollect.hosts.mcp.server import server_over
 

@@ -270,16 +270,6 @@ def test_of_many_starters_one_starts_it(lab: Lab) -> None:
     assert lab.log().count(" listens, ") == 1
 
 
-def test_all_answer_of_many_at_once(lab: Lab) -> None:
-    lab.scripted().started()
-    many = at_size(ci=20, full=200)
-    with ThreadPoolExecutor(many) as pool:
-        told = list(pool.map(lambda number: lab.ask(f"hook {number}"), range(many)))
-    assert [one["told"] for one in told] == [f"hook {number}" for number in range(many)]
-    assert len({one["pid"] for one in told}) == 1
-    assert Counter(lab.answered.read_text().split("\n")).most_common(1)[0][1] == 1
-
-
 def test_many_sessions_are_answered_at_once_by_memory_itself(lab: Lab) -> None:
     lab.started()
     many = at_size(ci=20, full=200)
@@ -332,17 +322,6 @@ def test_one_that_was_killed_is_replaced(lab: Lab) -> None:
     assert told["told"] == "after"
     assert told["pid"] != first
     assert [process.pid for process in lab.processes()] == [told["pid"]]
-
-
-def test_killed_in_the_middle_of_a_hook_another_answers_it(lab: Lab) -> None:
-    lab.scripted()
-    first = lab.ask("before")["pid"]
-    killer = threading.Timer(0.7, os.kill, (first, signal.SIGKILL))
-    killer.start()
-    told = lab.ask("during", sleep=2.0)
-    assert told["told"] == "during"
-    assert told["pid"] != first
-    assert lab.answered.read_text() == "before\nduring\n"
 
 
 def test_killed_while_it_keeps_what_was_said_nothing_is_lost_and_nothing_twice(lab: Lab) -> None:

@@ -27,7 +27,7 @@ from recollect.hosts.gateway.caller import credential_mark
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.system.config import Settings, load_settings
 from recollect.system.config.places import data_home
-from recollect.testing.scripted_model import Fails, Says, ScriptedCall
+from recollect.testing.scripted_model import Fails, Says
 
 PATHS = {
     "anthropic": "/v1/messages",
@@ -447,22 +447,6 @@ def test_a_prompt_larger_than_the_window_leaves_the_conversation_room_and_is_tol
     assert not record["failed"]  # nothing is over its limit
 
 
-def test_a_memory_that_cannot_be_opened_stops_nobody(tmp_path: Path) -> None:
-    says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
-    (tmp_path / "file").write_text("in the way")
-    store = str(tmp_path / "file" / "memory.db")
-    with (
-        ModelServer(lambda _: says) as server,
-        gateway(server, **{"store.url": store, "window_tokens": 16_000}) as running,
-    ):
-        small, large = body_of("anthropic", ["hello"]), body_of("anthropic", history(60))
-        assert ask(running.url, PATHS["anthropic"], small).status == 200
-        assert server.asked[0].content == small
-        assert ask(running.url, PATHS["anthropic"], large).status == 200
-        assert len(server.asked[1].content) // 4 < 16_000
-        assert all(record["failed"] or record["why"] for record in records(running, 2))
-
-
 def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
     def broken(space: str) -> Engine:
         raise sqlite3.OperationalError(f"no {space}")
@@ -530,16 +514,6 @@ def test_what_is_too_large_or_no_json_is_answered_for_what_it_is(
         for body in (b"{not json", b"[]", b"", b'{"messages": 7}', b"\xff\xfe"):
             assert ask(running.url, PATHS["openai-chat"], body).status == 400
             assert server.asked[-1].content == body
-
-
-def test_a_provider_that_is_away_is_told_as_such() -> None:
-    with ModelServer([]) as server:
-        settings = settings_for(server)
-    with BackgroundGateway(settings) as running:
-        reply = ask(running.url, PATHS["anthropic"], body_of("anthropic", ["hello"]))
-        assert reply.status == 502
-        assert reply.json["type"] == "error"
-        assert "cannot be reached" in reply.json["error"]["message"]
 
 
 def test_a_provider_that_is_away_is_told_once_and_once_that_it_is_back() -> None:
@@ -750,18 +724,6 @@ def test_many_streams_at_once_do_not_wait_for_one_another() -> None:
         assert time.monotonic() - began < 10.0
 
 
-def test_a_tool_call_reaches_the_client_whole() -> None:
-    call = ScriptedCall(id="toolu_1", name="Bash", input={"command": "ls"})
-    says = Says(
-        text="Looking.", thinking="hm", calls=(call,), usage=Usage(input_tokens=9, output_tokens=1)
-    )
-    body = {**turn(["list the files"], tools=TOOLS), "stream": True}
-    with ModelServer([says, says]) as server, gateway(server) as running:
-        direct = ask(server.url, PATHS["anthropic"], body)
-        through = ask(running.url, PATHS["anthropic"], body)
-        assert through.body == direct.body
-
-
 def test_tail_and_explain_find_the_gateways_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -946,37 +908,6 @@ def test_the_clients_own_model_summarises_when_the_user_says_so(
         assert len(sent) // 4 < 16_000
 
 
-def test_what_summaries_took_today_outlives_a_restart_and_holds_for_others() -> None:
-    spent = data_home() / "gateway" / "summary_spending.json"
-
-    def summarised(session: str, day_tokens: int) -> bool:
-        asked_for: list[Asked] = []
-
-        def answer(asked: Asked) -> Step:
-            if b"What is next?" in asked.content[-200:]:
-                return Says(text="Next.")
-            asked_for.append(asked)
-            return Says(text=f"## Goal\nThe modules are looked at; {len(asked_for)} SUMMARY-MARK.")
-
-        changes = {"gateway.summaries": "client", "window_tokens": 16_000}
-        changes["jobs.day_tokens"] = day_tokens
-        with ModelServer(answer) as server, gateway(server, **changes) as running:
-            body = body_of("anthropic", history(40))
-            headers = {"x_api_key": KEY, "x_recollect_session": session}
-            assert ask(running.url, PATHS["anthropic"], body, **headers).status == 200
-            return b"SUMMARY-MARK" in server.asked[-1].content
-
-    assert summarised("one", 1_000_000)
-    taken = json.loads(spent.read_bytes())["tokens"]
-    assert taken > 0
-    assert not summarised("two", taken + 100)
-    assert summarised("three", 1_000_000)
-    assert json.loads(spent.read_bytes())["tokens"] > taken
-    assert KEY.encode() not in spent.read_bytes()
-    spent.write_bytes(b'{"day": "2020-01-01", "tokens": 999999999}')
-    assert summarised("four", 1_000_000)
-
-
 def test_pages_in_a_browser_are_refused() -> None:
     """They reach every port of this machine, by other names of it too, but know no token."""
     with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
@@ -1001,17 +932,6 @@ def test_passwords_of_the_machine_do_not_reach_the_provider(
         assert "authorization" not in server.asked[0].headers
         assert ask(running.url, PATHS["anthropic"], body, authorization="Bearer x").status == 200
         assert server.asked[1].headers["authorization"] == "Bearer x"
-
-
-def test_conversations_under_one_system_prompt_are_two() -> None:
-    with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
-
-        def session(text: str) -> str:
-            rows = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
-            reply = ask(running.url, PATHS["openai-chat"], {"model": "g", "messages": rows})
-            return reply.headers["x-recollect-report"].rpartition("/")[0]
-
-        assert len({session("I am Alice."), session("I am Bob."), session("I am Alice.")}) == 3
 
 
 def test_an_overflow_is_recovered_without_memory_too() -> None:

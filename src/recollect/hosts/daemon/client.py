@@ -62,8 +62,7 @@ def daemon_folder() -> str:
 
 
 def socket_path() -> str:
-    """Where the daemon listens: beside its lock, else, where that name is too long, in a folder of
-    the user's own among the temporary ones."""
+    """The daemon's socket: next to its lock, or in a private temporary folder."""
     path = os.path.join(daemon_folder(), "daemon.sock")
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
@@ -141,10 +140,7 @@ def _read(raw: bytes) -> DaemonReply:
 
 
 def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
-    """See that a daemon listens, starting one where none does; `DaemonAway` where it cannot be.
-
-    However many find none at the same time, one of them starts one and the others wait for it.
-    """
+    """Start the daemon if none listens; of many callers one starts it. Raises `DaemonAway`."""
     import fcntl
 
     until = time.monotonic() + seconds
@@ -207,10 +203,7 @@ def replace_daemon() -> None:
 
 
 def end_hung() -> None:
-    """Kill a daemon that does not even say how it is, so that the next hook finds a new one.
-
-    Not one that has just begun: on a busy machine that takes long.
-    """
+    """Kill a daemon that does not answer at all, unless it has just begun."""
     if time.time() - os.stat(socket_path()).st_mtime < HUNG_SECONDS:
         return
     try:
@@ -285,10 +278,7 @@ def is_older(version: str) -> bool:
 
 
 def _age(version: str) -> tuple[list[int], bool, str]:
-    """Orders versions, one that is not finished before the one that is.
-
-    Of two that are installed beside each other the newer daemon stays: each would end the other's.
-    """
+    """Order versions. The newer of two installed daemons stays: each would end the other's."""
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
     return numbers, len(numbers) == len(parts), version

@@ -34,8 +34,7 @@ def gateway_token_file() -> Path:
 
 
 def gateway_token() -> str:
-    """The token that requests must bring: RECOLLECT_GATEWAY_TOKEN, else one that is made once and
-    kept in the data folder."""
+    """The token that requests send: RECOLLECT_GATEWAY_TOKEN, else one made once and kept."""
     return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
 
 

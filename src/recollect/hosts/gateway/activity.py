@@ -80,10 +80,7 @@ class ExchangeRecord:
 
 
 def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a record says of a turn's report, and the whole of it, without a word of what was said.
-
-    Of a long history that takes milliseconds, so it is not done while a client waits.
-    """
+    """A record's part of a turn's report, and the whole report, without content; slow."""
     lines = {
         "session": report.session,
         "turn": report.turn,

@@ -140,8 +140,7 @@ def _bounded(unpacked: bytes, *, more: bool) -> bytes:
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
-    """The first whole event of a stream's beginning that is of no type in `after`; None where it
-    has not come yet. A comment counts: whoever sends some to keep a connection alive has begun."""
+    """The first whole event of a type not in `after`; None if none has come. A comment counts."""
     whole, end, _ = begun.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     if end and begun[:1] == b":":
         return {}

@@ -349,10 +349,7 @@ class Gateway:
         return await self._asked(work, body)
 
     async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
-        """What memory makes of a request; as it came where the memories' thread is stuck.
-
-        A turn may wait long for a summary: as long as the thread answers, so does the request.
-        """
+        """Ask memory for the view, for as long as its thread answers: a summary takes time."""
         if self.memories.is_stuck:
             work.close()
             return _as_it_came(body, WithoutMemory.STUCK)
@@ -477,8 +474,6 @@ class Gateway:
         task.add_done_callback(self._concluding.discard)
 
     def _dollars(self, exchange: Exchange, usage: Usage | None) -> float | None:
-        """What an exchange cost, where the model's price is known; with what the client's model
-        was asked beside the turns since the last one."""
         price = model_price(exchange.record.model, self._prices)
         if price is None or usage is None:
             return None

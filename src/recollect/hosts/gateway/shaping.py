@@ -113,8 +113,7 @@ class Shaper:
         *,
         known: NamedSession | None = None,
     ) -> ShapedRequest:
-        """The view of a turn, of the session `known` where it is; never raises for what memory
-        does."""
+        """The view of a turn; `known` is its session, if it was recognised before."""
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None:
@@ -243,10 +242,7 @@ class Shaper:
         *,
         tries: int,
     ) -> ShapedRequest:
-        """The view after the provider refused the last one for its size.
-
-        What it said of its window is learned first, so the next view is smaller.
-        """
+        """A smaller view, after the provider refused the last one for its size."""
         if shaped.memory is not None and shaped.session is not None:
             engine = shaped.memory.engine
             learned = await attempted(self._within(engine.observe(shaped.session, error)))
@@ -270,8 +266,7 @@ class Shaper:
         return settings.space
 
     async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
-        """Read a reply that has gone to the client; the session's next turn waits for that. The
-        caller has said that the session is in use (`SpaceMemory.begin`)."""
+        """Read a reply that the client has; the session must be in use (`SpaceMemory.begin`)."""
         memory, session = shaped.memory, shaped.session
         assert memory is not None and session is not None and shaped.context is not None
         assert shaped.named is not None
@@ -331,8 +326,7 @@ class Shaper:
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
-        """Whether the newest stored message of a session is one that this process knows: another
-        gateway of the same store may have continued it for another conversation."""
+        """Whether no other gateway continued the session for another conversation."""
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
@@ -348,8 +342,6 @@ class Shaper:
     async def _find_stored(
         self, memory: SpaceMemory, history: History
     ) -> tuple[str | None, EntryKey | None]:
-        """The session that a request continues, as the store knows it (after a restart, or where
-        another gateway served it), and its newest message."""
         recognition = memory.recognition
         marks = recognition.stored_marks(history)
         if not marks:
@@ -375,10 +367,7 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
-        """Wait for memory, but not for ever, and finish it even if the client goes away.
-
-        Half a turn must not stay behind in a session.
-        """
+        """Wait for memory for a while, and finish its work even if the client goes away."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)

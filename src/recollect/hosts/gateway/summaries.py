@@ -64,10 +64,7 @@ def crossing_of(
 
 
 class DaySpending:
-    """Tokens that summaries took today, in a file that all gateways of a user share.
-
-    Where the file cannot be used, each process counts for itself.
-    """
+    """Tokens that summaries used today, in a file that all gateways of a user share."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or data_home() / "gateway" / "summary_spending.json"

@@ -148,11 +148,7 @@ class UpstreamReply:
 
 
 class Upstreams:
-    """Connections to the providers; open it in the event loop that uses it.
-
-    That a provider cannot be reached is told once, and once that it is back: agents try again for
-    minutes without a word.
-    """
+    """Connections to the providers; open it in the event loop that uses it."""
 
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
@@ -209,11 +205,7 @@ class Upstreams:
         return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
 
     def url(self, family: Family, target: str) -> str:
-        """Where a request of the client's goes.
-
-        Base URLs are written as the providers' own clients want them: OpenAI's with the version,
-        Anthropic's without; one that has it the other way round is understood.
-        """
+        """The URL of a request; base URLs may end with the version or not."""
         base = self._bases[family]
         versioned = target == "/v1" or target.startswith(("/v1/", "/v1?"))
         has_path = urlsplit(base).path not in ("", "/")
@@ -222,11 +214,7 @@ class Upstreams:
         return base + target
 
     async def send(self, request: OutgoingRequest) -> UpstreamReply:
-        """Send a request; returns when the provider has begun to answer.
-
-        A connection that turns out at once to be closed by the provider is replaced, once.
-        UpstreamUnreachable where nobody answers.
-        """
+        """Send a request, again if an idle connection was closed; returns when the reply begins."""
         import aiohttp
         from multidict import CIMultiDict
         from yarl import URL
@@ -259,10 +247,7 @@ class Upstreams:
                 return UpstreamReply(response)
 
     def check(self, family: Family) -> str:
-        """What to tell a person where nobody answers, tried for a second; else empty.
-
-        Blocks: not for the event loop.
-        """
+        """A message for the user if the provider does not answer within a second; blocks."""
         if not self.serves(family):
             return ""
         proxy = self._proxies[family]

@@ -222,8 +222,6 @@ class HookMemory:
         return hook.told(context.report.new_edits, look.handed)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
-        """Behind a compaction, and where a session goes on whose cache has expired anyway: what
-        was laid down in it, and what belongs to the last prompt."""
         source = payload.get("source")
         self._later(self._catch_up(hook))
         if source in ("compact", "clear"):
@@ -248,8 +246,7 @@ class HookMemory:
         return hook.told([*laid_down, *context.report.new_edits], stands)
 
     async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
-        """What the user laid down in the session: of what stands before an earlier compaction the
-        agent's summary may have dropped it just as well."""
+        """The user's decisions in the session, also those before an earlier compaction."""
         if transcript is None or not transcript.items:
             return []
         body = request_of([item.raw for item in transcript.items], hook.agent)
@@ -425,8 +422,6 @@ class _FoundTranscript:
 
 
 def _beside(agent: AgentName, path: Path) -> list[_FoundTranscript]:
-    """The newest transcripts where this one stands: Claude Code has a folder for each project,
-    Codex one for each day."""
     if not path.is_absolute():
         return []
     folder, pattern = path.parent, "*.jsonl"

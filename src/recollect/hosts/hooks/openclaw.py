@@ -160,8 +160,7 @@ class OpenClawMemory:
         return self._spaces.names
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """What the plugin is told; {} where there is nothing to say. FormatError for a request
-        that is none of the plugin's."""
+        """The plugin's answer; {} if there is none. FormatError for an invalid request."""
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)

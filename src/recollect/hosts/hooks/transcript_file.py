@@ -153,8 +153,7 @@ def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
 
 
 def handed_items(data: bytes) -> frozenset[str]:
-    """The passages and facts that hooks handed over: Claude Code writes them as an attachment,
-    Codex as a message."""
+    """The passages and facts that hooks added to the conversation."""
     found: set[str] = set()
     for line in data.split(b"\n") if _HANDED in data else ():
         if _HANDED in line:

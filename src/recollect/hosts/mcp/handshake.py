@@ -106,8 +106,6 @@ def _discovered(params: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_modern(params: Mapping[str, Any]) -> bool:
-    """Whether these are the parameters of a request that says for itself what it is, and no
-    others."""
     meta = params.get("_meta")
     if params.keys() != {"_meta"} or not isinstance(meta, dict):
         return False

@@ -1,9 +1,8 @@
-"""The server over streamable HTTP: on this machine only, unless somebody says otherwise.
+"""The server over streamable HTTP, on this machine only by default.
 
-Owns who may speak to it. A page in a browser reaches every port of this machine, so a request that
-names another host, or comes from another origin, is refused; and every request brings a token,
-which another user of the machine cannot read. The socket listens before anything heavy is imported:
-a client that comes early waits, and is not refused.
+A page in a browser reaches every port of this machine, so a request that names another host, or
+comes from another origin, is refused. Every request sends a token, which other users of the machine
+cannot read. The socket listens before anything heavy is imported: early clients wait.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ import contextlib
 import hmac
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
+from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server
 from recollect.hosts.mcp import MemoryOrder
 from recollect.system.config.places import mcp_token_file
 from recollect.system.loopback import (
@@ -35,98 +35,79 @@ from recollect.system.own_secret import own_secret
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
-
 TOKEN_VARIABLE: Final = "RECOLLECT_MCP_TOKEN"  # noqa: S105
 PATH: Final = "/mcp"
-_BACKLOG: Final = 256
 _END_SECONDS: Final = 3
 """How long open streams may go on after a signal."""
 
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
-    """Serve until a signal says stop."""
+    """Serve until a signal comes."""
     token, where = access_token()
-    opened = listen_on(host, port, mend="name another as --port", backlog=_BACKLOG)
+    opened = listen_on(host, port, mend="name another as --port")
     url = f"{address_of(opened)}{PATH}"
     click.echo(f"Recollect's MCP server listens on {url}", err=True)
     if where is None:
-        click.echo(f"  Every request brings the token of {TOKEN_VARIABLE} as a bearer.", err=True)
+        click.echo(f"  Send the token of {TOKEN_VARIABLE} as a bearer.", err=True)
     else:
         bearer = f'"Authorization: Bearer $(cat {where})"'
-        click.echo(f"  Every request brings the token that is in {where}:", err=True)
+        click.echo(f"  Send the token in {where} with every request:", err=True)
         click.echo(f"  claude mcp add --transport http recollect {url} --header {bearer}", err=True)
-    with contextlib.suppress(KeyboardInterrupt):  # it has ended in order, then hands it on
+    with contextlib.suppress(KeyboardInterrupt):  # the server has ended in order
         asyncio.run(_serve(order, opened, token, local=host in LOOPBACK))
 
 
 async def _serve(order: MemoryOrder, opened: socket.socket, token: str, *, local: bool) -> None:
-    import uvicorn
-
     from recollect.hosts.mcp.memory import served_memory
     from recollect.hosts.mcp.server import server_over
 
     async with served_memory(order) as memory:
-        config = uvicorn.Config(
-            guarded_app(server_over(memory), token=token, local=local),
-            access_log=False,
-            interface="asgi3",
-            lifespan="on",
-            log_config=None,
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=_END_SECONDS,
-            ws="none",
-        )
-        await uvicorn.Server(config).serve(sockets=[opened])
+        app = guarded_app(server_over(memory), token=token, local=local)
+        server = http_server(app, feature="the MCP server", extra="mcp")
+        server.config.timeout_graceful_shutdown = _END_SECONDS
+        await server.serve(sockets=[opened])
 
 
-def guarded_app(server: Server[Any], *, token: str, local: bool) -> Guarded:
-    """The server as an ASGI application, for who may speak to it."""
+def guarded_app(server: Server[Any], *, token: str, local: bool) -> App:
+    """The server as an ASGI application that checks host, origin and token.
+
+    `local`: it listens on this machine only, so its names are known.
+    """
     from mcp.server.transport_security import TransportSecuritySettings
 
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        # `Guarded` looks at hosts and origins, and at the token
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    return Guarded(app, token=token, local=local)
 
-
-class Guarded:
-    """Lets through what is asked from here, by who knows the token."""
-
-    def __init__(self, app: App, *, token: str, local: bool) -> None:
-        """`local`: the server listens on this machine alone, so that its names are known."""
-        self._app, self._token, self._local = app, token.encode(), local
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve a request, or refuse it."""
+    async def guarded(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            headers = {name.decode("latin-1").lower(): value for name, value in scope["headers"]}
-            refusal = self._refusal({name: raw.decode("latin-1") for name, raw in headers.items()})
+            headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1")
+                for name, value in scope["headers"]
+            }
+            refusal = _refusal(headers, token, local=local)
             if refusal is not None:
                 await _refuse(send, *refusal)
                 return
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
 
-    def _refusal(self, headers: dict[str, str]) -> tuple[HTTPStatus, str] | None:
-        host = headers.get("host", "")
-        if self._local and not names_this_machine(host):
-            return HTTPStatus.MISDIRECTED_REQUEST, "this server answers to this machine's names"
-        served_as = None if self._local else host_of(f"//{host}")
-        if not is_own_page(headers.get("origin", ""), served_as=served_as):
-            return HTTPStatus.FORBIDDEN, "pages of other origins are not answered"
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(
-            given.strip().encode("latin-1"), self._token
-        ):
-            return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
-        return None
+    return guarded
+
+
+def _refusal(headers: dict[str, str], token: str, *, local: bool) -> tuple[HTTPStatus, str] | None:
+    host = headers.get("host", "")
+    if local and not names_this_machine(host):
+        return HTTPStatus.MISDIRECTED_REQUEST, "this server answers to this machine's names"
+    served_as = None if local else host_of(f"//{host}")
+    if not is_own_page(headers.get("origin", ""), served_as=served_as):
+        return HTTPStatus.FORBIDDEN, "pages of other origins are not answered"
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    bearer = given.strip().encode("latin-1")
+    if scheme.lower() != "bearer" or not hmac.compare_digest(bearer, token.encode()):
+        return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
+    return None
 
 
 async def _refuse(send: Send, status: HTTPStatus, text: str) -> None:
@@ -138,7 +119,7 @@ async def _refuse(send: Send, status: HTTPStatus, text: str) -> None:
 
 
 def access_token() -> tuple[str, Path | None]:
-    """The token that requests bring, and the file it is in; None where the environment has it.
+    """The token of requests, and its file; None if the environment has it.
 
     Made once, readable by this user alone; two servers that start at once share it.
     """

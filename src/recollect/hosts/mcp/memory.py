@@ -33,8 +33,7 @@ class ServedMemory:
         settings: Settings | None = None,
         spaces: OpenSpaces | None = None,
     ) -> None:
-        """Without `settings` the user's own. `spaces` are open in this process anyway: the memory
-        is taken from there."""
+        """Without `settings`, the user's own. `spaces` are open in this process already."""
         self.order = order
         self._settings = settings
         self._spaces = spaces
@@ -43,8 +42,7 @@ class ServedMemory:
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """The open engine, for one question that needs this scope; RecollectError says why there
-        is none."""
+        """The open engine for one question; RecollectError if there is none."""
         del scope
         opened = None if self._spaces is None else await self._spaces.get(self.order.space)
         if opened is None:  # where the others' cannot be opened, trying it here says why
@@ -76,8 +74,7 @@ class ServedMemory:
         )
 
     async def warm_up(self) -> None:
-        """Open it and ask it something, so that the first real question finds its models loaded;
-        what goes wrong is told to who asks next."""
+        """Open it and search once, so that the first question finds its models loaded."""
         await attempted(self._warm_up())
 
     async def _warm_up(self) -> None:

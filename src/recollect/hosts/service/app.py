@@ -89,8 +89,7 @@ class Service:
         memories: TenantMemories | None = None,
         mcp: MountMcp | None = None,
     ) -> None:
-        """`secret` is the deployment's, the same on all nodes; `mcp` serves the paths that end in
-        `/mcp`."""
+        """`secret` is the same on all nodes; `mcp` serves the paths that end in `/mcp`."""
         serve = settings.serve
         self._serve = serve
         self.memories = memories or TenantMemories(settings, url)

@@ -67,8 +67,7 @@ class IdempotencyKeys:
     async def claim(
         self, key: str, route: ApiRoute, call: Call, incoming: Incoming
     ) -> KeyClaim | Answer | None:
-        """The right to carry a request out, or what it was answered before; None where it was
-        carried out before and doing it again changes nothing."""
+        """The right to carry a request out, or its earlier answer; None: repeat it."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
                 ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
@@ -155,8 +154,6 @@ class IdempotencyKeys:
         )
 
     async def _keep_answer(self, claim: KeyClaim, status: int, answer: bytes) -> None:
-        """Keep what was answered, however often that has to be tried while nobody else may take the
-        request over."""
         seconds, most = KEEP_AGAIN_SECONDS
         while True:
             kept = await attempted(

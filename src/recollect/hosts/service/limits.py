@@ -133,8 +133,7 @@ class Taking:
     is_read: bool = False
 
     def hold(self, size: int) -> None:
-        """More of its body has come; Problem where the node holds too much of the tenant's, or of
-        all."""
+        """Count more of its body; raise a Problem if the node holds too much."""
         self.bytes_held += size
         self.intake.bytes_held[self.tenant] += size
         self.intake.all_bytes_held += size
@@ -301,8 +300,7 @@ class Budgets:
         return share
 
     def used(self, tenant: Tenant, budget: BudgetName, spent: int) -> int:
-        """Of what is counted as spent, what was used as far as this node knows: without what it
-        has reserved for itself and not used yet. What other nodes reserved counts as used."""
+        """The part of `spent` that was used: without this node's unused reservation."""
         share = self._shares.get((tenant.id, budget))
         if share is not None and share.period == self.period(budget):
             spent -= share.left

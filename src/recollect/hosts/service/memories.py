@@ -69,8 +69,7 @@ class TenantMemory:
 
     @asynccontextmanager
     async def session(self, session: str) -> AsyncIterator[None]:
-        """Requests of one session follow each other on a node, and leave nothing behind: whoever
-        was not answered sends the same again, perhaps to another node."""
+        """Requests of one session follow each other on a node, and leave nothing behind."""
         async with self.turns.setdefault(session, asyncio.Lock()):
             try:
                 yield
@@ -148,10 +147,7 @@ class TenantMemories:
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
-        """Load models and modules that the first request would wait for.
-
-        A request is prepared and observed in a memory without a store; nothing is sent anywhere.
-        """
+        """Load models and modules that the first request would wait for; sends nothing."""
         chosen = await asyncio.to_thread(choose_embedders, self._settings)
         local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
         for embedder in local:
@@ -222,10 +218,7 @@ class TenantMemories:
             LOG.debug("what went on beside a request failed: %s", type(error).__name__)
 
     async def not_ready(self) -> NotReady | None:
-        """Why the database cannot be used; None where it answers a question.
-
-        Anybody may ask this: it is looked at once for all who do within a second.
-        """
+        """Why the database cannot be used, or None; one query per second for all callers."""
         now = asyncio.get_running_loop().time()
         probe = self._probe
         if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):

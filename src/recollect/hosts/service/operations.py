@@ -74,8 +74,7 @@ def _kept(where: HandedOver | None) -> Any:
 
 
 def _loaded(lines: Iterable[StageLine]) -> None:
-    """A problem where a turn went on without what is stored of its session: another node's turns
-    would be counted anew."""
+    """Raise if the session was not loaded: another node's turns would be counted again."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
         raise Problem(

@@ -37,8 +37,7 @@ def server_of(
     on_ready: Callable[[], None] = lambda: None,
     on_draining: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """The HTTP server of a node, which drains before it ends; `on_ready` is called as soon as it
-    takes connections, `on_draining` as it begins to end."""
+    """The HTTP server of a node, which drains before it ends."""
     server = http_server(service, feature="the service", extra="serve")
     server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
 

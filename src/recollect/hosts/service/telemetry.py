@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def telling(settings: Settings) -> Iterator[Metrics | None]:
-    """Tell what the settings ask for as long as the block runs; the metrics, to be shown what
-    they are to watch."""
+    """Metrics, traces and logs as the settings say, while the block runs."""
     telemetry = settings.telemetry
     metrics = None
     with ExitStack() as ending:
