@@ -1,12 +1,10 @@
-"""The side of the daemon that hooks run: asks it over its socket, starts it where there is none.
+"""The client of the daemon, which hooks run: asks over the socket, and starts the daemon.
 
-An agent waits for every hook, so this imports next to nothing as long as the daemon answers: no
-JSON, no HTTP library, nothing of the engine. What the agent wrote goes to the daemon as it is, and
-what the daemon answers is printed as it is.
+An agent waits for every hook, so this imports almost nothing while the daemon answers: no JSON, no
+HTTP library, nothing of the engine. Event and answer pass through unread.
 
-Always holds: a hook prints an answer or nothing, and ends with exit code 0. A daemon that cannot be
-reached is started; where that is no use either, the hook is answered in this process; where that
-fails, too, one line goes to the log.
+A hook prints an answer or nothing, and ends with exit code 0. If no daemon can be started, the hook
+is answered in this process; if that fails, one line goes to the log.
 """
 
 from __future__ import annotations
@@ -28,26 +26,26 @@ if TYPE_CHECKING:
 
 AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
 MCP_PATH = "/mcp"
-"""Where the processes of MCP clients hand on what those say."""
+"""The path of MCP clients' processes."""
 MOST_BYTES = 16_000_000
-"""Of what a hook is told, and of what it answers."""
+"""Limit of an event."""
 HOOK_SECONDS = 4.0
-"""So long the daemon takes for an answer; what is not done then goes on without one."""
+"""The daemon's time for an answer; late work is finished without one."""
 WAIT_SECONDS = 8.0
-"""So long a hook waits for a daemon that may just have been started; one that hangs is given up."""
+"""A hook's wait for a daemon that may just have been started."""
 START_SECONDS = 5.0
-"""So long a starting daemon may take until its socket is there."""
+"""The time until a starting daemon listens."""
 REPLACE_SECONDS = 1.0
-"""So long a hook waits for the daemon that takes another one's place; it comes also after that."""
+"""A hook's wait for the daemon of a newer version."""
 ALONE_SECONDS = 6.0
-"""So long a hook may take that is answered without a daemon."""
+"""The time of a hook that is answered without a daemon."""
 HUNG_SECONDS = 60.0
-"""A daemon of this age has begun long ago: one that does not answer hangs."""
+"""A daemon of this age that does not answer hangs."""
 INPUT_SECONDS = 10.0
 PAUSE_SECONDS = 0.005
 MOST_LOG_BYTES = 1_000_000
 _PATH_BYTES = 100
-"""Longer names of sockets the systems do not take: 108 bytes on Linux, 104 on macOS."""
+"""Limit of a socket's path: 108 bytes on Linux, 104 on macOS."""
 
 
 class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
@@ -55,7 +53,7 @@ class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
 
 
 def daemon_folder() -> str:
-    """Where the daemon keeps its lock, its token and its log; only the user may look into it."""
+    """The folder of the daemon's lock, socket and log; only the user may read it."""
     folder = os.path.join(data_folder(), "daemon")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
@@ -81,19 +79,18 @@ def socket_path() -> str:
 
 
 class DaemonReply:
-    """What the daemon answered."""
+    """An answer of the daemon."""
 
     __slots__ = ("body", "status", "version")
 
     def __init__(self, status: int, version: str, body: bytes) -> None:
         self.status = status
         self.version = version
-        """Of the daemon: another one than ours after an upgrade."""
         self.body = body
 
 
 def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECONDS) -> DaemonReply:
-    """Ask the daemon that runs; OSError where none does, or it breaks off or comes late."""
+    """Ask the running daemon; OSError if there is none, or it breaks off or is late."""
     until = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connect(connection, until)
@@ -112,13 +109,13 @@ def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECO
 
 
 def connect(connection: socket.socket, until: float) -> None:
-    """Reach the daemon that listens; OSError where none does."""
+    """Connect to the daemon; OSError if none listens."""
     path = socket_path()
     while True:
         connection.settimeout(max(0.001, until - time.monotonic()))
         try:
             connection.connect(path)
-        except BlockingIOError:  # more wait than the system lets wait
+        except BlockingIOError:  # the system's queue is full
             if time.monotonic() > until:
                 raise
             time.sleep(PAUSE_SECONDS)
@@ -153,7 +150,7 @@ def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise DaemonAway("another process starts a daemon, and none comes") from None
+                    raise DaemonAway("another process starts a daemon, and none listens") from None
                 time.sleep(PAUSE_SECONDS)
                 continue
             if not listens():
@@ -164,7 +161,7 @@ def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
 
 
 def listens() -> bool:
-    """Whether somebody takes connections there."""
+    """Whether a daemon listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connect(connection, time.monotonic() + 0.5)
@@ -197,8 +194,8 @@ def _start(seconds: float) -> None:
 
 
 def replace_daemon() -> None:
-    """Have the daemon of an older version finish, and start ours in its place."""
-    ask("POST", "/stop", seconds=1.0)  # it listens no more when this is answered
+    """Stop the daemon of an older version, and start ours."""
+    ask("POST", "/stop", seconds=1.0)  # it has stopped listening when it answers
     ensure_daemon(seconds=REPLACE_SECONDS)
 
 
@@ -219,17 +216,17 @@ def end_hung() -> None:
 
 
 def lock_path() -> str:
-    """What the daemon has locked as long as it lives; its process id is in it."""
+    """The file that the daemon locks while it lives; holds its process id."""
     return os.path.join(daemon_folder(), "lock")
 
 
 def log_path() -> str:
-    """Where the daemon, and hooks that go without it, say what went wrong."""
+    """The log of the daemon, and of hooks that run without it."""
     return os.path.join(daemon_folder(), "daemon.log")
 
 
 def note(text: str, who: str = "hook") -> None:
-    """One line for the log."""
+    """Write one line to the log."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} {os.getpid()} {who}: {text}\n"
     opened = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -241,17 +238,17 @@ def note(text: str, who: str = "hook") -> None:
 
 
 def main() -> None:
-    """`recollect-hook AGENT`, which agents' settings name: its text never changes."""
+    """Run `recollect-hook AGENT`; agents' settings name it, so it never changes."""
     agent = AGENTS.get(sys.argv[1]) if len(sys.argv) == 2 else None
     if agent is None:
         sys.exit(f"usage: recollect-hook {'|'.join(AGENTS)}, with the hook's event as input")
     run_hook(agent)
-    os._exit(0)  # all is written and closed, and taking Python down takes time
+    os._exit(0)  # Python's own ending takes time
 
 
 def run_hook(agent: AgentName) -> None:
-    """Answer one hook: its event is on standard input, its answer goes to standard output."""
-    # Whatever a library prints must not reach the agent, which would take it for the answer.
+    """Answer one hook: event on standard input, answer on standard output."""
+    # The agent would take a library's output for the answer.
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -273,7 +270,7 @@ def run_hook(agent: AgentName) -> None:
 
 
 def is_older(version: str) -> bool:
-    """Whether this is a daemon's version that ours replaces."""
+    """Whether a daemon of this version is to be replaced by ours."""
     return bool(version) and _age(version) < _age(recollect.__version__)
 
 

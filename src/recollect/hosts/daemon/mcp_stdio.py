@@ -20,6 +20,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from itertools import chain
 from typing import Any, Final
 
@@ -389,7 +390,8 @@ class Alone:
         await serving
 
     async def _serve(self) -> None:
-        await asyncio.to_thread(_load_memory)
+        # in a thread, so that early answers do not wait
+        await asyncio.to_thread(import_module, "recollect.hosts.hooks.memory")
         from recollect.hosts.hooks.memory import enter_data_folder
         from recollect.hosts.mcp.lines import LineClient
         from recollect.hosts.mcp.memory import served_memory
@@ -407,8 +409,3 @@ class Alone:
     def close(self) -> None:
         """End: the memory is closed."""
         self._sent.put_nowait(None)
-
-
-def _load_memory() -> None:
-    import recollect.hosts.hooks.memory
-    import recollect.hosts.mcp.memory  # noqa: F401

@@ -341,23 +341,18 @@ class HookMemory:
     async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
         if transcript is None or not transcript.items:
             return
-        secret = space_secret(hook.session.space, deployment_secret())
-        seal = partial(seal_secret, hook.session.space)
-        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
-        # What the prompt's own request brings is written first: the transcript holds it, too.
+        # The prompt's own request is written first: the transcript holds it, too.
         await hook.memory.engine.settle(SETTLE_SECONDS)
-        await hook.memory.engine._look_up(
-            partial(
-                import_transcript,
-                transcript=transcript,
-                session=hook.session_id,
-                file=hook.transcript.path,
-                file_said_at=self._now(),
-                rules=rules,
-                look_again=not hook.session.archived,
-            )
+        await archive(
+            hook.memory.engine,
+            transcript,
+            self._settings,
+            space=hook.session.space,
+            session=hook.session_id,
+            file=hook.transcript.path,
+            now=self._now(),
+            look_again=not hook.session.archived,
         )
-        hook.memory.engine._wake_jobs()
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         async def done() -> None:
@@ -375,6 +370,34 @@ class HookMemory:
         while self._beside:  # one may have begun another
             await asyncio.gather(*self._beside)
         await self._spaces.close()
+
+
+async def archive(
+    engine: Engine,
+    transcript: RecordedSession,
+    settings: Settings,
+    *,
+    space: str,
+    session: str,
+    file: str,
+    now: float,
+    look_again: bool = True,
+) -> int:
+    """Store the messages of a transcript that the memory lacks; how many."""
+    secret = space_secret(space, deployment_secret())
+    rules = ImportRules.of(settings, secret=secret, seal=partial(seal_secret, space), now=now)
+    work = partial(
+        import_transcript,
+        transcript=transcript,
+        session=session,
+        file=file,
+        file_said_at=now,
+        rules=rules,
+        look_again=look_again,
+    )
+    counts = await engine._look_up(work)
+    engine._wake_jobs()
+    return counts.stored
 
 
 _FORMATS: Final[Mapping[AgentName, Literal["anthropic", "openai-responses"]]] = {

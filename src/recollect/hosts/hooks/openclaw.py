@@ -21,17 +21,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.adapters.wiring.stores import deployment_secret, seal_secret
 from recollect.core.boundary import attempted
 from recollect.core.compaction.trigger import PAUSE_SECONDS
 from recollect.core.engine import Engine
 from recollect.core.formats.json_text import encode
-from recollect.core.rules.identity import space_secret
-from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.edit import LeaveOut
 from recollect.core.values.model import Answer, Prompt
@@ -39,6 +35,7 @@ from recollect.core.values.report import Report
 from recollect.core.values.transcript import RecordedSession, TranscriptItem
 from recollect.errors import FormatError, ModelUnavailable
 from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.hosts.hooks.memory import archive
 from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings
 
@@ -168,12 +165,9 @@ class OpenClawMemory:
         if memory is None:
             return {}
         memory.use(asked.session)
+        work = {"assemble": self._assembled, "commit": self._committed, "compact": self._compact}
         with memory.in_use(asked.session):
-            if call == "assemble":
-                return await self._assembled(memory, asked)
-            if call == "commit":
-                return await self._committed(memory, asked)
-            return await self._compact(memory, asked)
+            return await work[call](memory, asked)
 
     # The window of a turn
 
@@ -243,21 +237,16 @@ class OpenClawMemory:
         self, memory: SpaceMemory, space: str, session: str, raws: Sequence[bytes]
     ) -> int:
         items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
-        secret = space_secret(space, deployment_secret())
-        seal = partial(seal_secret, space)
-        rules = ImportRules.of(self._settings, secret=secret, seal=seal, now=self._now())
-        counts = await memory.engine._look_up(
-            partial(
-                import_transcript,
-                transcript=RecordedSession(kind="pi", format="pi", items=items, requests=()),
-                session=session,
-                file=_WHERE,
-                file_said_at=self._now(),
-                rules=rules,
-            )
+        shown = RecordedSession(kind="pi", format="pi", items=items, requests=())
+        return await archive(
+            memory.engine,
+            shown,
+            self._settings,
+            space=space,
+            session=session,
+            file=_WHERE,
+            now=self._now(),
         )
-        memory.engine._wake_jobs()
-        return counts.stored
 
     # The past compacted
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from recollect.core.boundary import attempted
@@ -59,7 +60,7 @@ class ServedMemory:
     async def _own_engine(self) -> Engine:
         async with self._opening:
             if self._engine is None:
-                await asyncio.to_thread(_load)
+                await _load()
                 self._engine = self._opened()
             return self._engine
 
@@ -78,7 +79,7 @@ class ServedMemory:
         await attempted(self._warm_up())
 
     async def _warm_up(self) -> None:
-        await asyncio.to_thread(_load)
+        await _load()
         from recollect.adapters.wiring.stores import is_stored
 
         async with self.engine() as engine:
@@ -91,6 +92,11 @@ class ServedMemory:
         engine, self._engine = self._engine, None
         if engine is not None:
             await attempted(engine.close())
+
+
+async def _load() -> None:
+    """Import the engine in a thread, so that the server answers meanwhile."""
+    await asyncio.to_thread(import_module, "recollect.adapters.wiring")
 
 
 @contextlib.asynccontextmanager
@@ -144,7 +150,3 @@ class SharedMemories:
                 self._opened[order] = memory, clients - 1
             else:
                 await memory.close()
-
-
-def _load() -> None:
-    """Import what takes time; in a thread, so that the server answers meanwhile."""
