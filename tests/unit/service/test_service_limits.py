@@ -45,7 +45,7 @@ def limited_tenant(*, requests: int | None = None, tokens: int | None = None) ->
 
 def test_a_fair_queue_serves_tenants_in_turn() -> None:
     async def look() -> None:
-        queue = FairQueue(4, tenant_waiting=10)
+        queue = FairQueue(16, tenant_waiting=10)
         flood, other = uuid4(), uuid4()
         order: list[str] = []
         gate = asyncio.Event()
@@ -55,20 +55,20 @@ def test_a_fair_queue_serves_tenants_in_turn() -> None:
                 order.append(name)
                 await gate.wait()
 
-        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(12)]
+        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(18)]
         await asyncio.sleep(0)
-        assert order == ["flood 0", "flood 1"]  # half of the turns
+        assert order == [f"flood {at}" for at in range(8)]  # alone: half of the turns
         with pytest.raises(Problem):
             await ask(flood, "too many")
         few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
         await asyncio.sleep(0)
-        assert order[2:] == ["other 0", "other 1"]
+        assert order[8:] == ["other 0", "other 1"]  # at once, next to the flood
         few[2].cancel()
-        flooding[5].cancel()
+        flooding[12].cancel()
         gate.set()
         await asyncio.gather(*flooding, *few, return_exceptions=True)
-        assert len(order) == 4 + 9
-        assert (queue.running, queue.waiting, queue._free) == (0, 0, 4)
+        assert len(order) == 17 + 2
+        assert (queue.running, queue.waiting, queue._free) == (0, 0, 16)
 
     asyncio.run(look())
 

@@ -38,6 +38,11 @@ BODY_BYTES: Final = 256_000_000
 
 QUEUE_SECONDS: Final = 1.0
 """Retry-After of a tenant with too many waiting requests."""
+ACTIVE_SECONDS: Final = 2.0
+"""A tenant counts as active this long after its last request."""
+SHARED_PART: Final = 4
+"""All active tenants together have one in this many turns for sure: a node has one processor, and
+a tenant with many requests at work would slow down the others."""
 WAIT_PART: Final = 0.5
 """A request waits this part of its deadline for a turn, so that its work is not cut off."""
 
@@ -45,15 +50,17 @@ WAIT_PART: Final = 0.5
 class FairQueue:
     """The turns of a node: the tenant with the fewest requests at work gets the next one.
 
-    A tenant has half of the turns at most; its own requests follow each other in order.
+    A tenant alone has half of the turns; active tenants share a part of them, at least one each.
+    The requests of a tenant follow each other in order.
     """
 
     def __init__(self, turns: int, *, tenant_waiting: int) -> None:
-        self._free = turns
-        self._tenant_turns = max(1, turns // 2)
+        self._turns = self._free = turns
         self._tenant_waiting = tenant_waiting
         self._running: Counter[UUID] = Counter()
         self._waiting: OrderedDict[UUID, deque[asyncio.Future[None]]] = OrderedDict()
+        self._active: OrderedDict[UUID, float] = OrderedDict()
+        """Tenants by the time of their last request, the longest quiet one first."""
 
     @property
     def running(self) -> int:
@@ -71,6 +78,7 @@ class FairQueue:
 
         Raise a Problem if too many requests of the tenant wait, or if no turn comes in time.
         """
+        self._note_active(tenant)
         if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
             self._begin(tenant)
         else:
@@ -102,13 +110,23 @@ class FairQueue:
             raise
 
     def _has_share(self, tenant: UUID) -> bool:
-        return self._running[tenant] < self._tenant_turns
+        others = len(self._active) - (tenant in self._active)
+        share = self._turns // (SHARED_PART * (others + 1) if others else 2)
+        return self._running[tenant] < max(1, share)
+
+    def _note_active(self, tenant: UUID) -> None:
+        now = asyncio.get_running_loop().time()
+        self._active[tenant] = now
+        self._active.move_to_end(tenant)
+        while now - next(iter(self._active.values())) > ACTIVE_SECONDS:
+            self._active.popitem(last=False)
 
     def _begin(self, tenant: UUID) -> None:
         self._free -= 1
         self._running[tenant] += 1
 
     def _end(self, tenant: UUID) -> None:
+        self._note_active(tenant)
         self._free += 1
         self._running[tenant] -= 1
         self._running = +self._running
