@@ -15,10 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from recollect.adapters.providers.anthropic import AnthropicModel
+from recollect.adapters.providers.chat_model import ReplyWire
+from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.adapters.session.files import held, private_folder
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
-from recollect.core.values.model import Answer, FormatName, Prompt, StopReason
+from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.hosts.gateway.replies import decoded
 from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams
@@ -37,6 +40,12 @@ _PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
     "anthropic": ("anthropic", "/v1/messages"),
     "openai-chat": ("openai", "/v1/chat/completions"),
     "openai-responses": ("openai", "/v1/responses"),
+}
+
+_WIRES: Final[dict[FormatName, ReplyWire]] = {
+    "anthropic": AnthropicModel.wire,
+    "openai-chat": OpenAIChatModel.wire,
+    "openai-responses": OpenAIResponsesModel.wire,
 }
 
 
@@ -127,12 +136,14 @@ class ClientModel:
         used = 0  # whoever does not answer bills nothing
         try:
             fields = await self._answered(request, prompt)
-            text, stop = _READERS[request.format](fields if isinstance(fields, dict) else {})
+            parsed = _WIRES[request.format].parse(fields if isinstance(fields, dict) else {})
             usage = read_usage(fields)
             used = charged if usage is None else usage.input_tokens + usage.output_tokens
         finally:
             await asyncio.to_thread(self._spending.charge, used - charged)
-        return Answer(text=text, stop=stop, usage=usage)
+        if parsed is None:
+            raise ModelUnavailable("the client's model gave no answer that can be read")
+        return Answer(text=parsed.text, stop=parsed.stop, usage=usage)
 
     async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:
         family, path = _PATHS[request.format]
@@ -183,29 +194,3 @@ def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:
         "store": False,
         **({"instructions": prompt.system} if prompt.system else {}),
     }
-
-
-def _anthropic(reply: dict[str, Any]) -> tuple[str, StopReason]:
-    blocks = reply.get("content") or []
-    text = "".join(block.get("text", "") for block in blocks if block.get("type") == "text")
-    return text, "length" if reply.get("stop_reason") == "max_tokens" else "stop"
-
-
-def _chat(reply: dict[str, Any]) -> tuple[str, StopReason]:
-    choice: dict[str, Any] = next(iter(reply.get("choices") or []), {})
-    text = (choice.get("message") or {}).get("content") or ""
-    return text, "length" if choice.get("finish_reason") == "length" else "stop"
-
-
-def _responses(reply: dict[str, Any]) -> tuple[str, StopReason]:
-    parts = [
-        part
-        for item in reply.get("output") or []
-        if item.get("type") == "message"
-        for part in item.get("content") or []
-    ]
-    text = "".join(part.get("text", "") for part in parts if part.get("type") == "output_text")
-    return text, "length" if reply.get("status") == "incomplete" else "stop"
-
-
-_READERS: Final = {"anthropic": _anthropic, "openai-chat": _chat, "openai-responses": _responses}
