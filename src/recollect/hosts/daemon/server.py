@@ -38,10 +38,9 @@ HOOKS: Final[Mapping[str, AgentName]] = {
     "/hooks/codex": "codex",
 }
 OPENCLAW: Final = "/openclaw/"
-"""How the paths begin that OpenClaw's plugin asks: `hooks.openclaw.CALLS`."""
+"""Path prefix of OpenClaw's plugin: `hooks.openclaw.CALLS`."""
 OPENCLAW_SECONDS: Final = 120.0
-"""So long the steps of a compaction may take, and keeping what was said in a long conversation; a
-turn's window is the hook that OpenClaw waits for, and the plugin itself waits for no more."""
+"""Limit of a compaction's step, and of storing a long conversation."""
 _STOP_LOOK_SECONDS: Final = 0.2
 _VERSION: Final = (b"x-recollect-version", recollect.__version__.encode())
 LOG: Final = logging.getLogger(__name__)
@@ -69,13 +68,10 @@ class Daemon:
         self._ending = asyncio.Event()
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
-        """Opened when OpenClaw first asks."""
         self._clients: set[LineClient] = set()
-        """Of the MCP server, connected now."""
         self._shared: SharedMemories | None = None
-        """What they are served; opened when the first of them asks."""
         self._memories = MemoryThread()
-        """Where memories are asked, and nowhere else."""
+        """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
         self._began = self._used = time.monotonic()
         self._hooks = 0
@@ -147,7 +143,7 @@ class Daemon:
     # What is answered
 
     def health(self) -> dict[str, Any]:
-        """How it is."""
+        """The daemon's state, for `recollect daemon status`."""
         return {
             "version": recollect.__version__,
             "pid": os.getpid(),
@@ -162,7 +158,7 @@ class Daemon:
         return list(dict.fromkeys(name for memory in opened for name in memory.spaces))
 
     def end(self, why: str) -> None:
-        """Be found no more, finish, and end."""
+        """Hide from clients, finish open work, and end."""
         LOG.info("ends: %s", why)
         self._leave()
         self._stop()
@@ -237,8 +233,7 @@ class Daemon:
         return None
 
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
-        """The memory that a process asks for; None where it would open another one than we: its
-        settings, or the keys in its environment, are not ours."""
+        """None if the process has other settings, or other keys, than the daemon."""
         from recollect.adapters.wiring.memory import variables_beside
         from recollect.hosts.mcp import MemoryOrder
         from recollect.system.config import load_settings

@@ -24,10 +24,9 @@ URL_VARIABLES: Final[Mapping[Family, str]] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",
 }
-"""Where the providers' own clients look for a base URL. Claude Code and opencode do (tried with
-2.1.325 and 1.18.33), Codex and pi do not (0.166.0 and 0.87.1)."""
+"""Claude Code and opencode read them (tried with 2.1.325 and 1.18.33), Codex and pi do not."""
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
-"""Where Codex goes when its user signed in with ChatGPT."""
+"""Codex's provider if its user signed in with ChatGPT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +34,16 @@ class Launch:
     """How to start an agent through a gateway."""
 
     arguments: tuple[str, ...] = ()
-    """Before those that the user gives."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUpstream:
-    """Where an agent would go without us, which is not the provider's usual address."""
+    """The provider of an agent without the gateway, if it is not the usual one."""
 
     url: str
     named_by: str
-    """What says so, for people."""
+    """The setting that names it, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +60,11 @@ class WrappedAgent:
     """Files of the current project that could name a base URL, too. They are never read: whoever
     wrote the project would say who gets the user's key."""
     families: tuple[Family, ...] = FAMILIES
-    """Whose providers it talks to."""
     reads_variables: bool = True
     """Whether it takes a base URL from the environment, where its configuration names none."""
 
     def upstreams(self) -> dict[Family, OwnUpstream]:
-        """Where it would go without us, where that is not the provider's usual address."""
+        """The agent's own providers, if they are not the usual ones."""
         found = {
             family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
             for family, url in self.configured_urls().items()
@@ -78,7 +75,7 @@ class WrappedAgent:
         return found
 
     def ignored_variables(self) -> dict[Family, str]:
-        """Variables with a base URL that it does not read, though others do."""
+        """Variables with a base URL that it does not read."""
         if self.reads_variables:
             return {}
         return {family: variable for family, variable, _ in self._variables()}
@@ -197,7 +194,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
 
 @contextmanager
 def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
-    """How to start an agent through this gateway; what was made for it goes afterwards."""
+    """How to start an agent; its temporary files are removed afterwards."""
     launch = agent.launch(url)
     try:
         yield launch
@@ -214,12 +211,12 @@ def _take_back(shown: Path, own: Path) -> None:
 
 
 def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> list[str]:
-    """What is run."""
+    """The command to run."""
     return [agent.program, *launch.arguments, *given]
 
 
 def write_configuration(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a file whole or not at all; one that was there keeps its mode, and a link stays one."""
+    """Replace a file atomically; its mode and a link stay."""
     path = path.resolve()
     if mode is None:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
@@ -248,7 +245,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def read_configuration(text: str) -> Any:
-    """What a text of JSON says, comments and trailing commas aside; None where it is none."""
+    """Parse JSON with comments and trailing commas; None if it is invalid."""
     try:
         return json.loads(text)
     except ValueError:

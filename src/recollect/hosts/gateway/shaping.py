@@ -36,26 +36,26 @@ ResultT = TypeVar("ResultT")
 GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
-"""How long a turn waits for the reading of the session's last reply."""
+"""A turn's wait for the reading of the session's last reply."""
 REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
-"""How long a request that names no session waits for the end of a reply that it seems to repeat:
-clients do not wait for the end of a stream once its last event has come."""
+"""A request without a session name waits this long for a reply that it seems to repeat:
+clients continue after a stream's last event."""
 LARGE_BYTES: Final = 65_536
-"""More than this is read in a thread, where that takes longer than the way there."""
+"""Larger bodies are read in a thread."""
 
 
 async def aside_if_large(
     size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
 ) -> ResultT:
-    """Do something with so many bytes: in place, or in a thread where the event loop would wait."""
+    """Run `work` in place, or in a thread if it reads many bytes."""
     if size_bytes <= LARGE_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)
 
 
 class WithoutMemory(Enum):
-    """Why a request was shaped without its memory; the value is what people read."""
+    """Why a request has no memory; the value is shown to people."""
 
     LATE = "memory took too long"
     STUCK = "the thread of the memories does not answer"
@@ -66,29 +66,29 @@ class WithoutMemory(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSession:
-    """What a session is called."""
+    """A session's name."""
 
     session: str
     history: History | None = field(default=None, repr=False)
-    """What it was recognised by; None where the client names it."""
+    """The history it was recognised by; None if the client names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedRequest:
-    """The body that goes out, and whose it is."""
+    """The body to send, and its session."""
 
     body: bytes = field(repr=False)
     handling: Handling
     why: str = ""
     context: Context | None = field(default=None, repr=False)
     memory: SpaceMemory | None = field(default=None, repr=False)
-    """Where the reply is to be kept; None where it is not."""
+    """The memory that stores the reply, if any."""
     space: str | None = None
     named: NamedSession | None = None
 
     @property
     def session(self) -> str | None:
-        """What its session is called."""
+        """The name of its session."""
         return None if self.named is None else self.named.session
 
 
@@ -103,7 +103,7 @@ class Shaper:
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
         )
-        """The longest that a request waits for one answer of memory."""
+        """The longest wait for one answer of memory."""
 
     async def shape(
         self,
@@ -165,7 +165,7 @@ class Shaper:
     async def shape_beside(
         self, caller: Caller, format_name: FormatName, body: bytes
     ) -> ShapedRequest:
-        """The view of a request that carries a conversation's history but is no part of it."""
+        """The view of a side request that carries a conversation's history."""
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
@@ -209,10 +209,9 @@ class Shaper:
         error: Any = None,
         tries: int = 0,
     ) -> ShapedRequest:
-        """The best view that needs no memory: as it came where it fits, else trimmed.
+        """The best view without memory: unchanged if it fits, else trimmed.
 
-        With an `error`, a smaller view after a provider refused the request for its size, so many
-        times. The session lives as long as this call.
+        With an `error` it is smaller: the provider refused the request for its size `tries` times.
         """
         engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
 
@@ -257,7 +256,7 @@ class Shaper:
         return replace(made, why=shaped.why or made.why)
 
     def space_of(self, caller: Caller) -> str:
-        """The space that a request belongs to: named, by its folder, or the default."""
+        """The space of a request: named, by its folder, or the default."""
         settings = self._settings.gateway
         if caller.space:
             return caller.space

@@ -47,10 +47,10 @@ from recollect.system.config.load import named_file
 from recollect.system.config.places import data_home
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
-"""Of additional context; what is longer the agents put into a file that no model reads."""
+"""Limit of additional context; agents put longer texts into a file that no model reads."""
 BLOCK_TOKENS: Final = 1_600
 STANDING_TOKENS: Final = 900
-"""Behind a compaction both have to fit."""
+"""After a compaction both must fit."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
     "More is in memory: search it with Recollect's memory tools, or with the command "
@@ -63,40 +63,38 @@ _NOT_TYPED: Final = (
     "<bash-",
     "<local-command-",
 )
-"""How prompts begin that nobody typed."""
+"""Prefixes of prompts that no user typed."""
 _CUT: Final = "(more did not fit here)"
 WHOLE_SECONDS: Final = 1.5
-"""So long a hook waits until what stands before a compaction is kept."""
+"""A hook's wait until the messages before a compaction are stored."""
 CATCH_UP_SECONDS: Final = 30.0
 CATCH_UP_BYTES: Final = 64 << 20
 CATCH_UP_FILES: Final = 50
-"""So much is read of other sessions at the start of one; the newest first."""
+"""Limits of reading other sessions at the start of one, the newest first."""
 QUIET_SECONDS: Final = 5.0
-"""An agent writes a little behind the last message."""
+"""An agent writes a little after the last message."""
 _MOST_SESSIONS: Final = 500
 _MOST_TRANSCRIPTS: Final = 64
-"""Kept as they were read: others are read anew."""
 LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _HookSession:
-    """What is remembered of a session between its hooks."""
+    """A session's state between its hooks."""
 
     space: str
     name: str = ""
-    """What it is called in its memory; empty: nobody has looked yet."""
+    """Its name in memory; empty: not looked up yet."""
     prompt: str = field(default="", repr=False)
-    """What was asked last."""
+    """The last prompt."""
     told_behind: int | None = None
-    """How many compactions there were when it was told something at a start, and nothing was asked
-    since; None: it was not."""
+    """The compactions before the last context given at a start; None: a prompt came since."""
     archived: tuple[int, ...] = ()
-    """The state of the transcript of which everything is kept."""
+    """The state of the transcript that is stored completely."""
     whole_behind: int = 0
-    """How many compactions there were when all that stands before them was kept, too."""
+    """The number of compactions whose earlier messages are stored, too."""
     keeps_whole: bool = False
-    """Whether that is under way."""
+    """Whether they are being stored."""
 
 
 class HookMemory:
@@ -123,11 +121,11 @@ class HookMemory:
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
         self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
-        """Transcripts of other sessions as they were when they were looked at."""
+        """Transcripts of other sessions, by their last state."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The names of the memories that are open."""
+        """The names of the open memories."""
         return self._spaces.names
 
     @property
@@ -136,7 +134,7 @@ class HookMemory:
         return self._spaces
 
     async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """What the hook prints; {} where there is nothing to say, or something failed."""
+        """The hook's output; {} for none, or after a failure."""
         event = str(payload.get("hook_event_name") or "")
         session_id = str(payload.get("session_id") or "")
         cwd = str(payload.get("cwd") or "")
@@ -271,11 +269,10 @@ class HookMemory:
     # What is kept
 
     async def _archive(self, hook: _Hook) -> None:
-        """Keep what the transcript holds and the archive lacks.
+        """Store the messages that memory lacks.
 
-        Where the agent compacted since, and where nothing of the session was archived by this
-        process, what stands before the compaction counts, too: hooks may have come to nobody. That
-        may be much, so it comes last; what a hook does not wait for is done beside its answer.
+        After a compaction, and for a session that this process has not stored before, the messages
+        before the compaction follow last, in parallel to the answer if they take long.
         """
         look = await asyncio.to_thread(hook.transcript.look)
         session = hook.session
@@ -296,10 +293,9 @@ class HookMemory:
             hook.session.keeps_whole = False
 
     async def _catch_up(self, hook: _Hook) -> None:
-        """Keep what other sessions of the project said while nobody heard of it: their transcripts
-        that grew since, newest first, as far as there is time; `recollect import` reads the rest.
+        """Store messages of the project's other sessions whose hooks did not run, newest first.
 
-        What is older than the hooks, and of no session that memory knows, is not theirs to read.
+        Transcripts older than the hooks, of sessions that memory does not know, stay out.
         """
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
@@ -366,7 +362,7 @@ class HookMemory:
         return task
 
     async def close(self) -> None:
-        """Finish what is under way, and close every memory."""
+        """Finish open work, and close every memory."""
         while self._beside:  # one may have begun another
             await asyncio.gather(*self._beside)
         await self._spaces.close()
@@ -415,10 +411,9 @@ class _Hook:
     session: _HookSession
     memory: SpaceMemory
     transcript: FollowedTranscript
-    """What the agent writes down of what is said."""
 
     def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
-        """The blocks among these edits that say anything new, within the agent's limit."""
+        """The edits' blocks that are new to the agent, within its limit."""
         fresh: list[str] = []
         for edit in edits:
             left = without_items(edit.text, known) if isinstance(edit, Insert) else ""
@@ -433,7 +428,7 @@ class _Hook:
 
 @dataclass(frozen=True, slots=True)
 class _FoundTranscript:
-    """A transcript of another session, and how it was when it was found."""
+    """A transcript of another session, and its state."""
 
     path: Path
     state: tuple[int, int]
@@ -467,7 +462,7 @@ def _space_of(agent: AgentName, path: Path) -> str | None:
 
 
 def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: str) -> bytes:
-    """The request that the agent is about to send, as far as its transcript tells it."""
+    """The agent's next request, as far as its transcript shows it."""
     raws: list[bytes] = []
     if transcript is not None:
         raws = [transcript.items[at].raw for at in transcript.current]
@@ -488,7 +483,7 @@ def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
 
 
 def newest_prompt(transcript: RecordedSession) -> str:
-    """The last text of the user's that is no result of a tool."""
+    """The user's last text that is no tool result."""
     for item in reversed(transcript.items):
         message = decode(item.raw)
         if not isinstance(message, dict) or message.get("role") != "user":
@@ -502,7 +497,7 @@ def newest_prompt(transcript: RecordedSession) -> str:
 
 
 def bounded_block(texts: Sequence[str], most_chars: int) -> str:
-    """Blocks one after the other; of one that does not fit the beginning, with its closing line."""
+    """Blocks in order, cut at the limit but with the closing line."""
     joined = "\n".join(texts)
     if len(joined) <= most_chars:
         return joined

@@ -47,7 +47,7 @@ CALLS: Final[Mapping[str, OpenClawCall]] = {
     "/openclaw/answer": "answer",
 }
 ANSWER_SECONDS: Final = 180.0
-"""So long OpenClaw's model may take for one answer."""
+"""Limit for one answer of OpenClaw's model."""
 _MOST_SESSIONS: Final = 64
 _MOST_COMPACTIONS: Final = 8
 _WHERE: Final = "openclaw"
@@ -60,12 +60,12 @@ class _Conversation:
 
     messages: list[Any] = field(default_factory=list, repr=False)
     is_shown: bool = False
-    """Whether `messages` are all that the session holds."""
+    """Whether `messages` are the whole session."""
     pending: list[Any] = field(default_factory=list, repr=False)
-    """Turns of which it is not known where they stand: the next assembly shows that."""
+    """Turns whose place the next assembly shows."""
     window_tokens: int | None = None
     no_sooner: float = 0.0
-    """Before this nothing is compacted unasked: the last try gained nothing."""
+    """No compaction before this time: the last one gained nothing."""
 
 
 class HostModel:
@@ -75,7 +75,7 @@ class HostModel:
     window_tokens: int | None = None
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer that the plugin brings."""
+        """The plugin's answer."""
         running = _running.get()
         if running is None or not running.host_answers:
             raise ModelUnavailable("OpenClaw offers no model to ask here")
@@ -112,7 +112,7 @@ class _Compaction:
             del self.waiting[name]
 
     def answered(self, name: str, text: object, *, cut_off: bool) -> None:
-        """What the model said; anything but a text is a failure."""
+        """Take the model's answer; anything but text is a failure."""
         waiting = self.waiting.get(name)
         if waiting is None or waiting.done():
             return
@@ -124,7 +124,7 @@ class _Compaction:
 
 
 _running: Final[ContextVar[_Compaction | None]] = ContextVar("running", default=None)
-"""The compaction that a model is asked for."""
+"""The compaction that asks a model."""
 
 
 class OpenClawMemory:
@@ -153,7 +153,7 @@ class OpenClawMemory:
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The names of the memories that are open."""
+        """The names of the open memories."""
         return self._spaces.names
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,10 +206,9 @@ class OpenClawMemory:
     # What is kept
 
     async def _committed(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
-        """Keep a turn behind what is known of its session.
+        """Store a turn after the known messages of its session.
 
-        Behind a restart of the daemon that is nothing. OpenClaw hands such turns over right before
-        it shows the whole conversation; kept twice, they would be recalled twice.
+        After a restart none are known: such turns wait until OpenClaw shows the whole conversation.
         """
         conversation = self._conversation(asked)
         if not conversation.is_shown:
@@ -319,7 +318,7 @@ class OpenClawMemory:
         return await self._next(running)
 
     async def close(self) -> None:
-        """End compactions that wait for OpenClaw, keep what waits for a place, and close."""
+        """End open compactions, store waiting turns, and close."""
         tasks = [one.task for one in self._compactions.values() if one.task is not None]
         for task in tasks:
             task.cancel()
@@ -333,7 +332,7 @@ class OpenClawMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A request of the plugin, read."""
+    """A parsed request of the plugin."""
 
     space: str
     session: str

@@ -1,8 +1,4 @@
-"""The protocol line by line: the SDK between a client's lines and our handlers.
-
-The same for a client of the daemon's and for one that a process serves alone: whoever has the wire
-hands on what comes, and writes what is answered.
-"""
+"""The SDK between a client's lines and our handlers, in the daemon and in a single process."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _INVALID_REQUEST: Final = -32_600
 
 
 class LineClient:
-    """One client, whose messages come and go as lines."""
+    """One client, which sends and gets lines."""
 
     def __init__(
         self,
@@ -51,11 +47,9 @@ class LineClient:
     # as the SDK reads a file
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Lines that the SDK can read.
+        """Yield lines that the SDK can read: it skips others, and the client would wait for ever.
 
-        It passes over others, and whoever asked would wait for ever: half characters, which
-        JavaScript's clients send as they are, are mended, and what else names a request and cannot
-        be read is answered from here.
+        Repairs half characters, which JavaScript's clients send, and answers unreadable requests.
         """
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ServedMemory:
-    """The memory that is served."""
+    """One memory, as the server uses it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ServedMemory:
             yield opened.engine
 
     def refusal(self, scope: KeyScope) -> str:
-        """Why what needs this scope is refused; empty where it is not."""
+        """Why a call that needs this scope is refused; empty if it is allowed."""
         del scope
         return ""
 
@@ -88,7 +88,7 @@ class ServedMemory:
                 await engine.search("warm up", budget_tokens=1)
 
     async def close(self) -> None:
-        """Give back what was opened."""
+        """Close the engine, if it is open."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await attempted(engine.close())
@@ -101,7 +101,7 @@ async def _load() -> None:
 
 @contextlib.asynccontextmanager
 async def served_memory(order: MemoryOrder) -> AsyncIterator[ServedMemory]:
-    """The memory, for this process alone, warming up beside what is done first."""
+    """The memory of this process, warming up in parallel."""
     memory = ServedMemory(order)
     try:
         async with _warming(memory):
@@ -121,18 +121,18 @@ async def _warming(memory: ServedMemory) -> AsyncIterator[None]:
 
 
 class SharedMemories:
-    """The memories that one process serves to many clients, each open once."""
+    """The memories of many clients in one process, each open once."""
 
     def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
         """`spaces` are those that hooks use, with the same settings."""
         self._settings = settings
         self._spaces = spaces
         self._opened: dict[MemoryOrder, tuple[ServedMemory, int]] = {}
-        """With how many clients each has."""
+        """Each with the number of its clients."""
 
     @contextlib.asynccontextmanager
     async def served(self, order: MemoryOrder) -> AsyncIterator[ServedMemory]:
-        """The memory for one client, warming up; closed when the last client of it is gone."""
+        """The memory for one client; closed after its last client."""
         # Hooks see a whole space: who may see one session alone is given an engine that knows it.
         usual = order.store is None and order.session is None
         spaces = self._spaces if usual else None

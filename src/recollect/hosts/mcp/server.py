@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
-"""How long a person may think about what is to be forgotten."""
+"""How long a person may take to confirm."""
 _WHOLE_CHARS: Final = 4_000
-"""Up to so many characters a person is shown all of what is to be forgotten, else a line each."""
+"""Up to this many characters a person sees the whole text, else one line each."""
 _QUESTION: Final = "forget"
 _FORM: Final[dict[str, Any]] = {
     "type": "object",
@@ -75,7 +75,7 @@ def _makes_spans(middleware: object) -> bool:
 
 
 class Handlers:
-    """What each method of the protocol does."""
+    """The handlers of the protocol's methods."""
 
     def __init__(self, memory: ServedMemory) -> None:
         self._memory = memory
@@ -83,7 +83,7 @@ class Handlers:
     async def list_tools(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """All tools; they are the same for everybody."""
+        """List all tools."""
         del context, params
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(one, by_alias=True) for one in listed_tools()]
@@ -92,7 +92,7 @@ class Handlers:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Carry a call out; what is wrong with it is told in the answer."""
+        """Call a tool; the answer reports what is wrong with the call."""
         if params.name not in TOOL_NAMES:
             raise MCPError(
                 code=types.INVALID_PARAMS, message=f"there is no tool {_sendable(params.name)[:80]}"
@@ -134,17 +134,15 @@ class Handlers:
 
 @dataclass(slots=True)
 class ForgetQuestion:
-    """Asks the person at the client whether something may be forgotten, where that can be done.
+    """Asks the user of the client to confirm that something is forgotten.
 
-    Clients of the older revisions are asked in the middle of the call. Those of the newer ones are
-    answered with the question, and call again with what was said: what they call with must be what
-    was asked about.
+    Clients of older revisions are asked during the call. Newer ones get the question as the answer,
+    and call again with the reply, for the same content.
     """
 
     context: Context
     params: types.CallToolRequestParams
     unanswered: types.InputRequiredResult | None = field(default=None, repr=False)
-    """The question, where the client has to call again with the answer."""
 
     @property
     def can_be_asked(self) -> bool:
@@ -155,7 +153,7 @@ class ForgetQuestion:
         return wanted is not None and (wanted.form is not None or wanted.url is None)
 
     async def ask(self, wanted: ForgetRequest) -> bool:
-        """Whether the person says yes."""
+        """Whether the user confirms."""
         whole = wanted.whole()
         shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
         text = _sendable(f"Forget this for good?\n\n{shown}")

@@ -53,7 +53,7 @@ from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
 MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
-"""An application beside the API, for a request whose key and space are known."""
+"""An application next to the API, for a request whose key and space are known."""
 MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
 """Opens it for the memories of a node and the deployment's secret."""
 
@@ -67,9 +67,9 @@ TENANT_WAITING: Final = 64
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
 """How long the answer to an Idempotency-Key is kept."""
 BODY_SECONDS: Final = 30.0
-"""So long a body may take to come, whatever the deadline."""
+"""Limit for receiving a body, whatever the deadline."""
 PURGE_SECONDS: Final = 3_600.0
-"""So often a node removes what has expired of all tenants' records."""
+"""How often a node removes expired records of all tenants."""
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
 """A message of MCP is charged by the size of its request and answer."""
@@ -116,7 +116,7 @@ class Service:
     # ASGI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or the beginning and end of the process."""
+        """Serve an ASGI scope."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -147,7 +147,7 @@ class Service:
         await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
-        """Say no at /readyz from now on, and go on with what comes."""
+        """Answer /readyz with 503 from now on, and continue to serve."""
         self.draining = True
 
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:

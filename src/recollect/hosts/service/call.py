@@ -36,12 +36,12 @@ class Cursors:
         self._key = blake2b(secret, digest_size=32, person=b"recollect-page").digest()
 
     def write(self, position: Any, place: Sequence[str]) -> str:
-        """The cursor of the page behind a position."""
+        """The cursor of the page after a position."""
         told = msgspec.json.encode(position)
         return urlsafe_b64encode(self._mark(told, place) + told).rstrip(b"=").decode()
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
-        """The position that a cursor names; Problem where it is none of this list."""
+        """The position in a cursor; raises a Problem if it belongs to another list."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             mark, told = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
@@ -60,7 +60,7 @@ class Cursors:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One request: whose it is, what it names, and what it brings."""
+    """One request: its tenant, path, query and body."""
 
     tenant: Tenant
     key: ApiKey
@@ -68,31 +68,29 @@ class Call:
     budgets: Budgets
     cursors: Cursors
     route: str
-    """The route's path, as the API's document has it."""
     path: dict[str, str]
     query: Any
     body: Any
     now: float
     seconds: float
-    """What is left of its deadline, about."""
+    """About what is left of its deadline."""
     writes: bool
     needs_space: bool = False
-    """The space has to be there before, as for a look into it."""
+    """It writes only to a space that exists."""
     keyed: bool = False
-    """An Idempotency-Key came with it."""
+    """It has an Idempotency-Key."""
     tokens: int = field(default=0)
-    """What it took in and what models were asked for it, for the tenant's budget."""
+    """Tokens of its input and of models, for the tenant's budget."""
     is_charged: bool = False
-    """The tokens were counted; what comes later is counted by itself."""
 
     @property
     def space(self) -> str:
-        """The space as the tenant calls it."""
+        """The space's name."""
         return self.path["space"]
 
     @property
     def session(self) -> str:
-        """The session that the path names."""
+        """The session in the path."""
         try:
             return check_session_name(self.path["session"])
         except ValueError as error:
@@ -100,7 +98,7 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The number that the path names."""
+        """The number in the path."""
         text = self.path["number"]
         if not (text.isascii() and text.isdigit() and len(text) < 16):
             raise Problem(ProblemKind.NOT_FOUND, "a number stands at the end of this path")
@@ -108,7 +106,7 @@ class Call:
 
     @asynccontextmanager
     async def memory(self) -> AsyncIterator[TenantMemory]:
-        """The memory of the space; to look into, it has to be there."""
+        """The memory of the space; to read, the space must exist."""
         records = await self.memories.records()
         if not self.writes and not await records.has_space(self.tenant.id, self.space):
             raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
@@ -133,18 +131,18 @@ class Call:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
-        """The store of the space, to look into."""
+        """The store of the space, to read."""
         async with self.memory():
             yield await self.memories.store(self.tenant.id, self.space)
 
     def after(self, default: Any) -> Any:
-        """Where the page begins that the query names."""
+        """The start of the page in the query."""
         if self.query.cursor is None:
             return default
         return self.cursors.read(self.query.cursor, self._place(), type(default))
 
     def cursor(self, position: Any) -> str:
-        """The name of the page that begins behind this position."""
+        """The cursor of the page after this position."""
         return self.cursors.write(position, self._place())
 
     def _place(self) -> tuple[str, ...]:

@@ -23,17 +23,15 @@ from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
 PIECES: Final = 100
-"""A node reserves at most this part of what is left of a minute's requests: all that a fleet has
-reserved and does not use is small, and smaller the less is left."""
+"""A node reserves at most one in this many of a minute's remaining requests."""
 SOON_SECONDS: Final = 2.0
-"""A node that has spent a piece so soon reserves twice as much, and else half as much."""
+"""A node that spent a piece this soon reserves twice as much, else half as much."""
 TOKENS_SECONDS: Final = 2.0
-"""So long a node goes by what it last heard of a day's tokens."""
+"""How long a node trusts its last count of a day's tokens."""
 READING_PART: Final = 4
-"""A tenant has at most one of so many of the requests that a node reads at once, of those that are
-not there yet as a whole."""
+"""A tenant has one in this many of the requests that a node reads at once."""
 BODY_BYTES: Final = 256_000_000
-"""So much of bodies a node holds at once, or four of the largest; a tenant has half of it."""
+"""Bodies a node holds at once; a tenant has half of it."""
 
 
 QUEUE_SECONDS: Final = 1.0
@@ -143,7 +141,7 @@ class FairQueue:
 
 @dataclass(slots=True, eq=False)
 class Taking:
-    """One request that a node takes in."""
+    """One request while a node receives it."""
 
     intake: Intake
     tenant: UUID
@@ -161,14 +159,14 @@ class Taking:
             raise _node_busy()
 
     def read(self) -> None:
-        """Its body is there as a whole."""
+        """Note that its body is complete."""
         if not self.is_read:
             self.is_read = True
             self.intake.reading[self.tenant] -= 1
 
 
 class Intake:
-    """The requests that a node has at once, from their key to their answer, and their bodies."""
+    """The open requests of a node, and their bodies."""
 
     def __init__(self, most_requests: int, *, max_body_bytes: int) -> None:
         self.most_requests = most_requests
@@ -181,7 +179,7 @@ class Intake:
 
     @contextmanager
     def request(self, tenant: UUID) -> Iterator[Taking]:
-        """One of them; Problem where there are too many, or too many of a tenant are read."""
+        """Take a request in; raise a Problem if there are too many."""
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:
@@ -212,40 +210,39 @@ def _too_many(said: str) -> Problem:
 
 
 class CountsSpending(Protocol):
-    """Where budgets of all nodes are counted."""
+    """Counts the spending of all nodes."""
 
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
-        """Count an amount; what is spent in the period by now."""
+        """Count an amount; return the period's total."""
 
     async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
-        """What is spent in the period by now."""
+        """The period's total."""
 
 
 @dataclass(slots=True)
 class _Share:
-    """What a node has of a tenant's budget in one period."""
+    """A node's part of a tenant's budget in one period."""
 
     period: int
     left: int = 0
     """Reserved and not spent yet."""
     spent: int = 0
-    """By all nodes, as it was last heard."""
+    """By all nodes, at the last count."""
     piece: int = 0
-    """What was last reserved at once."""
     heard_at: float | None = None
-    """When that was."""
+    """The time of the last count."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Budgets:
-    """What tenants may still spend."""
+    """The budgets of tenants."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._shares: OrderedDict[tuple[UUID, BudgetName], _Share] = OrderedDict()
 
     async def take_request(self, tenant: Tenant, records: CountsSpending) -> None:
-        """Count one request; Problem where the minute's are spent."""
+        """Count one request; raise a Problem if the minute's budget is used up."""
         limit = tenant.requests_per_minute
         if limit is None:
             return
@@ -272,7 +269,7 @@ class Budgets:
         share.left = min(piece, max(0, limit - (share.spent - piece)))
 
     async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
-        """Problem where the day's tokens are spent."""
+        """Raise a Problem if the tenant has used up today's tokens."""
         limit = tenant.tokens_per_day
         if limit is None:
             return
@@ -288,7 +285,7 @@ class Budgets:
             raise self._spent("tokens per day", limit)
 
     async def charge_tokens(self, tenant: Tenant, records: CountsSpending, tokens: int) -> None:
-        """Count the tokens that a request took in; without a limit nobody counts."""
+        """Count the tokens of a request, if the tenant has a limit."""
         if tenant.tokens_per_day is not None and tokens > 0:
             share = self._share(tenant.id, "tokens per day")
             now = self._now()
@@ -299,7 +296,7 @@ class Budgets:
         return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
 
     def period(self, budget: BudgetName) -> int:
-        """The number of the period that it is now."""
+        """The number of the current period."""
         return int(self._now() // PERIOD_SECONDS[budget])
 
     def renews_in(self, budget: BudgetName) -> float:
