@@ -226,11 +226,6 @@ def stored_segments(project: Path) -> list[Segment]:
     return asyncio.run(page())
 
 
-CLAUDE_CODE = ".claude.json"
-SERVER = {"command": "/opt/bin/recollect", "args": ["mcp"]}
-OWN = {"mcpServers": {"m": SERVER}}
-
-
 @pytest.mark.parametrize("agent", list(KINDS))
 def test_what_was_laid_down_comes_back_behind_the_agents_own_compaction(
     project: Path, agent: AgentName

@@ -34,7 +34,6 @@ _SAID_CHARS: Final = 100
 _MOST_MATCHES: Final = 5
 _MOST_LOOKED_AT: Final = 4_000
 """Messages of a session that are looked through for words, the newest first."""
-_MOST_TURNS_BACK: Final = 300
 
 
 class PastRequests:
