@@ -179,7 +179,7 @@ class McpProcess:
         elif method == "notifications/initialized" and self._opening:
             self._opening = [self._opening[0], line]
         if early is not None:
-            await self._write(json.dumps(early).encode())
+            self._wire.write(json.dumps(early).encode())  # in place: clients wait for these
             return
         if method is None and isinstance(known_id, str) and known_id in self._asked:
             server, own_id = self._asked.pop(known_id)
