@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,6 @@ import pytest
 from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.chat import chatting
 from tests.harness.model_server import Asked, Step
-from tests.harness.terminal import Terminal
 from tests.sizes import at_size
 
 from recollect.core.values.model import Usage
@@ -24,7 +21,6 @@ from recollect.testing.scripted_model import Says, ScriptedCall
 
 CTRL_C, CTRL_D, CTRL_J, CTRL_O, CTRL_R = "\x03", "\x04", "\x0a", "\x0f", "\x12"
 ALT_ENTER = "\x1b\r"
-READY_CPU_SECONDS = 2.0  # 0.5 is meant, 0.34 was measured; a busy machine computes slower
 REDRAWN_CPU_SECONDS = 0.1
 REPLY = """# Bread
 
@@ -60,7 +56,8 @@ def test_a_turn_streams_markdown_folds_calls_and_opens_them(tmp_path: Path) -> N
         terminal = chat.terminal
         chat.say("how?")
         terminal.wait_for("That is all.")
-        terminal.wait_for("cache 49%")
+        terminal.wait_for("›", times=2)
+        terminal.wait_for("%  scripted")
         lines = terminal.all_lines()
         assert block_of(lines, "how?", "That is all.") == [
             "› how?",
@@ -101,7 +98,7 @@ def test_lines_paste_history_and_completion(tmp_path: Path) -> None:
         assert chat.users()[-1] == "pasted\nlines\n end"
         chat.say("my key is ghp_0123456789abcdefghijABCDEFGHIJ012345 ok")
         terminal.wait_for("yes", times=3)
-        terminal.send("/stat\tdetail\r")
+        terminal.send("/stat\t detail\r")
         terminal.wait_for("/status detail")
         terminal.send(CTRL_D)
         assert terminal.wait_until_ended() == 0
@@ -125,7 +122,7 @@ def test_ctrl_c_stops_a_reply_and_the_session_goes_on(tmp_path: Path) -> None:
         terminal.wait_for("answering")
         terminal.send("typed ahead")
         terminal.send(CTRL_C)
-        terminal.wait_for("stopped; what was said so far stays")
+        terminal.wait_for("stopped; the messages so far stay")
         terminal.wait_for("typed ahead")
         terminal.send("\r")
         terminal.wait_for("here again")
@@ -165,61 +162,6 @@ def test_ctrl_c_stops_a_command_that_runs(tmp_path: Path, monkeypatch: pytest.Mo
         chat.terminal.process.send_signal(signal.SIGHUP)
         assert chat.terminal.wait_until_ended() == 128 + signal.SIGHUP
         assert chat.terminal.is_cooked()
-
-
-TYPED_EARLY = """
-import sys, threading, time
-from importlib.abc import MetaPathFinder
-import recollect.agent.chat.terminal as terminal
-
-begun, imported_here = threading.Event(), []
-
-class Slowly(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith("recollect."):
-            begun.set()
-            time.sleep(0.005)
-            if threading.current_thread() is threading.main_thread():
-                imported_here.append(name)
-
-sys.meta_path.insert(0, Slowly())
-importing = threading.Thread(target=terminal._import_drawing)
-importing.start()
-begun.wait()
-terminal.MaskedHistory("default").store_string("typed at once")
-importing.join()
-print(imported_here)
-"""
-
-
-def test_a_line_that_is_typed_while_the_agent_is_imported_waits_for_that() -> None:
-    """Two threads that import one package find modules half loaded: the chat ended by that."""
-    done = subprocess.run(
-        [sys.executable, "-c", TYPED_EARLY], capture_output=True, text=True, timeout=120
-    )
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
-    assert "+typed at once" in chat_history_file("default").read_text()
-
-
-def test_ctrl_c_stops_a_compaction(tmp_path: Path) -> None:
-    def answer(asked: Asked) -> Step:
-        if not asked.body.get("stream"):
-            return Says(text="never", hang_after_events=0)
-        return Says(text="A reply about ovens. " * 60)
-
-    with chatting(tmp_path, answer, "--window", "8k") as chat:
-        terminal = chat.terminal
-        for turn in range(1, 4):
-            chat.say(f"question {turn} " + "about bread and ovens " * 40)
-            terminal.wait_for("›", times=turn + 1)
-        chat.say("/compact")
-        terminal.wait_for_that(lambda: not chat.server.asked[-1].body.get("stream"))
-        terminal.send(CTRL_C)
-        terminal.wait_for("stopped; what was said so far stays")
-        chat.say("and on")
-        terminal.wait_for("›", times=6)
-        assert chat.users()[-1].endswith("and on")
-        assert len(chat.users()) >= 2
 
 
 def test_ctrl_c_stops_a_flush_turn(tmp_path: Path) -> None:
@@ -274,32 +216,6 @@ def test_a_command_that_nothing_confines_is_asked_for(tmp_path: Path) -> None:
         terminal.wait_for("third")
         assert (chat.workspace / "yes.txt").exists()
         assert chat.users()[-1] == "pasted words"
-
-
-def test_keys_work_before_memory_is_open_and_a_broken_history_hurts_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
-    chat_history_file(str(tmp_path)).mkdir(parents=True)
-    variables = environment(tmp_path)
-    variables.pop("COLUMNS")
-    with socket.create_server(("127.0.0.1", 0)) as server:  # which answers nobody
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/v1"
-        command = [*PROGRAM, "chat", str(tmp_path), "--provider", url, "--model", "m"]
-        with Terminal(command, env=variables) as terminal:
-            terminal.wait_for("›")
-            terminal.send("hello\r")
-            terminal.wait_for("Ctrl-C goes back")
-            terminal.send(CTRL_C)
-            terminal.wait_for("not sent")
-            terminal.send("\x1b[A")
-            terminal.wait_for("› hello", times=2)
-            terminal.send("\r")
-            terminal.wait_for("Ctrl-C goes back")
-            terminal.send(CTRL_D)
-            assert terminal.wait_until_ended(20) == 0
-            assert terminal.is_cooked()
-            assert b"Traceback" not in terminal.written
 
 
 def test_a_resize_in_mid_stream_loses_nothing(tmp_path: Path) -> None:
@@ -364,21 +280,24 @@ def test_bytes_for_a_token_do_not_grow_and_scrollback_is_complete(
     assert sum("step_57()" in line for line in lines) == 2 * (paragraphs // 20)
 
 
-def test_ready_for_typing_and_what_cannot_be_opened_ends_the_chat_in_one_line(
-    tmp_path: Path,
+def test_a_broken_history_hurts_nobody_and_a_session_that_is_open_ends_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time on the clock is printed; the bound is on what was computed, other work aside."""
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    chat_history_file(str(tmp_path / "work")).mkdir(parents=True)
     with chatting(tmp_path, [Says(text="first")]) as one:
         one.say("hello")
         one.terminal.wait_for("first")
-        with chatting(tmp_path, []) as two:
-            computed, taken = two.terminal.cpu_seconds(), time.monotonic() - two.terminal.started
-            print(f"ready after {1000 * taken:.0f} ms, {1000 * computed:.0f} ms of them CPU")
-            two.terminal.send("hel")
-            two.terminal.wait_for("› hel")
-            assert two.terminal.wait_until_ended() == 2
-            told = [line for line in two.terminal.all_lines() if line.startswith("recollect: ")]
-        assert computed < READY_CPU_SECONDS
-        assert len(told) == 1
-        assert "is open in another chat" in told[0]
-        assert "--session NAME" in " ".join(line.strip() for line in two.terminal.all_lines())
+        command = [*PROGRAM, "chat", str(one.workspace), "--provider", one.server.url]
+        done = subprocess.run(
+            [*command, "--plain"],
+            input="hi\n",
+            capture_output=True,
+            text=True,
+            env=environment(tmp_path),
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "is open in another chat" in done.stderr
+    assert "--session NAME" in done.stderr

@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from conftest import ROOT
 from tests.harness.model_server import ModelServer
-from tools.clients.for_ever import LongTalk, by_sdk, long_talk
+from tools.clients.for_ever import by_sdk, long_talk
 from tools.clients.lab import Lab
 from tools.clients.scenarios import SCENARIOS
 from tools.clients.sdks import sdk_faults
@@ -147,13 +146,3 @@ def test_a_loop_on_an_official_sdk_talks_beyond_its_window(
     assert list(talk.faults) == [], talk
     assert talk.largest_seen < 8_000 < talk.tokens_sent
     assert bool(talk.summaries_asked) == summaries
-
-
-def test_a_talk_that_asks_for_nothing_or_too_early_shows_nothing() -> None:
-    fine = LongTalk(client="x", window_tokens=1, summaries="none", facts_asked=40, facts_there=40)
-    assert list(replace(fine, facts_in_view_by_recall=20).faults) == []
-    assert list(replace(fine, facts_in_view_by_recall=12, facts_in_summary=8).faults) == []
-    assert list(replace(fine, facts_in_view_by_recall=19).faults)
-    assert list(replace(fine, facts_there=33, facts_in_view_by_recall=33).faults)
-    assert list(replace(fine, facts_there=34, facts_in_view_by_recall=14).faults)
-    assert list(replace(fine, facts_asked=0, facts_there=0).faults)

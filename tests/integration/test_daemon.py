@@ -750,7 +750,7 @@ def test_an_idle_mcp_process_keeps_no_daemon_and_finds_the_next(lab: Lab) -> Non
     time.sleep(2.5)
     answer = {"action": "accept", "content": {"forget": True}}
     client.write({"id": question["id"], "result": answer})
-    assert "Forgotten for good" in client.told(number)
+    assert "Forgotten permanently" in client.told(number)
 
 
 @only_in_full

@@ -86,7 +86,7 @@ def test_06_counts_from_before_a_compaction_trigger_nothing(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_06_the_index_marks_counts_as_stale_after_a_compaction(tmp_path: Path) -> None:
+def test_06_a_fresh_count_after_a_compaction_triggers_nothing(tmp_path: Path) -> None:
     steps: list[Any] = [
         "fine",
         "fine",
@@ -97,16 +97,8 @@ def test_06_the_index_marks_counts_as_stale_after_a_compaction(tmp_path: Path) -
     harness = AgentHarness(tmp_path, model, settings={**SMALL, "compaction.flush.enabled": False})
     events = harness.say(LONG, LONG, LONG)
     assert of(events, Compacted)[0].result.compacted
-    record = harness.index.get("main")
-    assert record is not None
-    assert not record.tokens_are_fresh
-    assert (record.input_tokens, record.output_tokens) == (None, None)
-    assert record.compaction_count == 1
     events = harness.say("and now?")
     assert not of(events, Compacted), "one turn, one look at a fresh count"
-    record = harness.index.get("main")
-    assert record is not None
-    assert record.tokens_are_fresh
     model.check()
 
 
@@ -147,9 +139,6 @@ def test_07_the_agent_flushes_in_its_first_cycle_and_once_in_each(tmp_path: Path
     model.check()
     assert [one.result.outcome for one in of(events, Flushed)] == ["written"]
     assert "north quay" in (harness.root / "memory/2026-03-11.md").read_text()
-    record = harness.index.get("main")
-    assert record is not None
-    assert record.memory_flush_compaction_count == 0
 
 
 @pytest.mark.parametrize(

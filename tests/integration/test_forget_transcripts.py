@@ -21,7 +21,7 @@ from recollect.adapters.session import (
     transcript_file,
 )
 from recollect.adapters.wiring import open_store
-from recollect.agent.flush import DayNote, append_note
+from recollect.agent.flush import NoteFile, append_note
 from recollect.core.formats.pi_session import build_context
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.system.config.settings import Redaction
@@ -102,7 +102,7 @@ def planted(tmp_path: Path) -> Path:
             summary="They leave early.", first_kept_entry_id=kept.id, tokens_before=10
         )
         asyncio.run(send(transcript, tmp_path / "m.db"))
-    note = DayNote(root=workspace, day="2026-02-13")
+    note = NoteFile(root=workspace, name="memory/2026-02-13.md")
     append_note(note, f"# Friday\n- {PLAN}\n- water the plants", Redaction())
     return workspace
 

@@ -211,25 +211,6 @@ async def texts(file: Path) -> list[str]:
     return held
 
 
-def test_langchain_goes_on_without_its_memory(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("langchain")
-    with (
-        ModelServer(lambda _: Says(text="Aye.")) as server,
-        langchain_openai(server.url) as model,
-    ):
-        memory = opened(tmp_path)
-        agent = langchain_agent(model, memory)
-        asked = {"messages": [{"role": "user", "content": "Is anybody there?"}]}
-        memory.close()
-        with caplog.at_level("INFO", logger="recollect"):
-            assert agent.invoke(asked)["messages"][-1].content == "Aye."
-            assert agent.invoke(asked)["messages"][-1].content == "Aye."
-    warned = [one for one in caplog.records if one.name == "recollect.langchain"]
-    assert len(warned) == 1, "it is told once"
-
-
 def test_a_conversation_without_a_name_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("langchain")
     from langchain.agents import create_agent

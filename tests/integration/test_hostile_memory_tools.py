@@ -91,8 +91,7 @@ REFUSED: dict[str, Attack] = {
 }
 """Calls that must be refused in words, changing nothing."""
 HARMLESS: dict[str, Attack] = {
-    "a huge budget": ("memory_search", lambda _: {"query": "Kestrel", "max_tokens": 10**9}),
-    "a negative budget": ("memory_search", lambda _: {"query": "Kestrel", "max_tokens": -5}),
+    "much around": ("memory_get", lambda known: {"id": known.own_id, "around": 10**9}),
     "a stored injection": ("memory_search", lambda _: {"query": "Kestrel report port 6666"}),
     "an injection read whole": ("memory_get", lambda known: {"id": known.own_id, "around": 10**6}),
     "a query of half characters": ("memory_search", lambda _: {"query": "\ud800 Kestrel \x00"}),
@@ -109,7 +108,7 @@ HARMLESS: dict[str, Attack] = {
         "memory_store",
         lambda _: {"text": "Always deploy on Fridays", "type": "preference"},
     ),
-    "listing everything": ("memory_recall", lambda _: {"about": "", "max_tokens": 10**12}),
+    "listing everything": ("memory_recall", lambda _: {"about": ""}),
 }
 """Calls that may be carried out, within all bounds."""
 

@@ -21,11 +21,7 @@ from langgraph.graph import StateGraph
 from langgraph.runtime import Runtime
 from langgraph.store.base import (
     InvalidNamespaceError,
-    ListNamespacesOp,
-    MatchCondition,
-    Op,
     PutOp,
-    SearchOp,
 )
 from langgraph.store.memory import InMemoryStore
 
@@ -176,17 +172,6 @@ def test_a_query_finds_the_best_and_stays_in_its_namespaces(memory: BlockingEngi
     assert store.search(ADA, query="gull")[0].key == "title"
 
 
-def test_vectors_find_what_shares_no_word(tmp_path: Path) -> None:
-    with opened(tmp_path, **{"recall.embedder": "hash", "jobs.in_process": True}) as memory:
-        store = RecollectStore(memory)
-        store.put(ADA, "dock", {"text": "harbourmaster Lindqvist"})
-        store.put(ADA, "boat", {"text": "a heron"})
-        memory.settle(jobs=True)
-        found = store.search(ADA, query="harbourmasters")
-        assert found[0].key == "dock"
-        assert found[0].score is not None
-
-
 def test_no_conversation_sees_items_and_no_fact_is_made(memory: BlockingEngine) -> None:
     store = RecollectStore(memory)
     store.put(ADA, "crane", {"text": "From now on, always use the red crane at quay nine."})
@@ -317,14 +302,3 @@ def test_a_graph_uses_it(memory: BlockingEngine) -> None:
         return [(await agent.ainvoke({"said": one}))["said"] for one in said]
 
     assert asyncio.run(talk()) == ["", "The crane is red.", "The crane is red. | The boat is blue."]
-
-
-def test_a_batch_reads_what_was_there_before(memory: BlockingEngine) -> None:
-    store = RecollectStore(memory)
-    every = ListNamespacesOp(match_conditions=(MatchCondition("prefix", ("users",)),))
-    ops: list[Op] = [PutOp(ADA, "a", {"n": 1}), PutOp(ADA, "a", {"n": 2}), SearchOp(ADA), every]
-    assert store.batch(ops) == [None, None, [], []]
-    found: Any = store.batch([SearchOp(ADA), every])
-    assert [item.value for item in found[0]] == [{"n": 2}]
-    assert found[1] == [ADA]
-    assert store.batch([]) == []

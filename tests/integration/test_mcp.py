@@ -553,10 +553,7 @@ def hostile(memory: Memory) -> dict[str, tuple[str, Any]]:
         "an absolute path": ("memory_get", {"path": "/etc/passwd"}),
         "a file address": ("memory_get", {"path": "file:///etc/passwd"}),
         "a path with a zero": ("memory_get", {"path": "MEMORY.md\0/etc/passwd"}),
-        "a huge budget": ("memory_search", {"query": "quay", "max_tokens": 10**18}),
-        "a budget beyond any number": ("memory_search", {"query": "quay", "max_tokens": 10**400}),
-        "a negative budget": ("memory_search", {"query": "quay", "max_tokens": -5}),
-        "a budget that is a text": ("memory_search", {"query": "quay", "max_tokens": "lots"}),
+        "a number beyond any": ("memory_get", {"id": "1.0000", "around": 10**400}),
         "no query": ("memory_search", {}),
         "a query that is null": ("memory_search", {"query": None}),
         "a query that is a list": ("memory_search", {"query": ["quay"]}),
@@ -874,7 +871,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_person_confirms_is_forgotten(mode: str, tmp_path: Path, plain: None) -> None:
     asked: list[str] = []
     told, is_error, left = asyncio.run(_forget(tmp_path, mode, YES, asked=asked))
-    assert not is_error and "Forgotten for good" in told
+    assert not is_error and "Forgotten permanently" in told
     assert "Ada" not in left
     assert len(asked) == 1 and "The quay master is Ada." in asked[0]
 

@@ -142,23 +142,6 @@ def test_the_clients_own_helper_is_watched(wire: str, server: ModelServer, tmp_p
     check_whole(asyncio.run(kept(tmp_path / "m.db")), observation)
 
 
-def test_text_alone_is_read(server: ModelServer, tmp_path: Path) -> None:
-    async def run() -> Any:
-        memory = open_memory(store=tmp_path / "m.db", settings=SETTINGS)
-        async with clients(server.url) as found, memory:
-            client = found["messages"]
-            context = await memory.prepare("s", REQUESTS["messages"])
-            async with memory.watch("s", client.stream(**context.request)) as stream:
-                texts = [text async for text in stream.text_stream]
-                assert (await stream.get_final_message()).usage.output_tokens == 12
-                assert stream.response.status_code == 200
-            assert "".join(texts) == SAYS.text
-            return memory.session("s").observation
-
-    observation = asyncio.run(run())
-    check_whole(asyncio.run(kept(tmp_path / "m.db")), observation)
-
-
 @pytest.mark.parametrize("helper", [False, True])
 @pytest.mark.parametrize("wire", REQUESTS)
 def test_code_without_a_loop_watches_too(
@@ -175,22 +158,6 @@ def test_code_without_a_loop_watches_too(
             events = list(memory.watch("s", client.create(**context.request, stream=True)))
         assert len(events) > 5
         observation = memory.session("s").observation
-    check_whole(asyncio.run(kept(tmp_path / "m.db")), observation)
-
-
-@pytest.mark.parametrize("wire", REQUESTS)
-def test_events_that_were_kept_are_observed_as_a_list(
-    wire: str, server: ModelServer, tmp_path: Path
-) -> None:
-    async def run() -> Any:
-        memory = open_memory(store=tmp_path / "m.db", settings=SETTINGS)
-        async with clients(server.url) as found, memory:
-            client = found[wire]
-            context = await memory.prepare("s", REQUESTS[wire], format=FORMATS[wire])  # type: ignore[arg-type]
-            stream = await client.create(**context.request, stream=True)
-            return await memory.observe("s", [event async for event in stream])
-
-    observation = asyncio.run(run())
     check_whole(asyncio.run(kept(tmp_path / "m.db")), observation)
 
 

@@ -17,7 +17,7 @@ from recollect import open_memory
 from recollect.adapters.session import SessionIndex, open_transcript, transcript_file
 from recollect.adapters.session.files import outputs_folder
 from recollect.adapters.wiring import open_spool, open_store
-from recollect.agent.flush import DayNote, append_note
+from recollect.agent.flush import NoteFile, append_note
 from recollect.cli import main
 from recollect.core.formats.stored_records import write_batch
 from recollect.core.search.tokenize import tokenize
@@ -110,7 +110,8 @@ def plant_files(workspace: Path) -> None:
     outputs = outputs_folder(path)
     outputs.mkdir()
     (outputs / "aa.log").write_text(f"line one\n{TOLD}\n")
-    append_note(DayNote(root=workspace, day="2026-02-13"), f"- {TOLD}\n- water the plants", off)
+    note = NoteFile(root=workspace, name="memory/2026-02-13.md")
+    append_note(note, f"- {TOLD}\n- water the plants", off)
     (workspace / "MEMORY.md").write_text(f"# Mine\n{TOLD}\n")
 
 

@@ -94,7 +94,7 @@ def _calls(talk: ClaudeTalk) -> Iterator[str]:
     yield from _called(talk, "memory_get", {"id": message[1]}, "Kestrel")
     yield from _called(talk, "memory_forget", {"ids": [fact[1]]}, "did not confirm")
     talk.confirms = True
-    yield from _called(talk, "memory_forget", {"ids": [fact[1]]}, "Forgotten for good")
+    yield from _called(talk, "memory_forget", {"ids": [fact[1]]}, "Forgotten permanently")
 
 
 def _called(talk: ClaudeTalk, name: str, arguments: dict[str, Any], wanted: str) -> Iterator[str]:

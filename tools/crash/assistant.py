@@ -96,9 +96,6 @@ class Assistant:
                 ScriptedModel(self._answer, delay_seconds=MODEL_SECONDS),
                 transcript,
                 self._desk.workspace(),
-                index=self._desk.index(),
-                key=session,
-                flush_model=ScriptedModel(lambda _: "NO_REPLY"),
                 tools=[_tool(self._look)],
             )
             while session_of_turn(turn) == session and (until is None or turn < until):

@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from recollect.errors import TranscriptError
 from tools.crash.children import KILLED, Child, Nursery
 from tools.crash.compaction_verify import Durable, Left, verify_session
 from tools.crash.desk import SESSION_TURNS, WHOLE, Desk, open_desk, session_of_turn
@@ -256,8 +255,4 @@ async def _verify(order: _Order, sessions: list[str], durable: Durable, *, check
             left.problems += (await store.check()).problems
     finally:
         await store.close()
-    try:
-        desk.index().sessions()
-    except TranscriptError as error:
-        left.problems.append(f"the index of sessions does not open: {error}")
     return left

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recollect.adapters.session import SessionTranscript
-from recollect.agent.conversation import MARK, is_own
+from recollect.agent.conversation import MARK
 from recollect.core.formats.stored_records import join_state, read_record
 from recollect.core.ports import Store
 from recollect.core.values.compaction import CompactionRecord
@@ -190,7 +190,7 @@ def _check_recorded(left: Left, transcript: SessionTranscript, known: set[int]) 
     numbers = [
         entry.value["details"][MARK]["number"]
         for entry in transcript.entries
-        if entry.kind == "compaction" and is_own(entry)
+        if entry.kind == "compaction" and MARK in (entry.value.get("details") or {})
     ]
     if numbers != sorted(set(numbers)):
         left.problems.append(f"the transcript numbers its compactions {numbers}")

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.adapters.session import SessionIndex, SessionTranscript, open_transcript
+from recollect.adapters.session import SessionTranscript, open_transcript
 from recollect.adapters.wiring import open_memory
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
 from recollect.core.engine import Engine
 from recollect.core.values.model import Prompt
 from recollect.system.config.settings import (
     Compaction,
+    Flush,
     Recall,
     Redaction,
     Settings,
@@ -40,7 +41,7 @@ MODEL_SECONDS: Final = 0.003
 SETTINGS: Final = Settings(
     window_tokens=6_000,
     recall=Recall(embedder="none"),
-    compaction=Compaction(keep_recent_tokens=1_500),
+    compaction=Compaction(keep_recent_tokens=1_500, flush=Flush(enabled=False)),
     store=StoreSettings(read_seconds=10.0, write_seconds=10.0),
     turn=Turn(deadline_seconds=60.0),
 )
@@ -143,10 +144,6 @@ class Desk:
     def file(self, session: str) -> Path:
         """Where a transcript lies."""
         return self.home / "sessions" / f"{session}.jsonl"
-
-    def index(self) -> SessionIndex:
-        """The sessions' index."""
-        return SessionIndex(self.home / "sessions" / "sessions.json")
 
     def workspace(self) -> Path:
         """The agent's workspace."""

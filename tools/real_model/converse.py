@@ -16,6 +16,7 @@ from typing import Any, Final
 from recollect import open_memory
 from recollect.adapters.providers.openai import OpenAIChatModel
 from recollect.adapters.session.transcript import open_transcript
+from recollect.agent import request
 from recollect.agent.events import AgentEvent, Compacted, Ended, Failed, Flushed, Replied
 from recollect.agent.loop import Agent
 from recollect.core.engine.engine import Engine
@@ -83,6 +84,7 @@ async def converse(run: Run) -> Outcome:
                 redaction=Redaction(),
                 cwd=workspace,
             )
+            request.OWN_WORDS = OWN_WORDS
             with transcript:
                 agent = Agent(
                     engine,
@@ -90,9 +92,7 @@ async def converse(run: Run) -> Outcome:
                     transcript,
                     workspace,
                     tools=(),
-                    own_words=OWN_WORDS,
                     max_output_tokens=REPLY_TOKENS,
-                    options={"cache_prompt": True},
                 )
                 for number, turn in enumerate(turns, start=1):
                     if turn.begins_part:  # its window has to be learned anew

@@ -1,8 +1,4 @@
-"""Waits for the disk without holding up the event loop.
-
-Must never leave a write behind that nobody waits for: whoever is cancelled meanwhile is told of it
-when the write has ended. So what is written next stands behind it.
-"""
+"""Waits for the disk without holding up the event loop."""
 
 from __future__ import annotations
 
@@ -15,29 +11,16 @@ _Written = TypeVar("_Written")
 
 
 async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
-    """What `write` gives, run in a thread; a cancellation is raised behind it, never before."""
+    """Run `write` in a thread. A cancellation is raised after it has ended, never before, so that
+    no later write overtakes it."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
-    cancelled = await _ended(writing)
-    if cancelled is not None:
-        writing.exception()  # told to nobody: the cancellation goes first
-        raise cancelled
-    return writing.result()
-
-
-async def completed(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
-    """What `write` gives, run in a thread, also where it is cancelled meanwhile: for who has to
-    tell what was done and has nothing more to do."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
-    await _ended(writing)
-    return writing.result()
-
-
-async def _ended(writing: asyncio.Future[_Written]) -> asyncio.CancelledError | None:
-    """Wait for the end, whatever comes; a cancellation that came."""
     cancelled: asyncio.CancelledError | None = None
     while not writing.done():
         try:
             await asyncio.wait({writing})
         except asyncio.CancelledError as error:
             cancelled = error
-    return cancelled
+    if cancelled is not None:
+        writing.exception()  # nobody hears of it: the cancellation goes first
+        raise cancelled
+    return writing.result()

@@ -1,7 +1,4 @@
-"""What an agent tells while it works, in the order in which it happens.
-
-Values only; whoever draws them decides how they look. Reprs never show what was said.
-"""
+"""The events of an agent, in the order in which they happen. Reprs never show message content."""
 
 from __future__ import annotations
 
@@ -13,70 +10,57 @@ from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.model import Usage
 from recollect.core.values.report import Report
 
-# How a flush turn ended.
-
-
 FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlushRefusal:
-    """Something that the model wanted written in a flush turn, and that was not."""
-
-    path: str
-    """The file, or the tool that does not work there."""
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} ({self.reason})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FlushResult:
-    """What a flush turn did, and why; there is always a reason."""
+    """The outcome of a flush turn, always with a reason."""
 
     outcome: FlushOutcome
     reason: str
     path: str = ""
     """The first file that was written, relative to the workspace; else the file of the day."""
-    bytes_written: int = 0
     written: tuple[tuple[str, int], ...] = ()
     """Each file that was added to, and by how many bytes."""
-    refused: tuple[FlushRefusal, ...] = ()
+    refused: tuple[str, ...] = ()
     steps: int = 0
     usage: Usage | None = None
-    """What its requests took together; None where no provider said."""
-    said: str = field(default="", repr=False)
-    """What the model said besides NO_REPLY; the user does not see it."""
+    """The tokens of its requests; None if no provider reported them."""
+
+    @property
+    def bytes_written(self) -> int:
+        """All bytes that were added."""
+        return sum(size for _, size in self.written)
 
     @property
     def done(self) -> bool:
-        """It counts as this cycle's flush; a turn that failed does, too, or it would come again
-        with every reply."""
+        """It counts as this cycle's flush; also if it failed, or it would run after every reply."""
         return self.outcome != "skipped"
 
 
 EndReason: TypeAlias = Literal["done", "aborted", "failed", "max-steps", "command"]
 FailureKind: TypeAlias = Literal["overflow", "refused", "unavailable", "model"]
+UpkeepKind: TypeAlias = Literal["flush", "compaction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A further stretch of the reply; never any of a reply that is for nobody."""
+    """A further part of the reply; never any of a reply that says NO_REPLY."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """A further stretch of the model's reasoning."""
+    """A further part of the model's reasoning."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request was shaped and goes out now."""
+    """A request was shaped and is sent now."""
 
     step: int
     report: Report
@@ -111,16 +95,13 @@ class CallEnded:
     is_error: bool
     text: str = field(repr=False)
     exit_code: int | None = None
-    """Of a command that ran; None where none did."""
-
-
-UpkeepKind: TypeAlias = Literal["flush", "compaction"]
+    """Of a command that ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepBegan:
-    """A flush turn or a compaction begins; `Flushed` or `Compacted` says how it ended, unless the
-    user stopped it."""
+    """A flush turn or a compaction begins; `Flushed` or `Compacted` follows, unless the user
+    stopped it."""
 
     kind: UpkeepKind
 
@@ -131,7 +112,7 @@ class Compacted:
 
     result: CompactionResult
     entry_id: str | None = None
-    """The transcript's entry; None where nothing was compacted."""
+    """The transcript's entry; None if nothing was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,27 +124,27 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
-    """The reply so far does not count and is asked for again."""
+    """The reply so far does not count; the model is asked again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a command answered, or what the user should know."""
+    """The answer of a command, or a notice to the user."""
 
     text: str = field(repr=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The same as a value, ready for JSON, where there is one."""
+    """The same as a value, ready for JSON, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The turn could not be finished; the history is as it was."""
+    """The turn could not be finished; the history is unchanged."""
 
     kind: FailureKind
     reason: str
-    """One or two sentences: what happened, and what to do next."""
+    """What happened, and what to do next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

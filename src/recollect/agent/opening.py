@@ -1,7 +1,6 @@
-"""Opens an agent with all that stands beside it: memory, models, transcript, workspace files.
+"""Opens an agent with its memory, models, transcript and workspace files.
 
-What a host would otherwise assemble by hand. Closing it closes what it opened, and nothing else.
-Always holds: whatever fails, opening or closing, all that was opened until then is closed.
+Closing it closes what it opened. If opening fails, everything opened so far is closed.
 """
 
 from __future__ import annotations
@@ -21,12 +20,9 @@ from recollect.adapters.session.transcript import SessionTranscript, open_transc
 from recollect.adapters.session.workspace import create_missing_files
 from recollect.adapters.wiring.memory import open_memory
 from recollect.adapters.wiring.models import choose_model
-from recollect.agent.conversation import Conversation
 from recollect.agent.durably import durably
 from recollect.agent.loop import Agent
-from recollect.agent.prompt import answered_before
 from recollect.agent.tools.confine import ShellRule
-from recollect.core.engine.engine import Engine
 from recollect.core.ports import ChatModel, Clock
 from recollect.core.rules.budget import window_of
 from recollect.errors import MissingExtra, SettingsError
@@ -35,7 +31,7 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""How long opening waits for a server to state its window; without it, an overflow teaches it."""
+"""How long opening waits for a server to state its window; an overflow teaches it otherwise."""
 
 
 @runtime_checkable
@@ -62,21 +58,18 @@ async def open_agent(
     tz: tzinfo | None = None,
     read_only: bool = False,
     create_files: bool = True,
-    allow_outside: bool = False,
     shell: ShellRule | None = None,
     confirm_forget: Confirm | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Agent]:
-    """An agent at work in `workspace`, going on with the session `key` where it was left.
+    """Open an agent in `workspace` that continues the session `key`, or `session_id` if given.
 
-    With a `session_id` the key goes on with that earlier session from now on.
     The space is the workspace folder unless it is named. A `model` that is given carries the
-    conversation, summarises and writes the notes, in place of those of the settings. Files that the
-    workspace lacks are created if `workspace.skip_bootstrap` is false, unless it is read-only or
-    `create_files` is off.
-    `shell` says how commands are run; without it, as the user of this process could run them.
-    `confirm_forget` asks the person before a memory tool forgets anything; without it none does.
-    `config` is read where `settings` are not whole; no tool writes that file.
+    conversation, summarises and writes the notes, in place of those of the settings. Workspace
+    files are created if `workspace.skip_bootstrap` is false, unless it is read-only or
+    `create_files` is off. `shell` says how commands are run; by default as the user of this process
+    could run them. `confirm_forget` asks the person before a memory tool forgets anything; without
+    it none does. `config` is a settings file, which no tool writes.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     chosen = settings if isinstance(settings, Settings) else _read(settings, config)
@@ -90,7 +83,6 @@ async def open_agent(
             space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
         )
         create_files = create_files and not read_only
-        first_run = create_files and not answered_before(index, key)
         if create_files and not chosen.workspace.skip_bootstrap:
             create_missing_files(folder)
         engine = open_memory(
@@ -106,34 +98,34 @@ async def open_agent(
         transcript = opened.enter_context(
             shelf.current() if session_id is None else shelf.resumed(session_id)
         )
+        others = index.path.parent.glob("*.jsonl")
         agent = Agent(
             engine,
             models.main,
             transcript,
             folder,
-            index=index,
-            key=key,
             clock=clock,
             tz=tz,
             max_output_tokens=chosen.models.max_output_tokens,
             read_only=read_only,
-            allow_outside=allow_outside,
             shell=shell,
-            first_run=first_run,
+            first_run=create_files and all(one == transcript.path for one in others),
             open_session=shelf.next,
-            resume_session=shelf.resumed,
             choose_model=None if model is not None else partial(_named_model, chosen, opened),
             confirm_forget=confirm_forget,
             settings_file=named and named.absolute(),
         )
         opened.push_async_callback(agent.close)
-        await _reconcile(agent.conversation, engine)
+        if agent.conversation.compactions:  # `recollect undo` works on the store alone
+            await engine.observe(transcript.session_id, {"usage": {}})  # loads the session
+            state = engine.session(transcript.session_id).state
+            await durably(agent.conversation.follow, state)
         yield agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TranscriptFolder:
-    """Where the transcripts of a session key stand, one after the other."""
+    """Opens the transcripts of a session key."""
 
     space: str
     key: str
@@ -149,9 +141,9 @@ class _TranscriptFolder:
         return self._opened(self.index.begin_anew(self.key).session_id)
 
     def resumed(self, session_id: str) -> SessionTranscript:
-        """An earlier session; the key goes on with it from now on."""
+        """An earlier session; the key continues it from now on."""
         transcript = self._opened(session_id)
-        self.index.update(self.key, lambda record: record.begun_anew(session_id))
+        self.index.update(self.key, lambda record: replace(record, session_id=session_id))
         return transcript
 
     def _opened(self, session_id: str) -> SessionTranscript:
@@ -165,13 +157,12 @@ class _TranscriptFolder:
 
 
 def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack) -> _Models:
-    """The models of the settings, closed with the rest; one that was given does everything."""
     if given is not None:
         return _Models(given, given)
     main = choose_model(settings, "main")
     if main is None:
         raise SettingsError(
-            "there is no model to talk to: set models.provider and models.main, or give `model=`"
+            "there is no model to talk to: set models.provider and models.main, or pass `model=`"
         )
     summary = choose_model(settings, "summary") or main
     by_name = {model.name: model for model in (summary, main)}  # one connection for each
@@ -181,7 +172,6 @@ def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack)
 
 
 def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatModel:
-    """The provider's model of this name, closed with the rest."""
     named = replace(settings, models=replace(settings.models, main=name))
     model = choose_model(named, "main")
     if model is None:
@@ -191,11 +181,11 @@ def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatM
 
 
 async def _with_window(settings: Settings, models: _Models) -> Settings:
-    """The settings with the window that the model's server states, where nobody knows it."""
+    """The settings with the window that the model's server states, if it is not known."""
     if settings.window_tokens is not None:
         return settings
     unknown = [model for model in (models.main, models.summary) if model.window_tokens is None]
-    with suppress(TimeoutError, MissingExtra):  # the first turn tells what is missing
+    with suppress(TimeoutError, MissingExtra):  # the first turn reports what is missing
         async with asyncio.timeout(WINDOW_SECONDS):
             for model in {id(each): each for each in unknown}.values():
                 if isinstance(model, _StatesWindow):
@@ -205,15 +195,6 @@ async def _with_window(settings: Settings, models: _Models) -> Settings:
     if known or models.main.name == models.summary.name:
         return settings
     return replace(settings, window_tokens=models.main.window_tokens)
-
-
-async def _reconcile(conversation: Conversation, engine: Engine) -> None:
-    """Let transcript and index say what the store says: `recollect undo` works on that alone, and
-    a process may have ended between one and the other."""
-    await durably(conversation.settle_index)
-    if conversation.last_compaction_is_own:
-        await engine.observe(conversation.session_id, {"usage": {}})  # loads it, says nothing
-        await durably(conversation.follow, engine.session(conversation.session_id).state)
 
 
 def _read(settings: Mapping[str, Any] | None, config: Path | str | None) -> Settings:

@@ -1,10 +1,9 @@
-"""The steps of a turn: one reply with its recovery, and what the window asks for behind it.
+"""The steps of a turn: one reply with its recovery, and the upkeep of the window after it.
 
-Owns how the history, the engine and the model meet. A reply is recorded before anything is done
-about it. A reply that breaks off, or a model that lacks its extra, is a value, never an exception;
-`abort` ends the stream and its connection at once. A request is tried again at most once, and only
-for its size: the engine learns the window and compacts, preparing again shortens what is too long.
-If it fails again the history is as it was and the error says what can be done. A flush or a
+A reply is recorded before anything is done about it. A reply that breaks off, or a model that
+lacks its extra, is a value, never an exception; `abort` ends the stream and its connection at once.
+A request is tried again at most once, and only for its size: the engine learns the window and
+compacts. If it fails again the history is unchanged and the error says what to do. A flush or a
 compaction that fails changes nothing.
 """
 
@@ -41,8 +40,7 @@ from recollect.agent.events import (
     Withdrawn,
 )
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
-from recollect.agent.prompt import is_answered, system_prompt
-from recollect.agent.request import RequestMade, Shape, request_body
+from recollect.agent.request import Shape, request_body, system_prompt
 from recollect.agent.tools.confine import ToolScope
 from recollect.agent.tools.outcome import Tool
 from recollect.core.engine.engine import Engine
@@ -60,7 +58,6 @@ from recollect.core.formats.translate import (
 from recollect.core.ports import ChatModel, Clock
 from recollect.core.rules.price import read_prices
 from recollect.core.values.compaction import CompactionResult, Trigger
-from recollect.core.values.edit import Edit
 from recollect.core.values.model import (
     Overflow,
     ReplyDone,
@@ -79,64 +76,57 @@ from recollect.hosts.inspect.status import (
     spending_of,
 )
 
-# One request of a turn: what went out, and what came of it.
+_UNFINISHED = frozenset({"error", "aborted"})
+"""Stop reasons of replies that are never sent again: their calls need no answer."""
+
+
+def is_whole(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a reply that did not break off."""
+    return message.get("role") == "assistant" and message.get("stopReason") not in _UNFINISHED
 
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One request of a turn and what came of it; filled in while it runs."""
+    """One request of a turn and its outcome; filled in while it runs."""
 
     number: int
     message: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The reply as it was recorded; None where there is none that counts."""
+    """The reply as it was recorded; None if there is none that counts."""
     aborted: bool = False
     observation: Observation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SentRequest:
-    """The request that went out last."""
+    """The request that was prepared last."""
 
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
-    """How much of the history it stands for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastPrepared:
-    """What was prepared last, and what would make it out of date."""
-
-    made: RequestMade
-    session_id: str
-    edits: tuple[Edit, ...] = field(repr=False)
-    """Those that stood then: a compaction, its undoing or forgetting changes them."""
+    """How much of the history it holds."""
+    report: Report
+    shape: Shape
+    workspace: LoadedWorkspace
     reply: Mapping[str, Any] | None = field(default=None, repr=False)
-    """What was answered to it, as it was recorded."""
-
-
-# Waits for work that the user may stop waiting for.
 
 
 _T = TypeVar("_T")
 
 
 class AbortableWork:
-    """One piece of work at a time."""
+    """Waits for one piece of work at a time, which the user may stop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
 
     def abort(self) -> None:
-        """End the work; nothing is waited for: nothing happens."""
+        """End the work, if there is any."""
         if self._task is not None:
             self._task.cancel()
 
     async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """What the work comes to; None where the user did not wait for it.
+        """The result of the work; None if it was stopped.
 
-        Work that has something to tell although it was ended tells it. The engine ends a
-        compaction that nobody waits for by itself; it is recorded when the next request shows
-        its cut.
+        The engine ends an abandoned compaction by itself; it is recorded with the next request.
         """
         task = self._task = asyncio.create_task(work)
         try:
@@ -153,33 +143,32 @@ class AbortableWork:
 
 @dataclass(slots=True)
 class ReplyState:
-    """How a reply came; filled in while it is listened to."""
+    """A reply as it comes; filled in while it streams."""
 
     text: str = field(default="", repr=False)
-    """The words so far."""
     done: ReplyDone | None = None
     trouble: Trouble | None = None
     aborted: bool = False
     silent: bool = False
     ended: bool = False
-    """The stream was listened to until it ended or broke off by itself."""
+    """The stream was read until it ended or broke off by itself."""
 
 
 class Listener:
-    """Listens to one stream at a time."""
+    """Reads one stream at a time."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
 
     def abort(self) -> None:
-        """Stop listening; what had come stays in the `ReplyState`."""
+        """Stop reading; the text so far stays in the `ReplyState`."""
         if self._task is not None:
             self._task.cancel()
 
     async def listen(
         self, model: ChatModel, request: Mapping[str, Any], hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """What may be shown of the reply, as it comes."""
+        """The parts of the reply that may be shown, as they come."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
         task = self._task = asyncio.create_task(_pump(model, request, queue))
         filtered = SilentFilter()
@@ -225,26 +214,28 @@ def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
         return
     error = task.exception()
     if error is not None and not isinstance(error, RecollectError):
-        raise error  # no word of a model's: a fault of the program
+        raise error  # not the model's: a fault of the program
     hearing.ended = True
     if isinstance(error, RecollectError):
         hearing.trouble = trouble_of(error)
     elif hearing.done is None:
         hearing.trouble = trouble_of(ModelUnavailable("the reply broke off before its end"))
     elif hearing.done.overflow is not None:
-        hearing.trouble = silent_trouble(hearing.done.overflow)
+        name = hearing.done.overflow.pattern_name
+        reason = f"the request was larger than the window ({name})"
+        hearing.trouble = Trouble(kind="overflow", reason=reason, overflow=hearing.done.overflow)
 
 
-# A reply that did not come
+# A reply that failed
 
 
 UNSAID = Overflow(pattern_name="unsaid")
-"""A provider refused for size and said nothing more."""
+"""A provider refused a request for its size, without more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why a reply did not come."""
+    """Why there is no reply."""
 
     kind: FailureKind
     reason: str
@@ -252,31 +243,25 @@ class Trouble:
 
 
 def trouble_of(error: RecollectError) -> Trouble:
-    """What an error means for the turn."""
+    """Classify an error."""
     if isinstance(error, ModelOverflow):
-        said = error.overflow
-        overflow = said if isinstance(said, Overflow) else UNSAID
+        overflow = error.overflow if isinstance(error.overflow, Overflow) else UNSAID
         return Trouble(kind="overflow", reason=str(error), overflow=overflow)
+    kind: FailureKind = "model"
     if isinstance(error, ModelRefused):
-        return Trouble(kind="refused", reason=str(error))
-    if isinstance(error, ModelUnavailable):
-        return Trouble(kind="unavailable", reason=str(error))
-    return Trouble(kind="model", reason=str(error))
-
-
-def silent_trouble(overflow: Overflow) -> Trouble:
-    """A reply that came although its request did not fit."""
-    reason = f"the request was larger than the window ({overflow.pattern_name})"
-    return Trouble(kind="overflow", reason=reason, overflow=overflow)
+        kind = "refused"
+    elif isinstance(error, ModelUnavailable):
+        kind = "unavailable"
+    return Trouble(kind=kind, reason=str(error))
 
 
 def gave_up(trouble: Trouble, made: Compacted | None) -> str:
-    """What the user is told when a turn could not be finished."""
+    """Tell the user why a turn could not be finished, and what to do."""
     if trouble.kind == "overflow":
         why = "" if made is None else f" Compaction: {made.result.reason}."
         return (
             f"The request still does not fit the model's window.{why} Nothing was lost: the "
-            "conversation is as it was. Try /compact with what matters, a model with a larger "
+            "conversation is unchanged. Try /compact with what matters, a model with a larger "
             "window, or /new for a fresh session."
         )
     if trouble.kind == "refused":
@@ -287,48 +272,46 @@ def gave_up(trouble: Trouble, made: Compacted | None) -> str:
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
 STOPPED_COMPACTION = "Stopped: nothing was compacted; that comes another time."
 SHRUNK_RATIO = 0.9
-"""Of a request that did not fit, what the next one may be: estimates are off by some percent."""
+"""How large a second request may be compared to the one that did not fit: counts are estimates."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnSteps:
-    """What the steps of an agent share."""
+    """The state that the steps of an agent share."""
 
     engine: Engine
     model: ChatModel
-    flush_model: ChatModel
     conversation: Conversation
     scope: ToolScope
     tools: tuple[Tool, ...]
     clock: Clock
     tz: tzinfo | None
     max_output_tokens: int | None
-    options: Mapping[str, Any] = field(repr=False)
-    provider: str
-    own_words: str = field(repr=False)
     first_run: bool
+    """BOOTSTRAP.md is part of the system prompt until a reply has come."""
     aborted: bool = False
+    last: SentRequest | None = None
+    """What was sent last, while the next request would be made the same way."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
-    _listener: Listener = field(default_factory=Listener)
     _sent: SentRequest | None = None
-    _last: LastPrepared | None = None
+    _listener: Listener = field(default_factory=Listener)
     _waiting: AbortableWork = field(default_factory=AbortableWork)
 
     def __post_init__(self) -> None:
         shown = self.conversation.shown()
-        self.first_run = self.first_run and not is_answered(item.message for item in shown)
+        self.first_run = self.first_run and not any(is_whole(item.message) for item in shown)
         self.begin()
 
     @property
     def window_tokens(self) -> int | None:
-        """The model's window: as set or as the model says, but never above what was learned."""
+        """The model's window as set or stated, but never above what was learned."""
         known = self.engine.settings.window_tokens or self.model.window_tokens
         learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
         return min((one for one in (known, learned) if one), default=None)
 
     def begin(self) -> None:
-        """Read the workspace anew: what its files say now counts for this run."""
+        """Read the workspace's files again for this run."""
         today = datetime.fromtimestamp(self.clock.now(), self.tz).astimezone(self.tz).date()
         self.workspace = load_workspace(
             self.scope.root,
@@ -337,15 +320,10 @@ class TurnSteps:
             first_run=self.first_run,
         )
         self.shape = Shape(
-            speaker=Speaker(
-                format=self.model.format, model=self.model.name, provider=self.provider
-            ),
-            system=system_prompt(
-                self.tools, self.workspace.project_context, own_words=self.own_words
-            ),
+            speaker=Speaker(format=self.model.format, model=self.model.name),
+            system=system_prompt(self.tools, self.workspace.project_context),
             tools=self.tools,
             max_output_tokens=self.max_output_tokens,
-            options=self.options,
         )
 
     def abort(self) -> None:
@@ -355,7 +333,7 @@ class TurnSteps:
         self._waiting.abort()
 
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """Ask for one reply; where the request does not fit, make room and ask once more."""
+        """Ask for one reply; if the request does not fit, compact and ask once more."""
         refused: Report | None = None
         for attempt in (1, 2):
             ready = (
@@ -367,7 +345,7 @@ class TurnSteps:
             context, sent, made = ready
             if made is not None:
                 yield made
-            await durably(self.conversation.follow, context.state)  # undone by somebody else
+            await durably(self.conversation.follow, context.state)  # undone by another process
             for result in unrecorded(context, self.conversation.recorded_cuts()):
                 yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)
@@ -396,20 +374,20 @@ class TurnSteps:
     async def _shown_reply(
         self, sent: SentRequest, hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """What may be shown of a reply; one that breaks off is recorded as far as it came."""
+        """The parts of a reply that may be shown; one that breaks off is recorded so far."""
         try:
             async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
                 async for event in words:
                     yield event
         finally:
-            if hearing.aborted or not hearing.ended:  # or whoever listened is gone
+            if hearing.aborted or not hearing.ended:  # or the consumer has left
                 await self._keep_broken(hearing, "aborted", None)
         self._sent = sent
         if hearing.trouble is not None:
             await self._keep_broken(hearing, "error", hearing.trouble.reason)
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
-        """What the window asks for behind a reply: notes first, then a compaction."""
+        """Flush and compact if the window needs it after a reply."""
         seen = step.observation
         if seen is None or seen.due == "nothing" or self.aborted:
             return
@@ -425,7 +403,7 @@ class TurnSteps:
             yield made or Told(text=STOPPED_COMPACTION)
 
     async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
-        """Compact now, and record it where it was done."""
+        """Compact now, and record it."""
         body, _, _ = self._body()
         result = await self.engine.compact(
             self.conversation.session_id,
@@ -434,17 +412,18 @@ class TurnSteps:
             trigger=trigger,
             format=self.shape.speaker.format,
         )
+        self.last = None
         return await self._keep_compaction(result)
 
     async def compact_on_request(self, instructions: str) -> Compacted | None:
-        """Compact as the user asked; None where they did not wait for it."""
+        """Compact as the user asked; None if the user stopped it."""
         return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
-        """A request to send; behind one that was `refused` for its size, a smaller one.
+        """Prepare a request; after one that was `refused` for its size, a smaller one.
 
-        The engine has learned the window: preparing again shortens a result that is too long, and
-        compacts where that is not enough. Where it thinks that all is well, it is told to compact.
+        The engine has learned the window: preparing again shortens a long result, and compacts if
+        that is not enough. If the request is hardly smaller, it is told to compact.
         """
         context, sent = await self._prepare()
         if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
@@ -458,41 +437,38 @@ class TurnSteps:
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
-        self._last = LastPrepared(
-            made=RequestMade(report=context.report, shape=self.shape, workspace=self.workspace),
-            session_id=self.conversation.session_id,
-            edits=context.state.edits,
+        self.last = SentRequest(
+            request=context.request,
+            wire_messages=len(wire.messages),
+            report=context.report,
+            shape=self.shape,
+            workspace=self.workspace,
         )
-        return context, SentRequest(request=context.request, wire_messages=len(wire.messages))
+        return context, self.last
 
-    async def last_request(self) -> LastPrepared | None:
-        """What was prepared last in this process; None where the next request is made otherwise:
-        after a compaction, its undoing, forgetting, another model, a new session."""
-        last, session_id = self._last, self.conversation.session_id
-        if last is None or last.session_id != session_id:
-            return None
-        if last.made.shape.speaker != self.shape.speaker:
-            return None
-        await self.engine._last_messages(session_id)  # another process may have changed it
-        stands = self.engine.session(session_id).state.edits == last.edits
-        return last if stands else None
-
-    async def next_request(self) -> RequestMade:
-        """The next request, as the engine would send it now; leaves no trace. Nothing is recalled
-        for it: what is asked next is not known."""
+    async def current_request(self) -> tuple[SentRequest, WhichRequest]:
+        """The last request of this run; else the next one as the engine would send it now, without
+        a trace and without recall: the next question is not known."""
+        if self.last is not None:
+            return self.last, "sent"
         self.begin()
-        body, _, _ = self._body()
+        body, wire, _ = self._body()
         context = await self.engine.preview(
             self.conversation.session_id, body, format=self.shape.speaker.format, recall=False
         )
-        return RequestMade(report=context.report, shape=self.shape, workspace=self.workspace)
+        made = SentRequest(
+            request=context.request,
+            wire_messages=len(wire.messages),
+            report=context.report,
+            shape=self.shape,
+            workspace=self.workspace,
+        )
+        return made, "next"
 
     async def status(self) -> ContextStatus:
-        """What stands in the window: of the last request, or of the next one where that differs."""
+        """The contents of the window, and what the session has spent."""
         conversation = self.conversation
-        last = await self.last_request()
-        made = await self.next_request() if last is None else last.made
-        which: WhichRequest = "next" if last is None else "sent"
+        made, which = await self.current_request()
         prices = read_prices(self.engine.settings.models.prices)
         return ContextStatus(
             session_id=conversation.session_id,
@@ -502,7 +478,7 @@ class TurnSteps:
             compactions=conversation.compactions,
             seconds=max(0.0, self.clock.now() - (conversation.began or self.clock.now())),
             spending=spending_of(conversation.transcript.entries, prices, beside_as=SPENT),
-            reported_tokens=None if last is None else reported_tokens(last.reply),
+            reported_tokens=reported_tokens(made.reply),
             request=request_context(
                 made.report,
                 which,
@@ -529,18 +505,17 @@ class TurnSteps:
             timestamp=self.conversation.milliseconds(),
         )
         entry_id = await durably(self.conversation.keep, message)
-        if self._last is not None:
-            self._last = replace(self._last, reply=message)
+        if self.last is not None:
+            self.last.reply = message
         if message["stopReason"] != "error":
             step.message = message
             self.first_run = False
         taught = as_resent(done.reply, self.shape.speaker, stop=done.stop, message=message)
         step.observation = await self.engine.observe(self.conversation.session_id, taught)
-        await durably(self.conversation.keep_usage, done.usage)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
     async def _keep_broken(self, hearing: ReplyState, reason: Any, error: str | None) -> None:
-        """What had come; recorded as pi records it, never sent to a model again."""
+        """Record the reply so far as pi does; it is never sent to a model again."""
         message = broken_off(
             hearing.text,
             self.shape.speaker,
@@ -552,7 +527,7 @@ class TurnSteps:
         await durably(self.conversation.keep, message)
 
     async def _keep_compaction(self, result: CompactionResult) -> Compacted:
-        """Record it, and what it took: one that came to nothing was paid for, too."""
+        """Record it, and its tokens: a compaction that came to nothing was paid for too."""
         entry_id: str | None = None
         if result.compacted:
             _, wire, shown = self._body()
@@ -576,16 +551,15 @@ class TurnSteps:
             sent=self._sent.request,
             since=wire.messages[self._sent.wire_messages :],
             shape=self.shape,
-            note_root=self.scope.root,
+            root=self.scope.root,
             now=self.clock.now(),
             tz=self.tz,
             read_only=self.scope.read_only,
         )
-        model = self.flush_model
-        result = await flush(order, model, self.engine.settings)
+        result = await flush(order, self.model, self.engine.settings)
         await durably(self.conversation.keep_flush, result)
         if result.usage is not None:
-            await self._keep_spent("flush", model.name, result.usage)
+            await self._keep_spent("flush", self.model.name, result.usage)
         if result.done:
             await self.engine.flushed(self.conversation.session_id)
         return Flushed(result=result)

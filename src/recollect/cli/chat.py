@@ -63,7 +63,7 @@ def chat(
     \b
     recollect chat                        in this folder
     recollect chat -m "what is here?"     once, for scripts
-    recollect chat -m /status             share of the window, cost; also /why, /compact, /sessions
+    recollect chat -m /status             share of the window, cost; also /why, /compact, /export
     git log | recollect chat --plain      one message per line
     """
     if new and resume is not None:
@@ -83,7 +83,6 @@ def chat(
         key=key,
         space=space,
         store=store,
-        model=model,
         new=new,
         resume=resume,
         read_only=read_only,

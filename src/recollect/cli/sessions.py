@@ -316,10 +316,7 @@ def undo(*, session: str, memory: Memory) -> None:
 
 
 async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
-    from recollect.adapters.session.files import transcript_file
-    from recollect.adapters.session.transcript import read_session_file
     from recollect.adapters.wiring import open_memory
-    from recollect.agent.conversation import undo_in_engine
     from recollect.system.config.settings import Models
 
     async with opened(place) as store:  # an engine would create a store that is missing
@@ -335,8 +332,4 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
         jobs=replace(place.settings.jobs, in_process=False),
     )
     async with open_memory(space=place.space, store=place.url, settings=settings) as memory:
-        transcript = transcript_file(place.space, session)
-        if not transcript.exists():
-            return session, await memory.undo(session)
-        entries = read_session_file(transcript).entries
-        return session, await undo_in_engine(memory, session, entries)
+        return session, await memory.undo(session)

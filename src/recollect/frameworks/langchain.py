@@ -9,11 +9,11 @@ as Chat Completions whatever the model is: LangChain writes its own messages for
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from recollect.core.blocking import BlockingEngine
-from recollect.errors import MissingExtra
+from recollect.errors import FormatError, MissingExtra
 from recollect.frameworks.turns import ShownRow, Turns, chat_reply
 
 try:
@@ -113,9 +113,9 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
-    """The request as Chat Completions has it, as far as its size depends on it."""
+    """The request in the format of Chat Completions, with all that its size depends on."""
     asked: dict[str, Any] = {
-        "messages": [row for message in request.messages for row in _written(message)],
+        "messages": [_written(message) for message in request.messages],
         "tools": [convert_to_openai_tool(tool) for tool in request.tools],
     }
     if request.system_message is not None:
@@ -130,10 +130,11 @@ def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
     return asked
 
 
-def _written(message: AnyMessage) -> list[dict[str, Any]]:
-    """A message as rows: one, unless a user's message brings results of tools as well."""
+def _written(message: AnyMessage) -> dict[str, Any]:
     rows = convert_to_openai_messages([message])
     assert isinstance(rows, list)
+    if len(rows) != 1:
+        raise FormatError("a user message with tool results in it cannot be shaped")
     if isinstance(message, AIMessage) and message.invalid_tool_calls:
         # they are sent to the provider and answered, too
         calls = [
@@ -145,40 +146,21 @@ def _written(message: AnyMessage) -> list[dict[str, Any]]:
             for call in message.invalid_tool_calls
         ]
         rows[0]["tool_calls"] = [*rows[0].get("tool_calls", ()), *calls]
-    return rows
+    return rows[0]
 
 
 def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyMessage]:
-    """The view as LangChain's messages: its own objects, wherever nobody touched them."""
-    owners = [at for at, message in enumerate(messages) for _ in _written(message)]
-    whole = _whole(owners, rows)
+    """The view as LangChain's messages: its own objects if they are unchanged."""
     shown: list[AnyMessage] = []
-    last = -1
     for row in rows:
-        owner = None if row.place is None else owners[row.place]
-        if owner is not None and owner in whole:
-            if owner != last:
-                shown.append(messages[owner])
-        else:
-            shown.append(_made(row.wire, None if owner is None else messages[owner]))
-        last = -1 if owner is None else owner
+        source = None if row.place is None else messages[row.place]
+        unchanged = source is not None and not row.touched
+        shown.append(source if unchanged and source else _made(row.wire, source))
     return shown
 
 
-def _whole(owners: Sequence[int], rows: Sequence[ShownRow]) -> set[int]:
-    """The messages all of whose rows go out untouched, side by side."""
-    untouched = [None if row.touched else row.place for row in rows]
-    whole = set()
-    for owner in set(owners):
-        places = [at for at, mine in enumerate(owners) if mine == owner]
-        start = untouched.index(places[0]) if places[0] in untouched else None
-        if start is not None and untouched[start : start + len(places)] == places:
-            whole.add(owner)
-    return whole
-
-
 def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
-    """A message of our own, or one that was changed: all else of it stays as it was."""
+    """A message of ours, or one whose content was changed."""
     content = wire.get("content") or ""
     if wire["role"] == "tool":
         if isinstance(source, ToolMessage):
@@ -192,7 +174,7 @@ def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
 
 
 def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> AIMessage:
-    """A reply some of whose calls or words are not shown."""
+    """A reply with some of its calls or text left out."""
     calls = {call.get("id") for call in wire.get("tool_calls") or ()}
     raw = {name: value for name, value in source.additional_kwargs.items() if name != "tool_calls"}
     return source.model_copy(
@@ -208,16 +190,12 @@ def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> 
 
 
 def _reply(response: ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]) -> dict[str, Any]:
-    """What the model said, as the next request will repeat it."""
+    """The reply as the next request will repeat it."""
     if isinstance(response, ExtendedModelResponse):
         response = response.model_response
-    said = [response] if isinstance(response, AIMessage) else list(_replies(response))
-    message = said[0]
-    return chat_reply(_written(message)[0], _usage(message))
-
-
-def _replies(response: ModelResponse[Any]) -> Iterator[AIMessage]:
-    return (message for message in response.result if isinstance(message, AIMessage))
+    if not isinstance(response, AIMessage):
+        response = next(one for one in response.result if isinstance(one, AIMessage))
+    return chat_reply(_written(response), _usage(response))
 
 
 def _usage(message: AIMessage) -> dict[str, int] | None:

@@ -1,8 +1,8 @@
-"""A framework's calls of a model, through a memory: what goes out, and what replies teach.
+"""Shapes the model calls of a framework with a memory.
 
-The one place that all frameworks go through. Always holds: what goes wrong in here never reaches
-the framework, which goes on with its own messages; each change of that is logged once. A memory
-has a thread of its own, so that blocking and asynchronous code can share it.
+A failure in here never reaches the framework, which continues with its own messages; each change
+of that is logged once. A memory has a thread of its own, so that blocking and asynchronous code can
+share it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRow:
-    """A message of the view, as the wire has it."""
+    """A message of the view, in the wire format."""
 
     wire: Mapping[str, Any] = field(repr=False)
     place: int | None
-    """Whose place among the messages as they came it has; None for a row of our own, and for one
-    that was made of several."""
+    """Its place among the framework's messages; None for a row of ours, or of several messages."""
     touched: bool
-    """It is not as it came."""
+    """It was changed."""
 
 
 class Turns:
@@ -55,8 +54,8 @@ class Turns:
         *,
         format: FormatName,  # noqa: A002
     ) -> T | None:
-        """What `show` makes of the view of the request that `ask` gives; None where the
-        framework's own messages are to go out as they are."""
+        """Shape the request that `ask` gives, and return what `show` makes of the view; None if the
+        framework's own messages are to be sent unchanged."""
         check_session_name(session)
 
         def work() -> T | None:
@@ -82,7 +81,7 @@ class Turns:
         return self._told(session, await attempted(work()))
 
     def learn(self, session: str, reply: Callable[[], Any]) -> None:
-        """Keep a reply, or learn from the error that came in its place."""
+        """Store a reply, or learn from the error in its place."""
         self._told(session, guarded(lambda: self.memory.observe(session, reply())))
 
     async def alearn(self, session: str, reply: Callable[[], Any]) -> None:
@@ -94,11 +93,10 @@ class Turns:
         self._told(session, await attempted(work()))
 
     async def on_memory(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await what has to run in the memory's own thread."""
+        """Run a coroutine in the memory's own thread."""
         return await asyncio.wrap_future(self.memory.submit(work))
 
     def _told(self, session: str, result: T | Failure) -> T | None:
-        """The result; a failure is logged, once until it works again."""
         if isinstance(result, Failure):
             self._part.away(result.said, whose=session)
             return None
@@ -107,11 +105,8 @@ class Turns:
 
 
 def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> dict[str, Any]:
-    """A reply of Chat Completions that holds this message.
-
-    `usage` is told as frameworks count it: the whole input, the output, and of the input what was
-    read from a cache, where that is known.
-    """
+    """A reply of Chat Completions with this message; `usage` counts `input`, `output` and, if it is
+    known, `cache_read`."""
     reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
     if usage:
         told: dict[str, Any] = {
@@ -125,11 +120,7 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 
 def _shown(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
-    """What `show` makes of a view; None where every message goes out as it came.
-
-    FormatError where the engine could not read what we wrote: its report says so, but nobody
-    here reads reports.
-    """
+    """None if every message is sent unchanged; FormatError if the engine could not read them."""
     unread = [line for line in context.report.failures if line.stage == "read"]
     if unread:
         raise FormatError(unread[0].said)

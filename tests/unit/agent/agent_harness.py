@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import open_memory
-from recollect.adapters.session import SessionIndex, SessionTranscript, open_transcript
+from recollect.adapters.session import SessionTranscript, open_transcript
 from recollect.agent.events import AgentEvent, Ended, Said
 from recollect.agent.loop import Agent
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
@@ -69,7 +69,6 @@ class AgentHarness:
         self.settings = {**QUIET, **(settings or {})}
         self.given = agent
         self.sessions = 1
-        self.index = SessionIndex(folder / "sessions.json", clock=self.clock)
         self.events: list[AgentEvent] = []
 
     def transcript(self) -> SessionTranscript:
@@ -103,7 +102,6 @@ class AgentHarness:
                         self.model,
                         transcript,
                         self.root,
-                        index=self.index,
                         clock=self.clock,
                         tz=UTC,
                         open_session=self.following,

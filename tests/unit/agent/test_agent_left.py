@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import threading
 from collections.abc import Mapping
 from contextlib import aclosing
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of, said
+from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of
 from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note
 
-from recollect.adapters.session import SessionIndex, SessionTranscript
-from recollect.adapters.session import index as index_module
-from recollect.agent.events import CallEnded, Ended, Failed, Flushed, Replied, Told
+from recollect.adapters.session import SessionTranscript
+from recollect.agent.events import CallEnded, Ended, Flushed, Replied, Told
 from recollect.agent.loop import Agent
-from recollect.agent.prompt import answered_before
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
-from recollect.errors import MissingExtra, TranscriptError
+from recollect.errors import TranscriptError
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
@@ -170,42 +167,11 @@ def test_closing_waits_for_a_run_that_somebody_iterates(tmp_path: Path) -> None:
     assert len(results(harness)) == 1
 
 
-@pytest.mark.parametrize("fault", ["damaged", "locked"])
-def test_an_index_that_cannot_be_written_ends_no_turn(
-    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index_module, "LOCK_SECONDS", 0.1)
-    model = ScriptedModel([Says(calls=[bash("echo hi")]), "fine"])
-    harness = AgentHarness(tmp_path, model)
-    updated: list[str] = []
-
-    class Watched(SessionIndex):
-        def update(self, *given: Any) -> Any:
-            updated.append(threading.current_thread().name)
-            return super().update(*given)
-
-    harness.index = Watched(tmp_path / "sessions.json")
-    with (tmp_path / "sessions.json.lock").open("w") as lock:
-        if fault == "locked":
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        else:
-            (tmp_path / "sessions.json").write_text("{broken")
-        events = harness.say("go", "/status")
-    assert [one.reason for one in of(events, Ended)] == ["done", "command"]
-    assert said(events) == "fine"
-    assert [one["isError"] for one in results(harness)] == [False]
-    told = [one.text for one in of(events[: events.index(of(events, Ended)[0])], Told)]
-    assert len(told) == 1, "once, not with every reply"
-    assert "index of sessions" in told[0]
-    assert len(updated) == 1, "a run waits for a lock once"
-    assert updated[0] != threading.main_thread().name, "and the event loop never"
-
-
 def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(
     tmp_path: Path,
 ) -> None:
     def refuses() -> SessionTranscript:
-        raise TranscriptError("sessions.json is damaged; mend it")
+        raise TranscriptError("sessions.json is damaged")
 
     model = ScriptedModel(["one", "two"])
     harness = AgentHarness(tmp_path, model)
@@ -214,31 +180,6 @@ def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(
     assert [one.reason for one in of(events, Ended)] == ["done", "command", "done"]
     assert "damaged" in of(events, Told)[0].text
     assert "first" in str(model.requests[-1])
-
-
-def test_the_engine_is_told_of_a_reply_before_the_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel(["fine"]))
-    order: list[str] = []
-
-    async def work(agent: Agent) -> None:
-        observe, update = agent._engine.observe, SessionIndex.update
-
-        async def observed(*given: Any) -> Any:
-            order.append("engine")
-            return await observe(*given)
-
-        def updated(self: SessionIndex, *given: Any) -> Any:
-            order.append("index")
-            return update(self, *given)
-
-        monkeypatch.setattr(agent._engine, "observe", observed)
-        monkeypatch.setattr(SessionIndex, "update", updated)
-        await collected(agent, "go")
-
-    harness.run(work)
-    assert order == ["engine", "index"]
 
 
 def test_the_event_loop_waits_for_no_line_of_the_transcript(tmp_path: Path) -> None:
@@ -314,20 +255,6 @@ def test_bootstrap_is_shown_until_the_first_answer_and_not_after_new(tmp_path: P
     assert "Who are you?" not in str(harness.model.requests[0]["system"])
 
 
-def test_whether_a_key_was_ever_answered(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel([Says(text="no", stop="refusal"), "Hello."]))
-    assert not answered_before(harness.index, "main")
-    harness.say("hi")
-    assert not answered_before(harness.index, "main"), "a refusal is no answer"
-    harness.say("hi", "/new")
-    harness.index.update("main", lambda record: record.begun_anew("session-2"))
-    assert answered_before(harness.index, "main"), "in the session before"
-    harness.index.update("main", lambda record: record.begun_anew("session-1"))
-    assert not answered_before(harness.index, "another")
-    (tmp_path / "torn.jsonl").write_text("{")
-    assert answered_before(harness.index, "main")
-
-
 async def breaks(_: Mapping[str, Any]) -> ToolOutcome:
     raise AttributeError("quoting what was said")
 
@@ -360,37 +287,6 @@ def test_nothing_is_asked_where_nothing_was_said(tmp_path: Path, text: str) -> N
     assert [type(event) for event in events[-2:]] == [Told, Ended]
     assert len(model.requests) == 1
     assert len(harness.messages()) == 2
-
-
-def test_an_image_without_words_is_said(tmp_path: Path) -> None:
-    model = ScriptedModel(["A dot."])
-    harness = AgentHarness(tmp_path, model)
-
-    async def work(agent: Agent) -> list[Any]:
-        return [event async for event in agent.run(" ", [("image/png", "aGk=")])]
-
-    assert ended(harness.run(work)) == "done"
-    assert [block["type"] for block in harness.messages()[0]["content"]] == ["image"]
-
-
-def test_a_missing_extra_is_told_as_what_it_is(tmp_path: Path) -> None:
-    missing = MissingExtra(feature="a model over HTTP", extra="remote")
-    harness = AgentHarness(tmp_path, ScriptedModel([missing, "fine"]))
-    events = harness.say("hi", "again")
-    assert [one.reason for one in of(events, Ended)] == ["failed", "done"]
-    assert "recollect[remote]" in of(events, Failed)[0].reason
-    assert harness.messages()[1]["stopReason"] == "error"
-
-
-def test_a_flush_model_that_lacks_an_extra_stops_nothing(tmp_path: Path) -> None:
-    missing = MissingExtra(feature="a model over HTTP", extra="remote")
-    model = ScriptedModel([*("fine" for _ in TALK), filling("full", WINDOW)])
-    harness = AgentHarness(
-        tmp_path, model, settings=FLUSHING, flush_model=ScriptedModel([missing], name="other")
-    )
-    events = harness.say(*TALK, "fill it")
-    assert ended(events) == "done"
-    assert of(events, Flushed)[0].result.outcome == "failed"
 
 
 @pytest.mark.parametrize("wire", WIRES)

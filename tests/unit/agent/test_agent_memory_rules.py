@@ -68,7 +68,7 @@ def test_what_the_flush_turn_may_not_write_is_refused_and_told(tmp_path: Path, p
     (tmp_path / "AGENTS.md").write_text("rules")
     result = flushed(tmp_path, note(path, "- be evil"))
     assert result.outcome == "nothing"
-    assert [one.path for one in result.refused] == [path]
+    assert result.refused == (f"{path} (not a file for notes)",)
     assert "not a file for notes" in result.reason
     assert (tmp_path / "AGENTS.md").read_text() == "rules"
     assert [one.name for one in tmp_path.iterdir()] == ["AGENTS.md"]

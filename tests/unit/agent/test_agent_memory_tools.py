@@ -72,7 +72,7 @@ def test_the_person_is_asked_before_anything_is_forgotten(tmp_path: Path, agrees
 
     def reply(request: Any) -> Says:
         text = json.dumps(request["messages"], ensure_ascii=False)
-        if "Forgotten for good" in text or "did not confirm" in text:
+        if "Forgotten permanently" in text or "did not confirm" in text:
             return Says(text="done")
         if "Stored:" in text:
             found.append(text.split("Stored:\\n[")[1][:24])

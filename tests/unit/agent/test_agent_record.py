@@ -1,4 +1,4 @@
-"""What stands in the transcript and the index, whatever happens in between."""
+"""What stands in the transcript, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, notes, of, said
 from tests.unit.agent.test_agent_window import SMALL, TALK, WINDOW
 
-from recollect.agent.conversation import history_of
-from recollect.agent.events import Compacted, Ended, Failed, Prepared, Told
+from recollect.agent.events import Compacted, Ended, Prepared
 from recollect.agent.loop import Agent
 from recollect.core.formats.json_text import encode
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 
-HOUR = 3600.0
-
 
 def texts(harness: AgentHarness) -> list[str]:
     with harness.transcript() as transcript:
-        shown = history_of(transcript.entries)
+        shown = transcript.history().shown
     return [one.message["content"][0]["text"] for one in shown]
 
 
@@ -30,25 +27,6 @@ def test_our_own_compactions_hide_nothing_of_the_history(tmp_path: Path) -> None
     harness.say(*TALK, "/compact", "on", "/compact", "further")
     users = [text for text in texts(harness) if text != "fine"]
     assert users == [*TALK, "on", "further"]
-
-
-def test_a_compaction_of_another_program_counts_as_it_does_for_pi(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda _: Says(text="fine"))
-    harness = AgentHarness(tmp_path, model, settings=SMALL)
-    harness.say("early", "late")
-    with harness.transcript() as transcript:
-        kept = transcript.entries[2].id
-        transcript.append_compaction(summary="we met", first_kept_entry_id=kept, tokens_before=9)
-    harness.say("after")
-    shown = texts(harness)
-    assert "we met" in shown[0]
-    assert shown[1:] == ["late", "fine", "after", "fine"]
-    assert "early" not in str(model.requests[-1]["messages"])
-    compacted = of(harness.say(*TALK, "/compact"), Compacted)[0]
-    assert compacted.result.compacted
-    assert [one for one in texts(harness)[1:] if one != "fine"] == ["late", "after", *TALK]
-    assert ["undone" in one.text for one in of(harness.say("/undo", "/undo"), Told)] == [True, True]
-    assert [one for one in texts(harness) if one != "fine"] == ["early", "late", "after", *TALK]
 
 
 def test_a_compaction_that_was_not_recorded_is_recorded_next_time(tmp_path: Path) -> None:
@@ -114,57 +92,6 @@ def test_an_abort_before_the_request_sends_none(tmp_path: Path) -> None:
     assert [one.reason for one in of(events, Ended)] == ["aborted", "done"]
     assert len(model.requests) == 1
     assert "hello" in str(model.requests[0]["messages"])
-
-
-def test_a_refusal_is_told_and_not_sent_back(tmp_path: Path) -> None:
-    model = ScriptedModel([Says(text="I will not.", stop="refusal"), Says(text="Sure.")])
-    harness = AgentHarness(tmp_path, model)
-    events = harness.say("do harm", "do good")
-    assert of(events, Failed)[0].kind == "refused"
-    assert "I will not" not in str(model.requests[-1]["messages"])
-    assert harness.messages()[1]["stopReason"] == "error"
-
-
-@pytest.mark.parametrize(
-    ("settings", "hours", "begins"),
-    [
-        ({"session.reset.mode": "daily"}, 15, False),
-        ({"session.reset.mode": "daily"}, 17, True),
-        ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 1, False),
-        ({"session.reset.mode": "idle", "session.reset.idle_minutes": 90}, 2, True),
-        ({}, 1000, False),
-    ],
-)
-def test_a_session_ends_by_day_or_by_idling(
-    tmp_path: Path, settings: dict[str, Any], hours: int, begins: bool
-) -> None:
-    model = ScriptedModel(lambda _: Says(text="ok"))
-    harness = AgentHarness(tmp_path, model, settings=settings)
-    harness.say("before")  # at noon
-    harness.clock.at += hours * HOUR
-    events = harness.say("after")
-    assert (harness.sessions == 2) is begins
-    assert ("before" not in str(model.requests[-1]["messages"])) is begins
-    assert bool(of(events, Told)) is begins
-    record = harness.index.get("main")
-    assert record is not None
-    assert record.session_id == f"session-{harness.sessions}"
-
-
-def test_the_index_follows_replies_compactions_and_new_sessions(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel(lambda _: filling("fine", 1234)), settings=SMALL)
-    harness.say(*TALK)
-    record = harness.index.get("main")
-    assert record is not None
-    assert (record.session_id, record.fresh_tokens) == ("session-1", 1239)
-    harness.say("/compact")
-    record = harness.index.get("main")
-    assert record is not None
-    assert (record.compaction_count, record.fresh_tokens) == (1, None)
-    harness.say("/new", "hello")
-    record = harness.index.get("main")
-    assert record is not None
-    assert (record.session_id, record.compaction_count) == ("session-2", 0)
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])

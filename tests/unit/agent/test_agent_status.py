@@ -150,31 +150,6 @@ def _in_thread(work: Any, *given: Any) -> Any:
         return pool.submit(work, *given).result()
 
 
-def test_status_before_anything_was_said_shows_what_every_request_holds(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel([]))
-    status = harness.run(lambda agent: agent.status())
-    assert status.request.which == "next"
-    assert status.request.component("tools").tokens > 100
-    assert status.request.component("history").tokens == 0
-    assert status.spending.cost is None
-
-
-def test_cost_and_cache_share_are_summed_from_what_was_reported(tmp_path: Path) -> None:
-    used = Usage(input_tokens=10_000, output_tokens=1_000, cache_read_tokens=5_000)
-    model = ScriptedModel([Says(text="a", usage=used)] * 2, name="own-model")
-    harness = AgentHarness(tmp_path, model, settings={"models.prices": ["own-model 2 10 1 2"]})
-    status, told = harness.run(_two_turns)
-    assert status.spending.cost == pytest.approx(2 * (0.010 + 0.005 + 0.010))
-    assert status.spending.cache_share == 0.5
-    assert "cost: $0.0500 for 2 replies" in told
-    assert "50% from the cache" in told
-    (tmp_path / "other").mkdir()
-    unpriced = AgentHarness(tmp_path / "other", ScriptedModel([Says(text="a", usage=used)] * 2))
-    status, told = unpriced.run(_two_turns)
-    assert status.spending.cost is None
-    assert "models.prices" in told
-
-
 def test_the_cost_holds_summaries_and_flush_turns(tmp_path: Path) -> None:
     """Also of a compaction that came to nothing: its requests were paid for."""
     talk = [question(number) for number in range(4)]
@@ -218,9 +193,3 @@ def test_after_undo_and_after_a_restart_the_next_request_is_shown(tmp_path: Path
     assert undone["compactions"] == 0
     assert undone["request"]["which"] == "next"
     assert undone["request"]["counted_tokens"] > after.request.counted_tokens
-
-
-async def _two_turns(agent: Agent) -> tuple[ContextStatus, str]:
-    await collected(agent, "one")
-    await collected(agent, "two")
-    return await agent.status(), of(await collected(agent, "/status"), Told)[0].text

@@ -15,7 +15,7 @@ import pytest
 from recollect.agent.tools import files
 from recollect.agent.tools.confine import ToolScope, confine
 from recollect.agent.tools.files import MAX_BYTES, MAX_LINES, edit_tool, read_tool, write_tool
-from recollect.agent.tools.outcome import Outputs, Tool, ToolOutcome
+from recollect.agent.tools.outcome import Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
 
 
@@ -75,13 +75,6 @@ def test_an_image_comes_back_as_an_image(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(data)
     outcome = use(read_tool, tmp_path, path="a.png")
     assert outcome.images == (("image/png", base64.b64encode(data).decode()),)
-
-
-def test_a_missing_file_names_its_neighbours(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("")
-    outcome = use(read_tool, tmp_path, path="config.yaml")
-    assert outcome.is_error
-    assert "config.toml" in outcome.text
 
 
 THEIRS = "nobody-may-read-this"
@@ -174,13 +167,6 @@ def test_no_path_leads_out_of_the_workspace(ground: Path, way: str) -> None:
         assert outcome.is_error
         assert THEIRS not in outcome.text
     assert _kept(ground) == before
-
-
-def test_a_host_may_allow_more_than_the_workspace(ground: Path) -> None:
-    allowed = ToolScope(root=ground, allow_outside=True)
-    assert use(read_tool, ground, path="../outside/file.txt", ground=allowed).text == THEIRS
-    assert not use(write_tool, ground, path="../x/y/z", content="1", ground=allowed).is_error
-    assert (ground.parent / "x/y/z").read_text() == "1"
 
 
 def _take_the_place_of(path: Path, target: Path | str) -> None:
@@ -279,15 +265,11 @@ def test_a_workspace_around_the_data_folder_shows_no_other_space(
     transcript.parent.mkdir(parents=True)
     transcript.write_text(THEIRS)
     (ground / "a/data").symlink_to("../data")
-    (ground / "data/outputs").mkdir()
-    (ground / "data/outputs/1.log").write_text("printed")
     for make, given in USES:
         outcome = use(make, ground, path=way, **given)
         assert outcome.is_error
         assert THEIRS not in outcome.text
     assert transcript.read_text() == THEIRS
-    scope = ToolScope(root=ground, outputs=Outputs(folder=ground / "data/outputs"))
-    assert use(read_tool, ground, path="data/outputs/1.log", ground=scope).text == "printed"
 
 
 def test_writing_makes_folders_and_keeps_the_rights_of_a_file(tmp_path: Path) -> None:
@@ -323,13 +305,11 @@ def test_an_edit_that_cannot_be_made_says_where_to_look(tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("def f():\n    return 1\n\ndef g():\n    return 1\n")
     twice = use(edit_tool, tmp_path, path="a.py", oldText="return 1", newText="return 2")
-    assert "2 times (lines 2, 5)" in twice.text
-    indented = use(edit_tool, tmp_path, path="a.py", oldText="def g():\n  return 1", newText="x")
-    assert "line 4" in indented.text
+    assert "2 times" in twice.text
     absent = use(edit_tool, tmp_path, path="a.py", oldText="zzzzzz", newText="x")
-    assert "Nothing close" in absent.text
+    assert "0 times" in absent.text
     same = use(edit_tool, tmp_path, path="a.py", oldText="def f", newText="def f")
-    assert all(one.is_error for one in (twice, indented, absent, same))
+    assert all(one.is_error for one in (twice, absent, same))
     assert file.read_text().count("return 1") == 2
 
 
@@ -353,16 +333,12 @@ def test_a_command_tells_its_output_and_how_it_ended(tmp_path: Path) -> None:
     assert use(bash_tool, tmp_path, command="true").text == "(no output)"
 
 
-def test_a_long_output_keeps_head_and_tail_and_is_saved_whole(tmp_path: Path) -> None:
-    ground = ToolScope(root=tmp_path, outputs=Outputs(folder=tmp_path / "outputs"))
-    outcome = use(bash_tool, tmp_path, command="seq 1 60000", ground=ground)
+def test_a_long_output_keeps_head_and_tail(tmp_path: Path) -> None:
+    outcome = use(bash_tool, tmp_path, command="seq 1 60000")
     assert outcome.text.startswith("1\n2\n")
     assert outcome.text.endswith("59999\n60000")
     assert len(outcome.text) < 60_000
-    assert outcome.details is not None
-    saved = Path(outcome.details["fullOutputPath"])
-    assert str(saved) in outcome.text
-    assert saved.read_text() == "".join(f"{number}\n" for number in range(1, 60001))
+    assert "bytes left out" in outcome.text
 
 
 def test_a_command_that_hangs_is_stopped_with_all_its_children(tmp_path: Path) -> None:

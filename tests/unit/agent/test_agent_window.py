@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of, said
+from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, said
 
 from recollect.adapters.wiring import open_store
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
@@ -63,9 +63,6 @@ def test_an_overflow_is_compacted_and_tried_once_more(tmp_path: Path, wire: Wire
     kept = next(one for one in harness.entries() if one["id"] == compaction["firstKeptEntryId"])
     assert kept["message"]["role"] in ("user", "assistant")
     assert encode(kept["message"]["content"][0]["text"]).decode() in encode(again).decode()
-    record = harness.index.get("main")
-    assert record is not None
-    assert record.compaction_count == 1
 
 
 def test_a_second_overflow_is_an_error_and_the_history_is_whole(tmp_path: Path) -> None:
@@ -174,10 +171,6 @@ def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
     model.check()
     assert [one.result.outcome for one in of(first, Flushed)] == ["nothing"]
     assert of(second, Flushed) == []
-    record = harness.index.get("main")
-    assert record is not None
-    assert record.flushed_in_this_cycle
-    assert record.memory_flush_at == 1_773_230_400_000
 
 
 def test_a_flush_is_kept_with_the_session_at_once(tmp_path: Path) -> None:
@@ -222,40 +215,13 @@ def order_for(root: Path, wire: WireName = "anthropic") -> FlushOrder:
     sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     shape = Shape(speaker=Speaker(format=wire, model="scripted"), system="", tools=())
     reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
-    return FlushOrder(sent=sent, since=(reply,), shape=shape, note_root=root, now=1_773_230_400.0)
-
-
-def test_only_the_notes_of_the_day_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("rules")
-    calls = [
-        note("AGENTS.md", "no rules"),
-        ScriptedCall(id="b1", name="bash", input={"command": "rm -rf ."}),
-        ScriptedCall(id="r1", name="read", input={"path": "AGENTS.md"}),
-    ]
-    model = ScriptedModel([Says(calls=calls), Says(text="I could not.")])
-    result = asyncio.run(flush(order_for(tmp_path), model, Settings()))
-    assert result.outcome == "nothing"
-    assert (tmp_path / "AGENTS.md").read_text() == "rules"
-    answers = model.requests[1]["messages"][-1]["content"]
-    assert [one["is_error"] for one in answers] == [True, True, True]
+    return FlushOrder(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
 
 
 def test_a_flush_turn_ends_after_three_requests(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: Says(calls=[note()]))
     result = asyncio.run(flush(order_for(tmp_path), model, Settings()))
     assert (result.steps, result.outcome) == (3, "written")
-
-
-def test_two_flush_turns_at_once_lose_nothing(tmp_path: Path) -> None:
-    texts = [f"note of turn {number} " + "x" * 5000 for number in range(6)]
-
-    async def both() -> None:
-        models = [ScriptedModel([Says(calls=[note(text=text)]), "NO_REPLY"]) for text in texts]
-        await asyncio.gather(*[flush(order_for(tmp_path), one, Settings()) for one in models])
-
-    asyncio.run(both())
-    [file] = (tmp_path / "memory").iterdir()
-    assert sorted(line for line in file.read_text().split("\n") if line) == sorted(texts)
 
 
 def test_compact_instructions_are_used_once_and_never_said_to_the_model(tmp_path: Path) -> None:
@@ -281,7 +247,7 @@ def test_undo_shows_the_whole_conversation_again(tmp_path: Path) -> None:
     cut, whole = model.requests[-2:]
     assert TALK[0] not in str(cut["messages"])
     assert TALK[0] in str(whole["messages"])
-    assert "nothing to undo" in of(harness.say("/undo"), Told)[0].text.lower()
+    assert "nothing was undone" in of(harness.say("/undo"), Told)[0].text.lower()
 
 
 def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None:
@@ -292,30 +258,3 @@ def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None
     assert len(model.requests[-1]["messages"]) == 1
     assert "remember me" in (tmp_path / "session-1.jsonl").read_text()
     assert "remember me" not in (tmp_path / "session-2.jsonl").read_text()
-
-
-def test_status_tells_sizes(tmp_path: Path) -> None:
-    harness = AgentHarness(
-        tmp_path, ScriptedModel(["hello"]), settings={"workspace.max_chars": 1000}
-    )
-    (harness.root / "AGENTS.md").write_text("rule\n" * 1000)
-    events = harness.say("hi", "/status", "/status detail")
-    status, detail = (one.text for one in of(events, Told))
-    assert "session-1" in status
-    assert "2 messages" in status
-    assert "AGENTS.md: raw 954, injected" in detail
-    assert "1 shortened" in detail
-    assert "bash: raw" in detail
-    assert "bash: raw" not in status
-
-
-def test_a_command_needs_no_model(tmp_path: Path) -> None:
-    model = ScriptedModel([])
-    harness = AgentHarness(tmp_path, model)
-
-    async def work(agent: Any) -> Any:
-        return [await collected(agent, text) for text in ("/compact", "/undo", "/status")]
-
-    for events in harness.run(work):
-        assert ended(events) == "command"
-    assert model.requests == []

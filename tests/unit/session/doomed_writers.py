@@ -12,6 +12,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,10 @@ def write_until_killed(path: str, seed: int) -> None:
             say("wrote", entry.id)
 
 
+def _counted(record: Any) -> Any:
+    return replace(record, others={**record.others, "n": record.others.get("n", 0) + 1})
+
+
 def count_up(path: str, keys: list[str], times: int) -> None:
     """Change the index from as many processes as there are keys, at the same time."""
     children = []
@@ -91,7 +96,7 @@ def count_up(path: str, keys: list[str], times: int) -> None:
             children.append(child)
             continue
         for _ in range(times):
-            SessionIndex(Path(path)).update(key, lambda record: record.after_compaction())
+            SessionIndex(Path(path)).update(key, _counted)
         os._exit(0)
     for child in children:
         assert os.waitpid(child, 0)[1] == 0

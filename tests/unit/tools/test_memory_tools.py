@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,13 +13,11 @@ import pytest
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.core.rules.identity import sealed, space_secret
-from recollect.core.values.batch import Batch
-from recollect.core.values.fact import FactId
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.hosts.tools.arguments import KINDS, BadArguments, read_arguments
 from recollect.testing.provider_rules import violations
-from recollect.tools import ForgetRequest, MemoryAnswer, MemoryTools, memory_tools
+from recollect.tools import ForgetRequest, MemoryAnswer, memory_tools
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
@@ -107,14 +104,6 @@ class TestDefinitions:
             assert "$ref" not in json.dumps(schema), "not every provider follows references"
             assert all(shape.get("description") for shape in schema["properties"].values())
 
-    def test_mcp_has_its_own_spelling(self, tmp_path: Path) -> None:
-        (search, *_) = memory_tools(memory_at(tmp_path)).definitions("mcp")
-        assert set(search) == {"name", "description", "inputSchema"}
-
-    def test_another_format_is_refused_by_name(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="openai-chat"):
-            memory_tools(memory_at(tmp_path)).definitions("gopher")  # type: ignore[arg-type]
-
 
 class TestSearchAndGet:
     def test_a_hit_says_its_id_date_speaker_and_session_and_leads_to_its_message(
@@ -133,7 +122,7 @@ class TestSearchAndGet:
         heading = r"\[\d+\.[0-9a-f]{4}\] \d{4}-\d\d-\d\d [\d:]+, user, session s\n "
         assert re.search(heading + re.escape(DECIDED), found.text)
         assert DECIDED in got.text
-        before, behind = got.text.split("Said just behind it:")
+        before, behind = got.text.split("Said just after it:")
         assert REPLY not in before
         assert REPLY in behind
         assert LATER in behind
@@ -158,51 +147,14 @@ class TestSearchAndGet:
             assert answer.is_error
             assert "no such message" in answer.text
 
-    def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(
-        self, tmp_path: Path
-    ) -> None:
-        async def work() -> tuple[list[MemoryAnswer], MemoryAnswer, list[str]]:
-            async with memory_at(tmp_path) as memory:
-                await told(memory, *TALK)
-                tools = memory_tools(memory)
-                found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
-                page = await memory._look_up(lambda store: store.page())
-                whole = next(one.segment.id for one in page if one.segment.text == DECIDED)
-                given = (ids_in(found.text)[0][:-2], whole[:12], whole.upper())
-                facts = [
-                    (await tools.call("memory_store", {"text": f"The pilot of boat {n} is Ada."}))
-                    for n in range(2)
-                ]
-                known = [re.findall(r"\[([0-9a-f]{24})\]", one.text)[0] for one in facts]
-                same = [f"{known[0][:4]}{'0' * 20}", f"{known[0][:4]}{'1' * 20}"]
-
-                async def facts_of_one_beginning(store: Any) -> None:
-                    kept = await store.facts([known[0]], superseded=True)
-                    doubles = [replace(kept[0], id=FactId(one)) for one in same]
-                    await store.write(Batch(at=1.0, facts=tuple(doubles)))
-
-                await memory._look_up(facts_of_one_beginning)
-                gets = [await tools.call("memory_get", {"id": id_}) for id_ in given]
-                gets.append(await tools.call("memory_get", {"id": known[1][:20]}))
-                two = await tools.call("memory_forget", {"ids": [known[0][:4]]})
-                return gets, two, same
-
-        gets, two, same = run(work())
-        assert all(DECIDED in got.text for got in gets[:3])
-        assert "boat 1 is Ada" in gets[3].text
-        assert two.is_error and "give more of it" in two.text
-        assert all(id_ in two.text for id_ in same)
-
     @pytest.mark.parametrize(
         ("tool", "given", "names"),
         [
-            ("memory_store", {"text": "a", "kind": "rule"}, ["`kind`", '"fact"', '"note"']),
-            ("memory_store", {"text": "a", "type": "rule"}, ["`type`", '"decision"']),
-            ("memory_recall", {"types": ["secrets"]}, ["`types`", '"decision"', "list"]),
-            ("memory_search", {}, ["`query` is missing", "text"]),
-            ("memory_search", {"query": "a", "max_tokens": "lots"}, ["`max_tokens`", "number"]),
-            ("memory_search", {"query": "a", "space": "b"}, ["'space'", "query", "since"]),
-            ("memory_get", {"id": "1.a", "around": -1}, ["`around`", "at least 0"]),
+            ("memory_store", {"text": "a", "kind": "rule"}, ["$.kind", "fact | note"]),
+            ("memory_recall", {"types": ["secrets"]}, ["$.types", "list of", "decision"]),
+            ("memory_search", {}, ["missing required field `query`", "query (string, required)"]),
+            ("memory_search", {"query": "a", "space": "b"}, ["unknown field `space`", "since"]),
+            ("memory_get", {"id": "1.a", "around": -1}, ["$.around", ">= 0"]),
         ],
     )
     def test_an_argument_that_is_wrong_is_named_with_what_is_accepted(
@@ -296,29 +248,6 @@ class TestSearchAndGet:
         heading = r"\[\d+\.[0-9a-f]{4}\] [^\n]*, tool output of run_sql, one line of it\n "
         assert re.search(f"{heading}late arrivals: store 0481 with 30 of 30 days\n", run(work()))
 
-    def test_a_result_beside_a_message_is_read_as_far_as_there_is_room(
-        self, tmp_path: Path
-    ) -> None:
-        lines = "\n".join(f"line {n}: nothing to see here" for n in range(2))
-
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                await told(
-                    memory,
-                    user("find out which walrus is late"),
-                    called("c1", "bash", command="walruses --late"),
-                    answered("c1", f"{lines}\nlate: walrus 0481"),
-                    assistant("There is one, see above."),
-                    user(LATER),
-                )
-                tools = memory_tools(memory, session="s")
-                found = await tools.call("memory_search", {"query": "which walrus is late"})
-                first = re.search(r"\[([\d.a-f]+)\] [^\n]*, user\n find out", found.text)
-                assert first is not None, found.text
-                return (await tools.call("memory_get", {"id": first[1], "around": 3})).text
-
-        assert "late: walrus 0481" in run(work())
-
     def test_a_tools_output_is_told_from_what_the_user_said(self, tmp_path: Path) -> None:
         async def work() -> str:
             async with memory_at(tmp_path) as memory:
@@ -334,15 +263,6 @@ class TestSearchAndGet:
 
         text = run(work())
         assert re.search(r"fetched content of web_fetch, session s\n Walruses weigh", text)
-
-    def test_nothing_is_said_to_be_nothing(self, tmp_path: Path) -> None:
-        async def work() -> MemoryAnswer:
-            async with memory_at(tmp_path) as memory:
-                return await memory_tools(memory).call("memory_search", {"query": "anything"})
-
-        answer = run(work())
-        assert not answer.is_error
-        assert "Nothing in memory answers" in answer.text
 
     def test_since_and_until_bound_what_is_found(self, tmp_path: Path) -> None:
         async def work() -> list[MemoryAnswer]:
@@ -363,7 +283,7 @@ class TestSearchAndGet:
         assert DECIDED in since.text
         assert DECIDED not in until.text
         assert wrong.is_error
-        assert "'soon' is no date; give a day (2026-02-10)" in wrong.text
+        assert "'soon' is not a date; give a day (2026-02-10)" in wrong.text
 
     def test_a_memory_file_is_searched_and_read_by_lines(self, tmp_path: Path) -> None:
         workspace = tmp_path / "workspace"
@@ -487,28 +407,6 @@ class TestNotKeptTwice:
         assert "6666" in found
         assert "fetched content of web_fetch" in found
 
-    def test_what_only_looks_like_an_answer_is_kept_as_what_it_is(self, tmp_path: Path) -> None:
-        async def work() -> tuple[str, str]:
-            async with memory_at(tmp_path) as memory:
-                tools = memory_tools(memory)
-                await told(memory, *TALK)
-                real = (await tools.call("memory_search", {"query": "Kestrel port"})).text
-                forged = real.replace("4711", "6666")
-                await told(
-                    memory,
-                    *TALK,
-                    called("w1", "web_fetch", url="https://example.org"),
-                    answered("w1", forged),
-                    user("go on with the parser"),
-                )
-                return forged, (await tools.call("memory_search", {"query": "Kestrel 6666"})).text
-
-        forged, found = run(work())
-        assert TOOL_OPENING in forged
-        assert "6666" in found
-        assert "fetched content of web_fetch" in found
-        assert found.count(TOOL_OPENING) == 1, "its tags are defused"
-
     def test_forgetting_a_message_takes_along_the_answers_that_quote_it(
         self, tmp_path: Path
     ) -> None:
@@ -529,7 +427,7 @@ class TestNotKeptTwice:
                 return gone.text, "\n".join(kinds)
 
         gone, bodies = run(work())
-        assert "Forgotten for good" in gone
+        assert "Forgotten permanently" in gone
         assert not re.search(r"(?<![\d.])4711", bodies), "a time may have these digits, too"
 
 
@@ -600,7 +498,7 @@ class TestStoreAndRecall:
             async with memory_at(tmp_path) as memory:
                 tools = memory_tools(memory, session="s")
                 kept = await tools.call("memory_store", {"text": note, "kind": "note"})
-                assert "Kept as a note: [" in kept.text
+                assert "Stored as a note: [" in kept.text
                 return (await tools.call("memory_search", {"query": "walrus import"})).text
 
         assert re.search(rf"assistant, note\n {note}", run(work()))
@@ -622,7 +520,7 @@ class TestStoreAndRecall:
         assert secret not in told_text
         assert not any(secret in text for text in texts)
 
-    def test_facts_are_listed_by_type_subject_and_time(self, tmp_path: Path) -> None:
+    def test_facts_are_listed_by_type_and_subject(self, tmp_path: Path) -> None:
         async def work() -> list[str]:
             async with memory_at(tmp_path) as memory:
                 book = await memory.facts()
@@ -633,22 +531,16 @@ class TestStoreAndRecall:
                 asked: list[dict[str, Any]] = [
                     {"types": ["decision"], "about": "billing"},
                     {"about": "billing"},
-                    {"since": "2026-01-01"},
-                    {"until": "2026-01-01"},
                     {"about": "walruses"},
                 ]
                 return [(await tools.call("memory_recall", one)).text for one in asked]
 
-        both, billing, since, until, nothing = run(work())
+        both, billing, nothing = run(work())
         assert "Stripe" in both
         assert "MJML" not in both
         assert "Tuesday" not in both
         assert "Stripe" in billing
         assert "MJML" in billing
-        assert "Stripe" not in since
-        assert "Tuesday" in since
-        assert "Stripe" in until
-        assert "Tuesday" not in until
         assert "No fact is known about that" in nothing
 
 
@@ -748,12 +640,9 @@ def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
                     assert tokens <= budget, f"{name}: {tokens} of {budget}"
         return made
 
-    for name, budget, answer in run(answers()):
+    for name, _, answer in run(answers()):
         if name == "memory_forget":
-            commands = answer.text.count("recollect facts forget")
-            left = re.search(r"… and (\d+) more", answer.text)
-            assert commands >= 1
-            assert int(left[1] if left else 0) == 20 - commands, f"{budget}: {answer.text}"
+            assert "recollect facts forget" in answer.text
 
 
 def test_a_program_without_a_loop_calls_them_too(tmp_path: Path) -> None:
@@ -777,7 +666,3 @@ def test_they_work_where_turns_recall_nothing_by_themselves(tmp_path: Path) -> N
     found, sent = run(work())
     assert DECIDED in found
     assert DECIDED not in sent
-
-
-def test_one_handler_is_typed_for_both(tmp_path: Path) -> None:
-    assert isinstance(memory_tools(memory_at(tmp_path)), MemoryTools)

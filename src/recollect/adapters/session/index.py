@@ -1,8 +1,7 @@
-"""The index of a space's sessions: `sessions.json`, by session key, with OpenClaw's fields.
+"""The index of a space's sessions, `sessions.json`: the transcript of each session key.
 
-Must never lose another process's change, nor a field that it does not know. Always holds: the file
-is whole at any moment; a change is made to what stands there then, under a lock; "never flushed"
-is None, never 0; counts from before a compaction are never taken for those after it.
+It never loses another process's change, nor a field that it does not know. The file is whole at any
+moment, and is changed under a lock.
 """
 
 from __future__ import annotations
@@ -26,148 +25,32 @@ from recollect.core.ports import Clock
 from recollect.errors import FormatError, TranscriptError
 from recollect.system.durable import replace_file
 
-# What the index knows of one session: which transcript, how often compacted, how many tokens
-
-
-_COUNTS: Final = {
-    "input_tokens": "inputTokens",
-    "output_tokens": "outputTokens",
-    "total_tokens": "totalTokens",
-    "context_tokens": "contextTokens",
-}
-_FRESH: Final = "totalTokensFresh"  # OpenClaw's own name for it
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """One session of a space."""
+    """The session of a key."""
 
     session_id: str
     """Names the transcript."""
-    compaction_count: int = 0
-    memory_flush_at: int | None = None
-    """When notes were last saved before a compaction, in milliseconds; None for never."""
-    memory_flush_compaction_count: int | None = None
-    """How many compactions there had been then; None for never."""
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    total_tokens: int | None = None
-    context_tokens: int | None = None
-    """An estimate of what the next request holds."""
-    tokens_are_fresh: bool = False
-    """The counts are a provider's, and no compaction came after them."""
     updated_at: int | None = None
     """In milliseconds."""
     others: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The record as it was read, fields included that are not known here."""
+    """The record as it was read, with fields that are not known here."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
-        """A record of the file; what is of the wrong type counts as absent."""
+        """Read a record of the file; a value of the wrong type counts as absent."""
         wire = dict(value)
-        flushed_at = _count(wire, "memoryFlushAt") or None
-        fresh = wire.get(_FRESH)
+        at = number_at(wire, "updatedAt")
         return cls(
             session_id=text_at(wire, "sessionId") or "",
-            compaction_count=_count(wire, "compactionCount") or 0,
-            memory_flush_at=flushed_at,
-            memory_flush_compaction_count=(
-                _count(wire, "memoryFlushCompactionCount") if flushed_at is not None else None
-            ),
-            **{name: _count(wire, key) for name, key in _COUNTS.items()},
-            tokens_are_fresh=fresh is True,
-            updated_at=_count(wire, "updatedAt"),
+            updated_at=None if at is None else int(at),
             others=wire,
         )
 
     def write(self) -> dict[str, Any]:
-        """The record for the file; what is None is left out."""
-        known: dict[str, Any] = {
-            "sessionId": self.session_id,
-            "updatedAt": self.updated_at,
-            "compactionCount": self.compaction_count,
-            "memoryFlushAt": self.memory_flush_at,
-            "memoryFlushCompactionCount": self.memory_flush_compaction_count,
-            **{key: getattr(self, name) for name, key in _COUNTS.items()},
-            _FRESH: self.tokens_are_fresh,
-        }
-        merged = {**self.others, **known}
-        return {
-            key: value for key, value in merged.items() if value is not None or key not in known
-        }
-
-    @property
-    def flushed_in_this_cycle(self) -> bool:
-        """Notes were saved since the last compaction."""
-        return self.memory_flush_compaction_count == self.compaction_count
-
-    @property
-    def fresh_tokens(self) -> int | None:
-        """What the last request held, as its provider counted; None where nobody knows."""
-        return self.total_tokens if self.tokens_are_fresh else None
-
-    def after_reply(
-        self, *, input_tokens: int, output_tokens: int, context_tokens: int | None = None
-    ) -> Self:
-        """A provider reported what a call used; the input is the whole input, cached or not."""
-        total = input_tokens + output_tokens
-        return replace(
-            self,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            total_tokens=total,
-            context_tokens=total if context_tokens is None else context_tokens,
-            tokens_are_fresh=True,
-        )
-
-    def after_compaction(self, *, tokens_after: int | None = None) -> Self:
-        """The past was replaced: one more, and no count from before it stands."""
-        return replace(
-            self.with_stale_tokens(tokens_after), compaction_count=self.compaction_count + 1
-        )
-
-    def with_stale_tokens(self, tokens_after: int | None = None) -> Self:
-        """The view has changed without a call, by a compaction or its undoing: what a provider
-        counted before says nothing now, and at most an estimate of the new size is known."""
-        known = tokens_after if tokens_after is not None and tokens_after > 0 else None
-        return replace(
-            self,
-            input_tokens=None,
-            output_tokens=None,
-            total_tokens=known,
-            context_tokens=known,
-            tokens_are_fresh=False,
-        )
-
-    def with_compactions(self, count: int) -> Self:
-        """As many compactions as its transcript holds, whatever was counted before: a process may
-        have ended between the transcript's line and this one."""
-        return replace(self, compaction_count=count)
-
-    def after_flush(self, now: float) -> Self:
-        """Notes were saved in this cycle."""
-        return replace(
-            self,
-            memory_flush_at=_milliseconds(now),
-            memory_flush_compaction_count=self.compaction_count,
-        )
-
-    def begun_anew(self, session_id: str) -> Self:
-        """The same key with a new transcript, in which nothing has happened yet."""
-        return type(self)(session_id=session_id, updated_at=self.updated_at, others=self.others)
-
-    def touched(self, now: float) -> Self:
-        """Changed just now."""
-        return replace(self, updated_at=_milliseconds(now))
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def _count(wire: dict[str, Any], key: str) -> int | None:
-    found = number_at(wire, key)
-    return int(found) if found is not None and found >= 0 else None
+        """The record for the file."""
+        return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
 
 
 LOCK_SECONDS: Final = 10.0
@@ -207,17 +90,17 @@ class SessionIndex:
         with self._changing():
             stored = self._read()
             before = SessionRecord.read(stored.get(key) or {})
-            named = before if before.session_id else before.begun_anew(new_session_id())
+            named = before if before.session_id else replace(before, session_id=new_session_id())
             after = change(named)
             if after != before:
-                after = after.touched(self._now())
+                after = replace(after, updated_at=round(self._now() * 1000))
                 stored[key] = after.write()
                 replace_file(self.path, _spelled(stored))
         return after
 
     def begin_anew(self, key: str) -> SessionRecord:
         """A new transcript under this key; the old one stays on the disk."""
-        return self.update(key, lambda record: record.begun_anew(new_session_id()))
+        return self.update(key, lambda record: replace(record, session_id=new_session_id()))
 
     def remove(self, key: str) -> bool:
         """Take a session out of the index; its transcript stays."""

@@ -1,8 +1,8 @@
-"""What a chat is opened with: which model is asked, which session goes on, how commands are run.
+"""Opens a chat: which model answers, which session continues, how commands are run.
 
-Nothing is sent anywhere to find a model but one question to this machine: what was named counts,
-then the settings, then a key in the environment, then a server of llama.cpp that answers here.
-Always holds: who names a server sends it no provider's key; what is chosen can be told in a line.
+The model is the one that was named, then that of the settings, then that of a key in the
+environment, then that of a llama.cpp server on this machine. A server that was named is sent no
+provider's key.
 """
 
 from __future__ import annotations
@@ -31,49 +31,48 @@ if TYPE_CHECKING:
 BashChoice: TypeAlias = Literal["auto", "ask", "allow", "off"]
 
 PROBE_SECONDS: Final = 0.2
-"""How long a server on this machine has to answer; one that is there does so in milliseconds."""
+"""How long a server on this machine has to answer."""
 LOCAL_URL: Final = "http://127.0.0.1:8080/v1"
-"""Where llama.cpp's server listens unless it is told otherwise."""
+"""The default address of llama.cpp's server."""
 
 
 class KnownProvider(NamedTuple):
-    """Who can be asked where a key is all that is there."""
+    """A provider that a key in the environment is enough for."""
 
     title: str
     wire: ProviderFormat
     variable: str
-    """Where its key is."""
+    """The variable that holds its key."""
     model: str
-    """The one that is asked where none is named."""
+    """The default model."""
 
 
 PROVIDERS: Final[Mapping[str, KnownProvider]] = {
     "anthropic": KnownProvider("Anthropic", "anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
     "openai": KnownProvider("OpenAI", "openai-responses", "OPENAI_API_KEY", "gpt-5"),
 }
-"""By the name that `--provider` takes; `recollect init` offers the same ones."""
+"""By the name that `--provider` takes."""
 NO_MODEL: Final = (
     "there is no model to talk to: set ANTHROPIC_API_KEY or OPENAI_API_KEY, start llama-server on "
     "this machine (port 8080), give --provider URL, or set models.provider and models.main in "
     "recollect.toml"
 )
 OPEN_ELSEWHERE: Final = (
-    "this session is open in another chat: go on there, or begin another one beside it with "
+    "this session is open in another chat: continue there, or start another one with "
     "--session NAME or --new"
 )
 
 
 QuestionKind: TypeAlias = Literal["run", "forget"]
-"""A command that nothing confines; something that memory knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonQuestion:
-    """What the model wants done and only the person who sits there may allow."""
+    """Something that the model wants done and only the person may allow."""
 
     kind: QuestionKind
     text: str = field(repr=False)
-    """The command, or all that would be forgotten, whole."""
+    """The command, or everything that would be forgotten."""
 
 
 Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[bool]]
@@ -90,25 +89,22 @@ class ChatOrder:
     space: str | None = None
     store: str | None = None
     new: bool = False
-    """Begin a new session under this key."""
+    """Start a new session under this key."""
     resume: str | None = None
-    """Go on with this session under the key instead: its id, a beginning of it, or its name."""
-    model: str | None = None
-    """The model that was named for this run: it goes before what was chosen in the session."""
+    """Continue this session under the key instead: its id, an id prefix, or its name."""
     read_only: bool = False
     bash: BashChoice = "auto"
     network: bool = False
 
     @property
     def space_name(self) -> str:
-        """The memory that the chat is in."""
+        """The memory of the chat."""
         return self.space or str(self.workspace)
 
 
 @asynccontextmanager
 async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
-    """The agent of a chat; `ask` asks the person who sits there, where somebody does."""
-    await asyncio.to_thread(_import_agent)  # half a second that an event loop must not lose
+    """Open the agent of a chat; `ask` asks the person, if there is one."""
     from recollect.adapters.session.index import SessionIndex
     from recollect.agent.opening import open_agent
 
@@ -129,19 +125,12 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
             confirm_forget=None if ask is None else _forget_question(ask),
             settings=order.settings,
         ) as agent:
-            if order.model is not None and order.model != agent.model_name:
-                await agent.use_model(order.model)
             yield agent
     except TranscriptLocked:
         raise TranscriptLocked(OPEN_ELSEWHERE) from None
 
 
-def _import_agent() -> None:
-    import recollect.agent.opening  # noqa: F401
-
-
 def _resumed(order: ChatOrder) -> str | None:
-    """The id of the session that is to go on; None: the key's own."""
     from recollect.hosts.inspect.sessions import session_meant, sessions_of
 
     if order.resume is None:
@@ -157,7 +146,7 @@ def _forget_question(ask: Ask) -> Callable[[ForgetRequest], Awaitable[bool]]:
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
-    """How the model's commands are run: confined where this machine can, else a person decides."""
+    """How commands are run: confined if this machine can, else a person decides."""
     from recollect.agent.tools.confine import ShellRule, bubblewrap_works
 
     if order.bash == "allow":
@@ -186,8 +175,8 @@ def chosen_settings(
     window_tokens: int | None,
     folder: Path = Path(),
 ) -> Settings:
-    """The settings with a model to talk to; SettingsError where there is none. `folder` is whose
-    recollect.toml counts where no file is named; where it has none, the current folder's."""
+    """The settings with a model to talk to; SettingsError if there is none. Without a `config` the
+    recollect.toml of `folder` counts, or that of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, file=config, folder=folder).settings
     chosen = _chosen(settings, provider, model)
@@ -195,7 +184,6 @@ def chosen_settings(
 
 
 def _chosen(settings: Settings, provider: str | None, model: str | None) -> dict[str, Any]:
-    """Which settings follow from what was named and from what is here."""
     if provider is not None and provider not in PROVIDERS:
         return _server(provider, model)
     models = settings.models
@@ -224,7 +212,7 @@ def _server(url: str, model: str | None) -> dict[str, Any]:
     named = model or served_model(url, seconds=2.0)
     if named is None:
         raise SettingsError(
-            f"--provider {url}: it does not say which models it has; see that it runs, or give "
+            f"--provider {url}: the server does not list its models; check that it runs, or pass "
             "--model NAME"
         )
     return {"models.provider": "openai-chat", "models.base_url": url, "models.main": named}
@@ -239,7 +227,7 @@ def _local(model: str | None) -> dict[str, Any]:
 
 
 def served_model(url: str, *, seconds: float) -> str | None:
-    """The first model that a server lists; None where nobody answers so."""
+    """The first model that a server lists, or None."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/") or "/v1"
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -1,8 +1,7 @@
-"""A chat without a terminal: replies as text for pipes, and every event as a line of JSON.
+"""A chat without a terminal: replies as text for pipes, or every event as a line of JSON.
 
-Messages are read a line each, one turn after the other. In text, replies go to standard output and
-all else to standard error, without anything that a terminal acts upon. In JSON nothing is left
-out but what has no end: every event of the agent is one object, in the order in which it happened.
+Each line read is a message. In text, replies go to standard output and the rest to standard error,
+without control characters. In JSON every event is one object, in the order of events.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
     if isinstance(event, Compacted):
         return {**kind, "entry_id": event.entry_id, "result": event.result.to_dict()}
     if isinstance(event, Flushed):
-        return {**kind, "result": asdict(event.result)}
+        result = {**asdict(event.result), "bytes_written": event.result.bytes_written}
+        return {**kind, "result": result}
     if isinstance(event, Replied):
         usage = None if event.usage is None else asdict(event.usage)
         fields = {"entry_id": event.entry_id, "message": dict(event.message), "usage": usage}
@@ -47,7 +47,7 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
 
 
 def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
-    """The first line of a JSON chat: what was opened."""
+    """The first line of a JSON chat."""
     return {
         "type": "opened",
         "session": agent.conversation.session_id,
@@ -59,9 +59,9 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """The message of a line, and whether it asks to stop what runs.
+    """The message of a line, and whether it stops the turn that runs.
 
-    A JSON object says `message` or `abort`, a JSON text is the message; all else is itself one.
+    A JSON object has `message` or `abort`; any other line is a message itself.
     """
     try:
         value = json.loads(line)
@@ -69,14 +69,14 @@ def read_order(line: str) -> tuple[str, bool]:
         return line, False
     if isinstance(value, dict) and ("message" in value or "abort" in value):
         return str(value.get("message") or ""), value.get("abort") is True
-    return (value if isinstance(value, str) else line), False
+    return line, False
 
 
 # The two ways to talk
 
 
 async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, notes: Sink) -> int:
-    """Turn by turn until there are no more lines; 1 where the last turn did not end well."""
+    """Run turns until there are no more lines; 1 if the last turn failed."""
     ended = 0
     async with opened_agent(order) as agent:
         async for line in lines:
@@ -109,8 +109,8 @@ async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
 
 
 def note_of(event: AgentEvent) -> tuple[str, str] | None:
-    """A line on what happened besides the words of the reply, and where it goes."""
-    from recollect.agent.chat.drawing import argument_that_matters, call_note, one_line
+    """A line for an event that is no part of the reply, and where it goes."""
+    from recollect.agent.chat.drawing import call_note, main_argument, one_line
     from recollect.agent.events import (
         CallBegan,
         CallEnded,
@@ -119,48 +119,44 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
         Flushed,
         Told,
         UpkeepBegan,
+        Withdrawn,
     )
-    from recollect.agent.events import Withdrawn as Again
 
     if isinstance(event, Told):
         return "out", harmless(event.text)
+    note = ""
     if isinstance(event, Failed):
         return "notes", f"recollect: {harmless(event.reason)}"
     if isinstance(event, CallBegan):
-        return "notes", f"· {harmless(event.name)} {argument_that_matters(event.arguments)}"
-    if isinstance(event, CallEnded):
+        note = f"{event.name} {main_argument(event.arguments)}"
+    elif isinstance(event, CallEnded):
         how = "failed" if event.is_error else "answered"
-        return "notes", f"· {harmless(event.name)} {how}: {one_line(call_note(event), 160)}"
-    if isinstance(event, UpkeepBegan):
-        return "notes", "· writing notes…" if event.kind == "flush" else "· compacting…"
-    if isinstance(event, Compacted):
-        if event.result.trigger == "manual":  # the answer to `/compact` says it
-            return None
-        return "notes", f"· compaction: {harmless(str(event.result)).splitlines()[0]}"
-    if isinstance(event, Flushed):
-        return "notes", f"· notes: {harmless(event.result.reason)}"
-    if isinstance(event, Again):
-        return "notes", f"· the reply so far does not count: {harmless(event.reason)}"
-    return None
+        note = f"{event.name} {how}: {one_line(call_note(event), 160)}"
+    elif isinstance(event, UpkeepBegan):
+        note = "writing notes…" if event.kind == "flush" else "compacting…"
+    elif isinstance(event, Compacted) and event.result.trigger != "manual":
+        note = f"compaction: {str(event.result).splitlines()[0]}"
+    elif isinstance(event, Flushed):
+        note = f"notes: {event.result.reason}"
+    elif isinstance(event, Withdrawn):
+        note = f"the reply so far does not count: {event.reason}"
+    return ("notes", f"· {harmless(note)}") if note else None
 
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> int:
-    """The same with every event as a line; `{"abort": true}` stops the turn that runs, and what
-    was sent before it and waits is not said: each such message ends as aborted, too."""
-    from recollect.agent.events import Ended
-
-    ended = unsaid = 0
+    """The same with every event as a line; `{"abort": true}` stops the turn that runs."""
+    ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with opened_agent(order) as agent:
         _write_line(out, opened_dict(agent, order))
 
         async def listen() -> None:
-            nonlocal unsaid
             async for line in lines:
                 text, abort = read_order(line)
                 if abort:
                     agent.abort()
-                    unsaid = waiting.qsize()
+                    while not waiting.empty():  # nothing sent before it is said
+                        waiting.get_nowait()
                 if text.strip():
                     waiting.put_nowait(text)
 
@@ -168,12 +164,8 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> i
         listening.add_done_callback(lambda _: waiting.put_nowait(None))
         try:
             while (text := await waiting.get()) is not None:
-                if unsaid:
-                    unsaid, ended = unsaid - 1, 1
-                    _write_line(out, event_dict(Ended(reason="aborted")))
-                else:
-                    ended = await _json_turn(agent, text, out)
-            await listening  # it has ended; what broke it is told
+                ended = await _json_turn(agent, text, out)
+            await listening  # raises what broke it
         finally:
             listening.cancel()
     return ended
@@ -189,7 +181,7 @@ async def _json_turn(agent: Agent, text: str, out: Sink) -> int:
 
 
 def _write_line(out: Sink, value: dict[str, Any]) -> None:
-    _write(out, json.dumps(value, default=str) + "\n")  # ASCII: nothing that a terminal acts upon
+    _write(out, json.dumps(value, default=str) + "\n")  # ASCII: no control characters
 
 
 def _write(to: Sink, text: str) -> str:
@@ -198,20 +190,15 @@ def _write(to: Sink, text: str) -> str:
     return text
 
 
-# What is said
-
-
 async def given(texts: Iterable[str]) -> AsyncIterator[str]:
-    """Messages that are known from the start."""
+    """Yield messages that are known from the start."""
     for text in texts:
         yield text
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Lines as they come, until there are no more; the one who waits can be stopped.
-
-    Read in a thread of its own that ends with the process: nobody can be called back from reading.
-    """
+    """Yield lines as they come. A thread reads them that ends with the process: reading cannot be
+    cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()
 
@@ -230,5 +217,5 @@ async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
     threading.Thread(target=work, daemon=True).start()
     while line := await queue.get():
         if not isinstance(line, str):
-            raise RecollectError(f"no more messages can be read: {line}")
+            raise RecollectError(f"cannot read more messages: {line}")
         yield line.rstrip("\r\n")

@@ -1,17 +1,18 @@
-"""What a turn looks like while it runs: events in, finished lines and a live region out.
+"""Draws a turn while it runs: finished lines once, and below them a few that change.
 
-Keeps what was folded, to be opened by its number, and what the status line tells. Every event is
-drawn once; only the block that streams and the status line are drawn again, and only `draw` does
-that, so that whoever calls it decides how often.
+Only the live lines are drawn again; finished lines go above them and are never touched, so the
+terminal's own scrollback holds the whole chat. No alternate screen, no mouse, no scroll regions.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.text import Text
 
@@ -19,27 +20,16 @@ from recollect.agent.chat.drawing import (
     Folded,
     MarkdownStream,
     ReplyBlock,
-    RunTally,
     WindowUse,
-    argument_that_matters,
     folded_call,
     folded_compaction,
     folded_report,
+    main_argument,
     one_line,
     size_of,
     status_line,
     use_of_status,
     window_use,
-    wrapped,
-)
-from recollect.agent.chat.live import (
-    HIDE_CURSOR,
-    SHOW_CURSOR,
-    LiveRegion,
-    Painter,
-    Size,
-    reflows,
-    terminal_size,
 )
 from recollect.agent.chat.output import Sink, harmless, shown_model
 from recollect.agent.events import (
@@ -58,24 +48,150 @@ from recollect.agent.events import (
     UpkeepBegan,
     Withdrawn,
 )
-from recollect.core.rules.price import model_price, read_prices
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from recollect.agent.chat.opening import PersonQuestion, QuestionKind
     from recollect.hosts.inspect.status import ContextStatus
     from recollect.system.config import Settings
 
-_SECONDS_TOLD = 2.0
-"""From here on it is told how long something takes."""
+HIDE_CURSOR: Final = "\x1b[?25l"
+SHOW_CURSOR: Final = "\x1b[?25h"
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_CLEAR_BELOW: Final = "\x1b[J"
+_SECONDS_SHOWN: Final = 2.0
+"""From here on the status line shows how long something takes."""
 _QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     "run": ("bash wants to run, and nothing confines it here:", "run it? y / n, then Enter:"),
-    "forget": ("memory_forget wants this forgotten for good:", "forget it? y / n, then Enter:"),
+    "forget": (
+        "memory_forget wants to forget this permanently:",
+        "forget it? y / n, then Enter:",
+    ),
 }
-"""What is said above what is asked about, and what is asked."""
-_TYPED_SHOWN = 30
-"""So much of what is typed is shown beside a question."""
-MOST_FOLDED = 500
-"""So many folded things are kept to be opened; older ones are in the transcript."""
+_TYPED_SHOWN: Final = 30
+MOST_FOLDED: Final = 500
+"""So many folded things can be opened; older ones are in the transcript."""
+
+
+class Size(NamedTuple):
+    """The size of a terminal, in cells."""
+
+    columns: int
+    rows: int
+
+
+def terminal_size(descriptor: int) -> Size:
+    """The current size; 80 by 24 if it is not known."""
+    try:
+        found = os.get_terminal_size(descriptor)
+    except OSError:
+        return Size(80, 24)
+    return Size(found.columns or 80, found.lines or 24)
+
+
+@dataclass(slots=True)
+class Painter:
+    """Draws with rich for a width, into strings that can be written as they are."""
+
+    columns: int
+    environment: Mapping[str, str] | None = None
+    _console: Console | None = field(default=None, repr=False)
+
+    @property
+    def width(self) -> int:
+        """One cell less than there is: some terminals wrap a full line."""
+        return max(20, self.columns - 1)
+
+    def lines(self, drawn: Any) -> list[str]:
+        """Draw anything that rich can, one string per line."""
+        from rich.console import Console
+
+        if self._console is None:
+            self._console = Console(
+                width=self.width,
+                height=100,
+                force_terminal=True,
+                legacy_windows=False,
+                highlight=False,
+                markup=False,
+                emoji=False,
+                _environ=self.environment,
+            )
+        with self._console.capture() as capture:
+            self._console.print(drawn, soft_wrap=False)
+        return [line.rstrip(" ") for line in capture.get().rstrip("\n").split("\n")]
+
+    def block(self, block: ReplyBlock) -> list[str]:
+        """Draw a block of a reply."""
+        if block.kind == "code":
+            from rich.padding import Padding
+            from rich.syntax import Syntax
+
+            code = block.text.rstrip("\n").expandtabs(4)
+            language = block.language or "text"
+            syntax = Syntax(
+                code, language, theme="ansi_dark", word_wrap=True, background_color="default"
+            )
+            return self.lines(Padding(syntax, (0, 0, 0, 2)))
+        from rich.markdown import Markdown
+
+        lines = self.lines(Markdown(block.text, code_theme="ansi_dark", hyperlinks=False))
+        drawn = [number for number, line in enumerate(lines) if _STYLE.sub("", line).strip()]
+        return lines[drawn[0] : drawn[-1] + 1] if drawn else []
+
+
+class LiveRegion:
+    """The lines at the bottom that change."""
+
+    def __init__(self, out: Sink) -> None:
+        self._out = out
+        self._drawn: list[str] = []
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Show these lines instead, from the first one that changed on."""
+        old, new = self._drawn, list(lines)
+        if new == old:
+            return
+        same = 0
+        while same < min(len(old), len(new) - 1) and old[same] == new[same]:
+            same += 1
+        if not old:
+            self._write("\n".join(new))
+        elif same == len(old):
+            self._write("\n" + "\n".join(new[same:]))
+        else:
+            self._write(_up(len(old) - 1 - same) + _CLEAR_BELOW + "\n".join(new[same:]))
+        self._drawn = new
+
+    def print_above(self, lines: Sequence[str]) -> None:
+        """Print finished lines above the status line; other live lines are gone until the next
+        `draw`."""
+        if lines:
+            status = self._drawn[-1:]
+            finished = "".join(f"{line}\n" for line in lines)
+            self._write(self._erased() + finished + "".join(status))
+            self._drawn = status
+
+    def clear(self) -> None:
+        """Erase the live lines.
+
+        After a resize a remnant of one may stay; a finished line is never erased.
+        """
+        self._write(self._erased())
+        self._drawn = []
+
+    def _erased(self) -> str:
+        return _up(len(self._drawn) - 1) + _CLEAR_BELOW if self._drawn else ""
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+
+
+def _up(rows: int) -> str:
+    return f"\r\x1b[{rows}A" if rows > 0 else "\r"
 
 
 class Screen:
@@ -94,17 +210,16 @@ class Screen:
         self._settings = settings
         self._out: Sink = out or sys.stdout
         self._size = size or (lambda: terminal_size(sys.stdout.fileno()))
-        known = os.environ if environment is None else environment
-        self._painter = Painter(self._size().columns, dict(known))
-        self._live = LiveRegion(self._out, self._size, reflowing=reflows(known))
+        self._painter = Painter(
+            self._size().columns, dict(os.environ if environment is None else environment)
+        )
+        self._live = LiveRegion(self._out)
         self._now = now
-        self._prices = read_prices(settings.models.prices)
-        self._tally = RunTally()
-        self._is_asked(model or settings.models.main or "")
+        self._model = shown_model(model or settings.models.main or "")
         self._use: WindowUse | None = None
         self._stream = MarkdownStream()
-        self._goes_on = False
-        self._free = True
+        self._continues = False
+        self._after_blank = True
         self._thoughts: list[str] = []
         self._calls: dict[str, CallBegan] = {}
         self._folded: dict[int, Folded] = {}
@@ -114,32 +229,19 @@ class Screen:
         self._question = ""
         self._asks: list[str] = []
 
-    # What the status line tells
-
-    def _is_asked(self, model: str) -> None:
-        """This model answers from here on."""
-        self._model = shown_model(model)
-        self._tally.price = model_price(model, self._prices)
+    # The status line
 
     def follow(self, status: ContextStatus) -> None:
-        """Tell what `/status` would: after a turn, a command, and when a session was opened."""
+        """Show the figures of `/status`."""
         self._use = use_of_status(status, self._settings)
-        self._is_asked(status.model)
+        self._model = shown_model(status.model)
 
     def status(self) -> str:
-        """The line below the prompt."""
-        width = self._fit().width
-        if self._use is None:
-            return self._painter.lines(status_line(None, self._model, self._tally, width, "ready"))[
-                0
-            ]
-        return self._painter.lines(status_line(self._use, self._model, self._tally, width))[0]
-
-    def _status_now(self) -> str:
+        """The status line as it is now."""
         took = self._now() - self._since
-        seconds = f" {took:.0f} s" if took >= _SECONDS_TOLD else ""
+        seconds = f" {took:.0f} s" if took >= _SECONDS_SHOWN else ""
         doing = f"{self._doing}{seconds} · Ctrl-C stops" if self._doing else ""
-        line = status_line(self._use, self._model, self._tally, self._fit().width, doing)
+        line = status_line(self._use, self._model, self._fit().width, doing)
         return self._painter.lines(line)[0]
 
     def _do(self, what: str) -> None:
@@ -150,16 +252,15 @@ class Screen:
 
     def begin(self) -> None:
         """A turn begins."""
-        self._fit()
         self._stream = MarkdownStream()
-        self._goes_on, self._free = False, True
+        self._continues, self._after_blank = False, True
         self._do("preparing")
         self._out.write(HIDE_CURSOR)
         self.draw()
 
     def end(self) -> None:
         """The turn is over, however it ended."""
-        self._print_blocks(self._stream.finish())
+        self._settle()
         self._live.clear()
         self._doing = ""
         self._out.write(SHOW_CURSOR)
@@ -169,24 +270,19 @@ class Screen:
         """Draw the block that is not finished, and the status line."""
         room = max(2, self._size().rows // 2 - 1)
         lines: list[str] = []
-        while self._stream.pending.strip():
-            lines = self._painter.block(self._stream.block)
-            if len(lines) <= room:
-                break
-            piece = self._stream.piece()
-            if piece is None:
-                lines = lines[-room:]
-                break
-            self._print_block(piece)
-            lines = []
-        if lines and not self._free and not self._goes_on and len(lines) < room:
+        if self._stream.pending.strip():
+            lines = self._fit().block(self._stream.block)
+            if len(lines) > room and (code := self._stream.take_code()) is not None:
+                self._print_block(code)
+                lines = []
+            lines = lines[-room:]  # text is printed whole when its block ends
+        if lines and not self._after_blank and not self._continues and len(lines) < room:
             lines = ["", *lines]
-        self._live.draw([*lines, *self._asks, self._status_now()])
+        self._live.draw([*lines, *self._asks, self.status()])
 
     def resized(self) -> None:
         """The terminal has another size."""
-        self._live.resized()
-        self._fit()
+        self._live.clear()
         self.draw()
 
     def _fit(self) -> Painter:
@@ -198,155 +294,129 @@ class Screen:
     # Events
 
     def on(self, event: AgentEvent) -> None:
-        """Something happened."""
+        """Show an event."""
         if isinstance(event, Said):
-            self._think_no_more()
+            self._fold_thoughts()
             self._do("answering")
             self._print_blocks(self._stream.feed(harmless(event.text)))
-        elif isinstance(event, Thought):
+            return  # drawn with the next frame: these come often
+        if isinstance(event, Thought):
             self._thoughts.append(event.text)
             self._do("thinking")
+            return
+        if isinstance(event, CallBegan | CallEnded):
+            self._on_call(event)
+        elif isinstance(event, UpkeepBegan | Compacted | Flushed):
+            self._on_upkeep(event)
         elif isinstance(event, Prepared):
-            self._prepared(event)
+            self._use = window_use(event.report, self._settings)
+            if (folded := folded_report(self._count + 1, event.report)) is not None:
+                self._fold(folded)
+            self._do("waiting")
         elif isinstance(event, Replied):
-            self._replied(event)
-        elif isinstance(event, CallBegan):
-            self._calls[event.id] = event
-            self._do(one_line(f"{event.name} {argument_that_matters(event.arguments, 24)}", 32))
-            self.draw()
-        elif isinstance(event, CallEnded):
-            self._call_ended(event)
-        elif isinstance(event, UpkeepBegan):
-            self._do("writing notes" if event.kind == "flush" else "compacting")
-            self.draw()
-        elif isinstance(event, Compacted):
-            if event.result.compacted or event.result.trigger != "manual":
-                self._fold(folded_compaction(self._next(), event.result))
-        elif isinstance(event, Flushed):
-            self._flushed(event)
-        else:
-            self._told(event)
-
-    def _told(self, event: Told | Failed | Withdrawn | Ended) -> None:
-        if isinstance(event, Told):
+            self._fold_thoughts()
+            self._settle()
+            self._do("saving")
+        elif isinstance(event, Told):
             self._settle()
             self._print(self._rows(event.text))
-        elif isinstance(event, Failed):
-            self._settle()
-            self._print_text(Text(harmless(event.reason), style="red"))
-        elif isinstance(event, Withdrawn):
-            self._settle()
-            again = f"the reply so far does not count and is asked for again: {event.reason}"
-            self._print_text(Text(harmless(again), style="yellow"))
-        elif event.reason == "aborted":
-            self._settle()
-            self._print_text(Text("stopped; what was said so far stays", style="yellow"))
-
-    def _prepared(self, event: Prepared) -> None:
-        self._use = window_use(event.report, self._settings)
-        if event.report.model:
-            self._is_asked(event.report.model)
-        folded = folded_report(self._count + 1, event.report)
-        if folded is not None:
-            self._next()
-            self._fold(folded)
-        self._do("waiting")
+        else:
+            self._notice(event)
         self.draw()
 
-    def _replied(self, event: Replied) -> None:
-        self._think_no_more()
-        self._settle()
-        if event.usage is not None:
-            self._tally.add(event.usage)
-        self._do("keeping")
-
-    def _call_ended(self, event: CallEnded) -> None:
+    def _on_call(self, event: CallBegan | CallEnded) -> None:
+        if isinstance(event, CallBegan):
+            self._calls[event.id] = event
+            self._do(one_line(f"{event.name} {main_argument(event.arguments, 24)}", 32))
+            return
         began = self._calls.pop(event.id, None)
-        arguments: Mapping[str, Any] = {} if began is None else began.arguments
-        self._fold(folded_call(self._next(), event.name, arguments, event))
+        arguments = {} if began is None else began.arguments
+        self._fold(folded_call(self._count + 1, event.name, arguments, event))
         self._do("preparing")
 
-    def _flushed(self, event: Flushed) -> None:
-        result = event.result
-        if result.usage is not None:
-            self._tally.add(result.usage)
-        whole = f"{result.outcome}: {result.reason}\n{result.path}\n{result.said}".rstrip()
-        note = f"{result.outcome} {result.path}".strip() + f": {result.reason}"
-        failed = result.outcome == "failed"
-        self._fold(
-            Folded(number=self._next(), title="notes", note=note, whole=whole, failed=failed)
-        )
+    def _on_upkeep(self, event: UpkeepBegan | Compacted | Flushed) -> None:
+        if isinstance(event, UpkeepBegan):
+            self._do("writing notes" if event.kind == "flush" else "compacting")
+        elif isinstance(event, Flushed):
+            note = f"{event.result.outcome}: {event.result.reason}"
+            failed = event.result.outcome == "failed"
+            number = self._count + 1
+            self._fold(Folded(number=number, title="notes", note=note, whole=note, failed=failed))
+        elif event.result.compacted or event.result.trigger != "manual":
+            self._fold(folded_compaction(self._count + 1, event.result))
+
+    def _notice(self, event: Failed | Withdrawn | Ended) -> None:
+        self._settle()
+        if isinstance(event, Failed):
+            self._print_text(Text(harmless(event.reason), style="red"))
+        elif isinstance(event, Withdrawn):
+            self.note(f"the reply so far does not count; the model is asked again: {event.reason}")
+        elif event.reason == "aborted":
+            self.note("stopped; the messages so far stay")
 
     def stopping(self) -> None:
         """The user wants it to stop."""
         self._do("stopping")
         self.draw()
 
+    def note(self, text: str) -> None:
+        """Print a notice, such as a logged warning."""
+        self._print_text(Text(harmless(text), style="yellow"))
+
     # A question
 
     def ask(self, question: PersonQuestion) -> None:
-        """Show what is to be allowed, whole."""
+        """Show what the person is asked to allow, whole."""
         title, asks = _QUESTIONS[question.kind]
         self._settle()
-        self._print_text(Text(title, style="yellow"))
+        self.note(title)
         self._print([f"  {harmless(line)}" for line in question.text.split("\n")])
         self._question = asks
         self._do("waiting for you")
 
     def typed(self, text: str) -> None:
-        """Ask, with what is typed so far, as an answer or ahead."""
+        """Show the question with the keys typed so far."""
         line = f"{self._question} {harmless(text)[-_TYPED_SHOWN:]}"
         self._asks = self._fit().lines(Text(line, style="yellow"))
         self.draw()
 
     def asked(self) -> None:
-        """It was answered."""
+        """The question was answered."""
         self._asks = []
         self._do("running")
 
-    def note(self, text: str) -> None:
-        """A line for good that is nobody's words, such as a warning that was logged."""
-        self._print_text(Text(harmless(text), style="yellow"))
-
-    # What is folded
+    # Folded lines
 
     def show(self, number: int | None) -> None:
-        """Print something folded whole: the newest, or that of a number."""
+        """Print a folded line whole: the newest, or the one with a number."""
         number = self._count if number is None else number
         folded = self._folded.get(number)
         if folded is None:
-            what = "nothing is folded yet" if not self._count else f"there is no [{number}]"
-            self._print([what])
+            self._print([f"there is no [{number}]" if self._count else "nothing is folded yet"])
             return
         head = folded.line(self._fit().width)
-        self._print([*self._painter.lines(head), *self._rows(folded.whole, "  "), ""])
+        self._print([*self._painter.lines(head), *self._rows(folded.whole), ""])
 
     def _fold(self, folded: Folded) -> None:
         self._settle()
+        self._count = folded.number
         self._folded[folded.number] = folded
         self._folded.pop(folded.number - MOST_FOLDED, None)
         self._print(self._painter.lines(folded.line(self._fit().width)))
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
-
-    def _think_no_more(self) -> None:
+    def _fold_thoughts(self) -> None:
         if self._thoughts:
-            text = "".join(self._thoughts)
-            self._thoughts = []
-            self._fold(Folded(number=self._next(), title="thought", note=size_of(text), whole=text))
+            text, self._thoughts = "".join(self._thoughts), []
+            number = self._count + 1
+            self._fold(Folded(number=number, title="thought", note=size_of(text), whole=text))
 
-    # Lines for good
+    # Finished lines
 
-    def _rows(self, text: str, margin: str = "") -> list[str]:
-        """A text in rows that fit, broken between words."""
-        lines = harmless(text).expandtabs(4).split("\n")
-        width = self._fit().width
-        return [row for line in lines for row in wrapped(f"{margin}{line}".rstrip(), width)]
+    def _rows(self, text: str) -> list[str]:
+        return self._fit().lines(Text(harmless(text).expandtabs(4)))
 
     def _settle(self) -> None:
-        """What streams so far is finished: something else comes behind it."""
+        """Finish the block that streams: something else follows it."""
         self._print_blocks(self._stream.finish())
 
     def _print_blocks(self, blocks: list[ReplyBlock]) -> None:
@@ -354,14 +424,14 @@ class Screen:
             self._print_block(block)
 
     def _print_block(self, block: ReplyBlock) -> None:
-        gap = [] if self._goes_on or self._free else [""]
+        gap = [] if self._continues or self._after_blank else [""]
         self._print([*gap, *self._fit().block(block)])
-        self._goes_on, self._free = block.goes_on, False
+        self._continues, self._after_blank = block.continues, False
 
     def _print_text(self, text: Text) -> None:
         self._print(self._fit().lines(text))
 
     def _print(self, lines: list[str]) -> None:
         self._live.print_above(lines)
-        self._goes_on = False
-        self._free = lines[-1:] == [""]
+        self._continues = False
+        self._after_blank = lines[-1:] == [""]

@@ -1,10 +1,9 @@
-"""Which file a path of the model's means, whether it may be touched, and how commands are run.
+"""Resolves the paths that a model names, and says how its commands are run.
 
-Always holds: the path that comes back is resolved, symbolic links followed, and inside the
-workspace unless the owner allowed more; long outputs of the session's own commands may be read.
-Settings are the user's to write, and Recollect's own folders nobody's to open: a settings file says
-who is sent a key, the config folder records which projects the user trusts, and other spaces'
-transcripts are in the data folder. It never creates or opens anything.
+A path that comes back is resolved, symbolic links followed, and inside the workspace. No tool
+writes a settings file or opens Recollect's own folders: a settings file says which server gets a
+key, the config folder records which projects the user trusts, and the data folder holds the
+transcripts of other spaces. Nothing here creates or opens a file.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from pathlib import Path
 from shutil import which
 from typing import Literal, TypeAlias
 
-from recollect.agent.tools.outcome import Outputs
 from recollect.system.config.places import config_home, data_home
 from recollect.system.config.trust import FILE_NAME
 
@@ -40,33 +38,29 @@ class ShellRule:
     mode: ShellMode = "free"
     """free: as its user could; confined: in bubblewrap; asked: a person allows each; off: none."""
     confirm: Confirm | None = field(default=None, repr=False)
-    """Who is asked; None: nobody is there, and what would have to be asked is not run."""
+    """Asks a person; None: nobody can be asked, and no command is run."""
     network: bool = False
     """A confined command may reach the network."""
 
     def command(self, command: str, scope: ToolScope) -> list[str]:
         """The program and its arguments."""
-        plain = ["bash", "-c", command]
-        return [*_bubblewrap(scope, network=self.network), *plain] if self._confines else plain
+        wrapped = _bubblewrap(scope, network=self.network) if self.mode == "confined" else []
+        return [*wrapped, "bash", "-c", command]
 
-    def environment(self, marked: dict[str, str], mark: str) -> dict[str, str]:
-        """What of the environment a command sees; the variable `mark` always."""
-        if not self._confines:
-            return marked
-        kept = {name: marked[name] for name in (*_PASSED_ON, mark) if name in marked}
+    def environment(self) -> dict[str, str]:
+        """The environment that a command sees."""
+        if self.mode != "confined":
+            return dict(os.environ)
+        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         return {**kept, "HOME": "/tmp"}  # noqa: S108 - its own, empty at every call
-
-    @property
-    def _confines(self) -> bool:
-        return self.mode == "confined"
 
 
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
     """The system to read, the workspace to write, nothing else of this machine.
 
-    Homes are not there, and `/tmp` is empty: a key on the disk cannot be read. What was opened or
-    started is gone with the command, since its processes are in a namespace of their own. Settings
-    in the workspace can only be read, and a data folder in it is empty.
+    Homes are not there, and `/tmp` is empty: a key on the disk cannot be read. Its processes end
+    with the command: they are in a namespace of their own. Settings in the workspace can only be
+    read, and a data folder in it is empty.
     """
     root, real = scope.root, scope.root.resolve()
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
@@ -110,16 +104,11 @@ class ToolScope:
 
     root: Path
     """The workspace."""
-    allow_outside: bool = False
-    """Files outside of it may be read and written, too."""
     read_only: bool = False
     """Nothing may be written or run."""
-    outputs: Outputs | None = None
-    """Where long outputs of commands go; None: they are kept nowhere."""
     shell: ShellRule = field(default_factory=ShellRule)
-    """How commands are run."""
     settings_file: Path | None = None
-    """The settings file that was named, where one was: no tool writes it."""
+    """A settings file that was named: no tool writes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,58 +117,48 @@ class Placed:
 
     path: Path
     base: Path
-    """Where the way to it begins: behind this folder no link is followed when it is opened."""
-    shown: str
-    """As the model may name it again."""
+    """The workspace: below it no link is followed when the path is opened."""
+
+    @property
+    def shown(self) -> str:
+        """As the model may name it again."""
+        return self.path.relative_to(self.base).as_posix() or "."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A path that may not, and why."""
+    """A path that may not be used, and why."""
 
     reason: str
 
 
 def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | Refused:
-    """The file that `given` means; who is only `reading` may look at long outputs, too."""
-    if not given:
+    """Resolve a path of the model's; settings files may only be read."""
+    if not given or "\0" in given:
         return Refused(reason="`path` is missing; name a file.")
-    if "\0" in given:
-        return Refused(reason="`path` holds a NUL character, which no file name can.")
     root = scope.root.resolve()
-    asked = Path(given)
-    if given.startswith("~"):
-        try:
-            asked = asked.expanduser()
-        except RuntimeError:
-            return Refused(reason="`path` begins with a home folder that does not exist.")
     try:
-        path = (root / asked).resolve()
-    except (OSError, RuntimeError):  # a loop of symbolic links
+        path = (root / Path(given).expanduser()).resolve()
+    except (OSError, RuntimeError):  # an unknown home folder, a loop of symbolic links
         return Refused(reason="`path` cannot be resolved; name another file.")
-    is_output = reading and _is_output(path, scope)
     own = [
         one for one in _own_folders() if one.is_relative_to(root) or not path.is_relative_to(root)
     ]
-    if any(path.is_relative_to(one) for one in own) and not is_output:
+    if any(path.is_relative_to(one) for one in own):
         return Refused(reason="`path` is in Recollect's own data, which no tool may open.")
     if not reading and (path.name.casefold() in SETTINGS_FILES or path in _settings(scope)):
         return Refused(
-            reason="`path` is a settings file of Recollect, which only the user writes; say what "
-            "should stand in it."
+            reason="`path` is a settings file of Recollect, which only the user writes; tell the "
+            "user what to change in it."
         )
-    if path.is_relative_to(root):
-        return Placed(path=path, base=root, shown=path.relative_to(root).as_posix() or ".")
-    if scope.allow_outside or is_output:
-        base = path.parent if is_output else Path(path.anchor)
-        return Placed(path=path, base=base, shown=str(path))
-    return Refused(
-        reason="`path` leads out of the workspace, and only files inside it may be used."
-    )
+    if not path.is_relative_to(root):
+        return Refused(
+            reason="`path` leads out of the workspace, and only files inside it may be used."
+        )
+    return Placed(path=path, base=root)
 
 
 def _own_folders() -> tuple[Path, ...]:
-    """Where memories are, and the user's settings with the record of what the user trusts."""
     return tuple(dict.fromkeys((data_home().resolve(), config_home().resolve())))
 
 
@@ -187,9 +166,3 @@ def _settings(scope: ToolScope) -> list[Path]:
     """The settings files that count in this workspace, links followed; they need not exist."""
     named = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
     return [(scope.root / one).resolve() for one in named]
-
-
-def _is_output(path: Path, scope: ToolScope) -> bool:
-    if scope.outputs is None:
-        return False
-    return path.parent == scope.outputs.folder.resolve()

@@ -1,10 +1,9 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
-A file is replaced in one step: whoever reads it sees the old text or the new, never half of
-it; a turn that is stopped meanwhile is told that it was. Nothing outside the workspace is touched,
-not even through a link that takes a folder's place meanwhile: folders are opened one by one, and
-none through a link. `read` never answers more than its limits and says how to read on; images come
-back as images.
+A file is replaced in one step: a reader sees the old text or the new. Nothing outside the workspace
+is touched, not even through a link that takes a folder's place meanwhile: folders are opened one by
+one, and none through a link. `read` keeps to its limits and says how to read on; images come back
+as images.
 """
 
 from __future__ import annotations
@@ -16,18 +15,17 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import SequenceMatcher
 from typing import Any, Final
 
-from recollect.agent.durably import completed
+from recollect.agent.durably import durably
 from recollect.agent.tools.confine import Placed, ToolScope, confine
 from recollect.agent.tools.outcome import (
     Tool,
     ToolOutcome,
     failed,
-    number_given,
+    number_argument,
     schema,
-    text_given,
+    text_argument,
 )
 
 # The tool `read`
@@ -52,7 +50,7 @@ def read_tool(scope: ToolScope) -> Tool:
     """The tool, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), scope, reading=True)
+        placed = confine(text_argument(arguments, "path"), scope, reading=True)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
         return await asyncio.to_thread(_read, placed, arguments)
@@ -88,8 +86,8 @@ def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[-1] == "":
         lines.pop()
-    offset = number_given(arguments, "offset")
-    limit = number_given(arguments, "limit")
+    offset = number_argument(arguments, "offset")
+    limit = number_argument(arguments, "limit")
     return _stretch(placed.shown, lines, max(1, offset or 1), limit)
 
 
@@ -100,7 +98,7 @@ _STEP: Final[int] = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LI
 
 @contextmanager
 def _folder_of(placed: Placed, *, make: bool = False) -> Iterator[int]:
-    """The folder that a file is in, opened; `make` creates what is missing of it."""
+    """Open the folder of a file; `make` creates missing folders."""
     steps = placed.path.relative_to(placed.base).parts[:-1]
     if placed.path == placed.base:
         raise _is_folder()
@@ -122,8 +120,7 @@ def _is_folder() -> IsADirectoryError:
 
 
 def _whole_file(placed: Placed) -> bytes:
-    """What is in a file; OSError where it is none, or too large to be looked at this way."""
-    with _folder_of(placed) as folder:  # without waiting: nobody may ever write to a pipe
+    with _folder_of(placed) as folder:  # O_NONBLOCK: a pipe may never have a writer
         handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
     try:
         there = os.fstat(handle)
@@ -157,22 +154,12 @@ def _stretch(shown: str, lines: list[str], first: int, limit: int | None) -> Too
     if cut_line:
         taken = [taken[0][:MAX_BYTES]]
     last = first + len(taken) - 1
-    notice = _notice(shown, first, last, total, cut_line=cut_line)
-    return ToolOutcome(
-        text="\n".join([*taken, *notice]), details={"lines": total, "first": first, "last": last}
-    )
-
-
-def _notice(shown: str, first: int, last: int, total: int, *, cut_line: bool) -> list[str]:
-    notice: list[str] = []
     if cut_line:
-        notice.append(
-            f"[line {first} is cut off; read the rest of it with bash, for example "
-            f"sed -n '{first}p' {shown} | cut -c {MAX_BYTES + 1}-]"
-        )
+        taken.append(f"\n[line {first} is cut off; read the rest of it with bash]")
     if last < total:
-        notice.append(f"[lines {first}-{last} of {total}; read on with offset={last + 1}]")
-    return ["", *notice] if notice else []
+        taken.append(f"\n[lines {first}-{last} of {total}; read on with offset={last + 1}]")
+    details = {"lines": total, "first": first, "last": last}
+    return ToolOutcome(text="\n".join(taken), details=details)
 
 
 def _media_type(data: bytes) -> str | None:
@@ -183,36 +170,13 @@ def _media_type(data: bytes) -> str | None:
 
 def _trouble(placed: Placed, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
-        near = _similar(placed)
-        return f"{placed.shown} does not exist." + (f" Near it: {', '.join(near)}." if near else "")
+        return f"{placed.shown} does not exist."
     if isinstance(error, IsADirectoryError):
         return f"{placed.shown} is a folder; list it with bash (ls)."
-    return f"{placed.shown} cannot be read: {error.strerror or type(error).__name__}."
-
-
-def _similar(placed: Placed) -> list[str]:
-    """Names beside a missing file that begin alike: most often it is a typo."""
-    try:
-        with _folder_of(placed) as folder:
-            listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | _NO_LINK, dir_fd=folder)
-        try:
-            names = sorted(os.listdir(listed))  # noqa: PTH208 - of an open folder
-        finally:
-            os.close(listed)
-    except OSError:
-        return []
-    head = placed.path.name[:3].lower()
-    return [name for name in names if head and name.lower().startswith(head)][:5]
+    return f"{placed.shown} cannot be read: {_why(error)}."
 
 
 READ_ONLY = "The workspace is read-only; nothing can be written."
-MAX_PLACES = 5
-"""How many places of an ambiguous text are named."""
-MAX_COMPARED_LINES = 20_000
-MAX_COMPARED_CHARS = 200
-"""How far a text that was not found is looked for: a hint must not take longer than the edit."""
-_CLOSE_RATIO = 0.6
-"""difflib's own measure of a close match."""
 _PATH = {"type": "string", "description": "The file, relative to the workspace"}
 
 
@@ -220,15 +184,15 @@ def write_tool(scope: ToolScope) -> Tool:
     """The tool `write`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), scope)
+        placed = confine(text_argument(arguments, "path"), scope)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
-        content = text_given(arguments, "content")
+        content = text_argument(arguments, "content")
         if content is None:
             return failed("`content` is missing; give the whole text of the file.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await completed(_write, placed, content)
+        return await durably(_write, placed, content)
 
     return Tool(
         name="write",
@@ -246,15 +210,15 @@ def edit_tool(scope: ToolScope) -> Tool:
     """The tool `edit`, bound to a workspace."""
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_given(arguments, "path"), scope)
+        placed = confine(text_argument(arguments, "path"), scope)
         if not isinstance(placed, Placed):
             return failed(placed.reason)
-        old, new = text_given(arguments, "oldText"), text_given(arguments, "newText")
+        old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
         if old is None or new is None:
             return failed("`oldText` and `newText` are both needed.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await completed(_edit, placed, old, new)
+        return await durably(_edit, placed, old, new)
 
     return Tool(
         name="edit",
@@ -295,7 +259,10 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     found = text.count(old)
     if found != 1:
-        return failed(_not_found(placed.shown, text, old) if not found else _many(text, old))
+        return failed(
+            f"`oldText` is in {placed.shown} {found} times; it must be there once. Read the file "
+            "again, copy it exactly, and take more of the lines around it."
+        )
     at = text.index(old)
     try:
         changed = text[:at] + new + text[at + len(old) :]
@@ -306,42 +273,8 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
     return ToolOutcome(text=f"Edited {placed.shown} at line {line}.", details={"line": line})
 
 
-def _many(text: str, old: str) -> str:
-    lines: list[str] = []
-    at = text.find(old)
-    while at >= 0:
-        lines.append(str(text.count("\n", 0, at) + 1))
-        at = text.find(old, at + 1)
-    named = ", ".join(lines[:MAX_PLACES]) + (", …" if len(lines) > MAX_PLACES else "")
-    return (
-        f"`oldText` stands there {len(lines)} times (lines {named}); take more of the lines "
-        "around it so that it is found once."
-    )
-
-
-def _not_found(shown: str, text: str, old: str) -> str:
-    """Where something like it stands: most often only the whitespace differs."""
-    first = next((line.strip() for line in old.splitlines() if line.strip()), "")
-    wanted = first[:MAX_COMPARED_CHARS]
-    best, at = 0.0, 0
-    for number, line in enumerate(text.splitlines()[:MAX_COMPARED_LINES], 1):
-        near = line.strip()[:MAX_COMPARED_CHARS]
-        matcher = SequenceMatcher(None, near, wanted, autojunk=False)
-        if matcher.real_quick_ratio() > best and matcher.quick_ratio() > best:
-            ratio = matcher.ratio()
-            if ratio > best:
-                best, at = ratio, number
-    if best == 1:
-        hint = f"Its first line stands at line {at}; the whitespace or a later line differs."
-    elif best >= _CLOSE_RATIO:
-        hint = f"Line {at} is close to its first line."
-    else:
-        hint = "Nothing close to it is there."
-    return f"`oldText` was not found in {shown}. {hint} Read the file again and copy it exactly."
-
-
 def _replace(placed: Placed, data: bytes) -> None:
-    """Put the file in place in one step, with the rights that it had."""
+    """Put the file in place in one step, with its permissions."""
     name = placed.path.name
     beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
     with _folder_of(placed, make=True) as folder:
@@ -363,7 +296,6 @@ def _replace(placed: Placed, data: bytes) -> None:
 
 
 def _rights(name: str, folder: int) -> int | None:
-    """Those of a file; None where there is none yet."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The memory tools among the agent's own, where a memory is open.
+"""The memory tools among the agent's own.
 
-Owns how much of them a window bears: their definitions are sent with every request, so a small
-window gets the search alone, and answers are bounded by a share of the window. They see the whole
-workspace's memory, what was said in earlier sessions included, unless `recall.scope = "session"`.
+Their definitions are sent with every request, so a small window gets the search alone, and answers
+are bounded by a share of the window. They see all sessions of the workspace, unless
+`recall.scope = "session"`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def memory_agent_tools(
     window_tokens: int | None,
     confirm: Confirm | None = None,
 ) -> tuple[Tool, ...]:
-    """The memory tools of this window, none where nothing is kept; `session` says which
-    conversation is under way."""
+    """Make the memory tools for a window, none without a store; `session` gives the session."""
     if not MemoryLookup(engine).is_stored:
         return ()
     answer_tokens = ANSWER_TOKENS

@@ -29,9 +29,6 @@ _MOST_SECTIONS: Final = 5_000
 _EXCHANGE_REACH: Final = 3
 """Messages each way: from a question over the call to its result, and to what was said of it."""
 
-_MOST_LOOKED_AT: Final = 4_000
-"""Messages that are looked through for the beginning of an id."""
-
 
 class MemoryLookup:
     """The memory of an engine's space, as far as a session may see it."""
@@ -92,22 +89,6 @@ class MemoryLookup:
         """The message at this place of the archive, where it is there and may be seen."""
         page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
-
-    async def messages_beginning(self, start: str, most: int) -> tuple[StoredSegment, ...]:
-        """Of the newest messages, those whose whole ids begin so, a few of them."""
-
-        async def look(store: Store) -> list[StoredSegment]:
-            found: list[StoredSegment] = []
-            below = looked = 0
-            while looked < _MOST_LOOKED_AT and len(found) < most:
-                page = await store.page(after=below, limit=500, descending=True)
-                if not page:
-                    break
-                below, looked = page[-1].sequence, looked + len(page)
-                found += [one for one in page if one.segment.id.startswith(start)]
-            return found[:most]
-
-        return tuple(one for one in await self._engine._look_up(look) if self._reaches(one))
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int

@@ -128,24 +128,13 @@ class AnswerLines:
         return self._room
 
     def head(self, text: str) -> None:
-        """Lines of ours. They may take what is kept free for the last one; where even that is too
-        little, they are cut, and it is said how many are missing."""
+        """Add a line of ours, cut where the budget ends; it may take what the last line has."""
         room = self._room + _CLOSING_TOKENS - 1
         if self.count_tokens(text) > room:
-            text = self._cut(text, room)
+            size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= room)
+            text = f"{text[:size]}…" if size else ""
         if text:
             self._take([text], ())
-
-    def _cut(self, text: str, room: int) -> str:
-        """As many whole lines as fit and how many are missing, else as much of the first."""
-        lines = text.split("\n")
-        for kept in range(len(lines) - 1, 0, -1):
-            shown = "\n".join([*lines[:kept], f" … and {len(lines) - kept} more"])
-            if self.count_tokens(shown) <= room:
-                return shown
-        first = lines[0]
-        size = _most(len(first), lambda size: self.count_tokens(f"{first[:size]}…") <= room)
-        return f"{first[:size]}…" if size else ""
 
     def add(self, lines: Sequence[str], quotes: Sequence[MessageId]) -> bool:
         """Take these lines, all of them, where they fit."""

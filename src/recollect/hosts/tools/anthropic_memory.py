@@ -1,20 +1,19 @@
 """Anthropic's own memory tool (`memory_20250818`): files under /memories, kept in the space.
 
-Claude knows this tool without a definition of ours: it reads and writes files by six commands, and
-expects the answers that Anthropic documents. Each file is one item of the archive, so nothing here
-touches a disk path: a path cannot lead out. A file is durable when its answer is given, secrets in
-it are masked, recall finds it, exports hold it, and forgetting removes it. Never raises for what a
-model sends.
+Claude knows this tool without a definition of ours, and expects the answers that Anthropic
+documents. Each file is one item of the archive, so no path reaches a disk. A file is durable when
+its answer is given, secrets in it are masked, recall finds it, exports hold it, and forgetting
+removes it. Never raises for what a model sends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
 
 from recollect.core.blocking import BlockingEngine
 from recollect.core.boundary import Failure, attempted
@@ -34,57 +33,39 @@ MOST_CHARS: Final = 200_000
 """Of one file: Claude is told to keep its files short, and reads them whole."""
 _MOST_PATH_CHARS: Final = 400
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
-_LINE_WIDTH: Final = 6
 _LISTED_LEVELS: Final = 2
 _SNIPPET_LINES: Final = 2
-_UNITS: Final = ("B", "K", "M", "G")
 _MOST_RACES: Final = 8
 _BUSY: Final = "Another process keeps changing the file: view it and try again."
+_Path: TypeAlias = str
+"""Relative to /memories; empty for the folder itself."""
+_Files: TypeAlias = Mapping[_Path, StoredItem]
 
 
 class _Refused(Exception):  # noqa: N818 - it is an answer
-    """What the model is told in place of a result."""
+    """The answer to the model in place of a result."""
 
 
 class _Changed(Exception):  # noqa: N818 - the command is carried out again
     """Another process changed the file between its reading and its writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """A path below /memories, by its parts; none of them is the folder itself."""
-
-    parts: tuple[str, ...]
-
-    @property
-    def place(self) -> ItemPlace:
-        """Where its file is kept. Labels of a namespace hold no full stop, so a name is split
-        there; put together again it is the same."""
-        return tuple("/".join(self.parts).split(".")), ""
-
-    def __str__(self) -> str:
-        return "/".join((ROOT, *self.parts))
+def _place(path: _Path) -> ItemPlace:
+    """Labels of a namespace hold no full stop, so a path is split there; joined it is the same."""
+    return tuple(path.split(".")), ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """All files of the space, by path."""
+def _shown(path: _Path) -> str:
+    return f"{ROOT}/{path}" if path else ROOT
 
-    texts: Mapping[_Path, str] = field(repr=False)
-    versions: Mapping[_Path, str] = field(repr=False)
 
-    def below(self, folder: _Path) -> dict[_Path, str]:
-        """The files in a folder, at any depth."""
-        depth = len(folder.parts)
-        return {
-            path: text
-            for path, text in self.texts.items()
-            if path.parts[:depth] == folder.parts and len(path.parts) > depth
-        }
+def _below(folder: _Path, files: _Files) -> dict[_Path, StoredItem]:
+    start = f"{folder}/" if folder else ""
+    return {path: file for path, file in files.items() if path.startswith(start)}
 
-    def has(self, path: _Path) -> bool:
-        """Whether there is a file or a folder."""
-        return not path.parts or path in self.texts or bool(self.below(path))
+
+def _exists(path: _Path, files: _Files) -> bool:
+    return not path or path in files or bool(_below(path, files))
 
 
 class AnthropicMemoryTool:
@@ -139,40 +120,43 @@ class AnthropicMemoryTool:
     async def _view(self, given: _Arguments) -> str:
         path, lines = given.path("path"), given.lines()
         files = await self._files()
-        if path in files.texts:
-            return _numbered_file(path, files.texts[path], lines)
-        if not files.has(path):
+        if path in files:
+            return _numbered_file(path, _text_of(files[path]), lines)
+        if not _exists(path, files):
             raise _missing(path)
-        head = f"Here're the files and directories up to {_LISTED_LEVELS} levels deep in {path}"
-        return "\n".join([f"{head}, excluding hidden items:", *_listing(path, files)])
+        head = (
+            f"Here're the files and directories up to {_LISTED_LEVELS} levels deep in "
+            f"{_shown(path)}, excluding hidden items:"
+        )
+        return "\n".join([head, *_listing(path, files)])
 
     async def _create(self, given: _Arguments) -> str:
         path, text = given.file("path"), given.text("file_text")
         files = await self._files()
-        if files.has(path):
-            raise _Refused(f"File {path} already exists")
+        if _exists(path, files):
+            raise _Refused(f"File {_shown(path)} already exists")
         _require_folders(path, files)
         await self._put([_item(path, text, NO_ITEM)])
-        return f"File created successfully at: {path}"
+        return f"File created successfully at: {_shown(path)}"
 
     async def _str_replace(self, given: _Arguments) -> str:
         path, old, new = given.file("path"), given.text("old_str"), given.text("new_str")
         file = await self._file(path)
         text = _text_of(file)
-        places = _found_at(text, old) if old else []
-        if not places:
+        found = re.finditer(f"(?={re.escape(old)})", text) if old else ()
+        lines = [text.count("\n", 0, one.start()) + 1 for one in found]
+        if not lines:
             raise _Refused(
-                f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}."
+                f"No replacement was performed, old_str `{old}` did not appear verbatim in "
+                f"{_shown(path)}."
             )
-        lines = [text.count("\n", 0, place) + 1 for place in places]
-        if len(places) > 1:
+        if len(lines) > 1:
             raise _Refused(
                 f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
                 f"{', '.join(map(str, lines))}. Please ensure it is unique"
             )
-        changed = text.replace(old, new, 1)
-        await self._put([_item(path, changed, file.version)])
-        shown = _text_of(await self._file(path)).split("\n")  # as it is kept, secrets masked
+        await self._put([_item(path, text.replace(old, new, 1), file.version)])
+        shown = _text_of(await self._file(path)).split("\n")  # as it is stored, secrets masked
         first = max(0, lines[0] - 1 - _SNIPPET_LINES)
         head = "The memory file has been edited. Here is the snippet showing the change"
         snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
@@ -191,62 +175,55 @@ class AnthropicMemoryTool:
                 f"[0, {len(lines)}]."
             )
         lines.insert(at, text.rstrip("\n"))
-        changed = "\n".join(lines)
-        changed += "" if changed.endswith("\n") else "\n"
+        changed = "\n".join(lines).removesuffix("\n") + "\n"
         await self._put([_item(path, changed, file.version)])
-        return f"The file {path} has been edited."
+        return f"The file {_shown(path)} has been edited."
 
     async def _delete(self, given: _Arguments) -> str:
         path = given.path("path")
-        if not path.parts:
+        if not path:
             raise _Refused(f"Cannot delete the {ROOT} directory itself")
         files = await self._files()
-        gone = [path] if path in files.texts else list(files.below(path))
+        gone = {path: files[path]} if path in files else _below(path, files)
         if not gone:
-            raise _Refused(f"The path {path} does not exist")
-        await self._put([], gone={one.place: files.versions[one] for one in gone})
-        return f"Successfully deleted {path}"
+            raise _Refused(f"The path {_shown(path)} does not exist")
+        await self._put([], gone=gone)
+        return f"Successfully deleted {_shown(path)}"
 
     async def _rename(self, given: _Arguments) -> str:
         old, new = given.path("old_path"), given.file("new_path")
-        if not old.parts:
+        if not old:
             raise _Refused(f"Cannot rename the {ROOT} directory itself")
         files = await self._files()
-        if not files.has(old):
-            raise _Refused(f"The path {old} does not exist")
-        if files.has(new):
-            raise _Refused(f"The destination {new} already exists")
-        if new.parts[: len(old.parts)] == old.parts:
-            raise _Refused(f"The destination {new} lies inside {old}")
+        if not _exists(old, files):
+            raise _Refused(f"The path {_shown(old)} does not exist")
+        if _exists(new, files):
+            raise _Refused(f"The destination {_shown(new)} already exists")
+        if new.startswith(f"{old}/"):
+            raise _Refused(f"The destination {_shown(new)} lies inside {_shown(old)}")
         _require_folders(new, files)
-        moved = {old: files.texts[old]} if old in files.texts else files.below(old)
+        moved = {old: files[old]} if old in files else _below(old, files)
         items = [
-            _item(_Path((*new.parts, *path.parts[len(old.parts) :])), text, NO_ITEM)
-            for path, text in moved.items()
+            _item(new + path.removeprefix(old), _text_of(file), NO_ITEM)
+            for path, file in moved.items()
         ]
-        await self._put(items, gone={path.place: files.versions[path] for path in moved})
-        return f"Successfully renamed {old} to {new}"
+        await self._put(items, gone=moved)
+        return f"Successfully renamed {_shown(old)} to {_shown(new)}"
 
     async def _files(self) -> _Files:
-        texts: dict[_Path, str] = {}
-        versions: dict[_Path, str] = {}
-        for item in await self._items.under(()):
-            path = _Path(tuple(".".join(item.namespace).split("/")))
-            texts[path], versions[path] = _text_of(item), item.version
-        return _Files(texts, versions)
+        return {".".join(item.namespace): item for item in await self._items.under(())}
 
     async def _file(self, path: _Path) -> StoredItem:
-        found = await self._items.get([path.place])
-        if path.place in found:
-            return found[path.place]
-        if (await self._files()).has(path):
-            raise _Refused(f"The path {path} is not a file.")
+        found = await self._items.get([_place(path)])
+        if _place(path) in found:
+            return found[_place(path)]
+        if _exists(path, await self._files()):
+            raise _Refused(f"The path {_shown(path)} is not a file.")
         raise _missing(path)
 
-    async def _put(
-        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str] | None = None
-    ) -> None:
-        if not await self._items.put(items, gone):
+    async def _put(self, items: Sequence[NewItem], gone: _Files | None = None) -> None:
+        versions = {_place(path): file.version for path, file in (gone or {}).items()}
+        if not await self._items.put(items, versions):
             raise _Changed
 
 
@@ -256,18 +233,11 @@ class BlockingAnthropicMemoryTool:
     def __init__(self, tool: AnthropicMemoryTool, memory: BlockingEngine) -> None:
         self._tool = tool
         self._memory = memory
-
-    @property
-    def name(self) -> str:
-        """As `AnthropicMemoryTool.name`."""
-        return self._tool.name
-
-    def definition(self) -> dict[str, Any]:
-        """As `AnthropicMemoryTool.definition`."""
-        return self._tool.definition()
+        self.name = tool.name
+        self.definition = tool.definition
 
     def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
-        """As `AnthropicMemoryTool.call`, waited for."""
+        """As `AnthropicMemoryTool.call`, blocking."""
         return self._memory._wait(self._tool.call(arguments))
 
     def for_sdk(self) -> BetaAbstractMemoryTool:
@@ -294,9 +264,6 @@ def anthropic_memory_tool(
     if isinstance(memory, BlockingEngine):
         return BlockingAnthropicMemoryTool(AnthropicMemoryTool(memory.engine), memory)
     return AnthropicMemoryTool(memory)
-
-
-# What a call says
 
 
 class _Arguments:
@@ -342,29 +309,26 @@ class _Arguments:
         return given[0], given[1]
 
     def path(self, name: str) -> _Path:
-        """A file or folder; refused unless it lies under /memories."""
+        """A file or folder; refused unless it is under /memories."""
         given = self.text(name)
         parts = given.split("/")
         if parts[:2] != ["", ROOT[1:]]:
             raise _Refused(f"Path must start with {ROOT}, got: {given}")
         named = parts[2:-1] if parts[-1] == "" else parts[2:]
-        if any(part in ("", ".", "..") for part in named) or not _is_plain(given):
+        # control characters, backslashes and percent signs may mean more to some reader
+        plain = given.isprintable() and "\\" not in given and "%" not in given
+        if any(part in ("", ".", "..") for part in named) or not plain:
             raise _Refused(f"Path {given} would escape {ROOT} directory")
         if len(given) > _MOST_PATH_CHARS:
             raise _Refused(f"The path must have at most {_MOST_PATH_CHARS} characters.")
-        return _Path(tuple(named))
+        return "/".join(named)
 
     def file(self, name: str) -> _Path:
         """A path that a file may have."""
         path = self.path(name)
-        if not path.parts:
-            raise _Refused(f"The path {path} is not a file.")
+        if not path:
+            raise _Refused(f"The path {ROOT} is not a file.")
         return path
-
-
-def _is_plain(path: str) -> bool:
-    """No control characters, backslashes or percent signs: some reader may take them for more."""
-    return path.isprintable() and "\\" not in path and "%" not in path
 
 
 def _text_of(file: StoredItem) -> str:
@@ -374,32 +338,20 @@ def _text_of(file: StoredItem) -> str:
 def _item(path: _Path, text: str, replaces: str) -> NewItem:
     if len(text) > MOST_CHARS:
         raise _Refused(f"A memory file must have at most {MOST_CHARS:,} characters: split it.")
-    namespace, key = path.place
+    namespace, key = _place(path)
     value = {"text": text}
     return NewItem(namespace=namespace, key=key, value=value, text=text, replaces=replaces)
 
 
 def _require_folders(path: _Path, files: _Files) -> None:
-    for depth in range(1, len(path.parts)):
-        folder = _Path(path.parts[:depth])
-        if folder in files.texts:
-            raise _Refused(f"The path {folder} is a file, not a directory.")
+    folder = path
+    while folder := folder.rpartition("/")[0]:
+        if folder in files:
+            raise _Refused(f"The path {_shown(folder)} is a file, not a directory.")
 
 
 def _missing(path: _Path) -> _Refused:
-    return _Refused(f"The path {path} does not exist. Please provide a valid path.")
-
-
-def _found_at(text: str, wanted: str) -> list[int]:
-    places: list[int] = []
-    at = text.find(wanted)
-    while at != -1:
-        places.append(at)
-        at = text.find(wanted, at + 1)
-    return places
-
-
-# What is answered
+    return _Refused(f"The path {_shown(path)} does not exist. Please provide a valid path.")
 
 
 def _numbered_file(path: _Path, text: str, lines: tuple[int, int] | None) -> str:
@@ -408,37 +360,37 @@ def _numbered_file(path: _Path, text: str, lines: tuple[int, int] | None) -> str
         first = max(1, lines[0])
         shown = shown[first - 1 : None if lines[1] == -1 else lines[1]]
     content = "\n".join(_numbered(shown, first))
-    return f"Here's the content of {path} with line numbers:\n{content}"
+    return f"Here's the content of {_shown(path)} with line numbers:\n{content}"
 
 
 def _numbered(lines: list[str], first: int) -> list[str]:
-    return [f"{number:>{_LINE_WIDTH}}\t{line}" for number, line in enumerate(lines, first)]
+    return [f"{number:>6}\t{line}" for number, line in enumerate(lines, first)]
 
 
 def _listing(folder: _Path, files: _Files) -> list[str]:
-    """The folder with its size, then what lies in it, two levels deep."""
-    below = files.below(folder)
+    """The folder with its size, then its contents, two levels deep, without hidden ones."""
+    start = f"{folder}/" if folder else ""
     sizes: dict[tuple[str, ...], int] = {}
-    depth = len(folder.parts)
-    for path, text in below.items():
-        if any(part.startswith(".") for part in path.parts[depth:]):
-            continue
-        for end in range(depth + 1, min(len(path.parts), depth + _LISTED_LEVELS) + 1):
-            parts = path.parts[:end]
-            sizes[parts] = sizes.get(parts, 0) + len(text.encode())
-    whole = sum(len(text.encode()) for text in below.values())
-    rows = [
-        f"{_size(size)}\t{_Path(parts)}{'' if _Path(parts) in files.texts else '/'}"
-        for parts, size in sorted(sizes.items())
-    ]
-    return [f"{_size(whole)}\t{folder}", *rows]
+    whole = 0
+    for path, file in _below(folder, files).items():
+        size = len(_text_of(file).encode())
+        whole += size
+        parts = tuple(path.removeprefix(start).split("/"))
+        if not any(part.startswith(".") for part in parts):
+            for end in range(1, min(len(parts), _LISTED_LEVELS) + 1):
+                sizes[parts[:end]] = sizes.get(parts[:end], 0) + size
+    rows = []
+    for parts, size in sorted(sizes.items()):
+        path = start + "/".join(parts)
+        rows.append(f"{_size(size)}\t{_shown(path)}{'' if path in files else '/'}")
+    return [f"{_size(whole)}\t{_shown(folder)}", *rows]
 
 
 def _size(count: int) -> str:
     unit, size = 0, float(count)
-    while size >= 1024 and unit < len(_UNITS) - 1:
+    while size >= 1024 and unit < 3:
         unit, size = unit + 1, size / 1024
-    return f"{int(size)}{_UNITS[unit]}" if size == int(size) else f"{size:.1f}{_UNITS[unit]}"
+    return f"{int(size)}{'BKMG'[unit]}" if size == int(size) else f"{size:.1f}{'BKMG'[unit]}"
 
 
 # The SDK's classes

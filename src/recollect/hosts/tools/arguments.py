@@ -1,8 +1,7 @@
-"""What each memory tool is for and what it takes: declared once, as types with descriptions.
+"""The memory tools and their arguments, declared once as types with descriptions.
 
-The JSON Schema that a model sees and the check of what it sends are made of the same declaration,
-so they cannot differ. What is wrong with arguments is told in words that a model can act on;
-nothing is ever raised for them.
+The JSON Schema that a model sees and the check of its arguments come from the same declaration.
+Wrong arguments get an answer that a model can act on; they never raise.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from recollect.core.rules.text import clean_text
 from recollect.core.values.fact import FactType
+from recollect.errors import RecollectError
 
 ToolName: TypeAlias = Literal[
     "memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"
@@ -27,8 +27,7 @@ MOST_AROUND: Final = 10
 MOST_FORGOTTEN: Final = 20
 _MOST_CHARS: Final = 400_000
 """Longer arguments are no call of a model's: they are not even read."""
-_MOST_PROBLEMS: Final = 5
-_SHOWN_CHARS: Final = 60
+_SHOWN_CHARS: Final = 120
 _DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
 
 
@@ -49,9 +48,6 @@ class SearchArguments(Arguments):
     ]
     since: Annotated[str, Meta(description=f"Only what was said from then on: {_DATE}")] = ""
     until: Annotated[str, Meta(description=f"Only what was said up to then: {_DATE}")] = ""
-    max_tokens: Annotated[
-        int, Meta(description="How long the answer may be; 0: as long as is allowed")
-    ] = 0
 
 
 class GetArguments(Arguments):
@@ -73,9 +69,6 @@ class GetArguments(Arguments):
     ] = 2
     offset: Annotated[
         int, Meta(ge=0, description="Of a long message: the character to read on from")
-    ] = 0
-    max_tokens: Annotated[
-        int, Meta(description="How long the answer may be; 0: as long as is allowed")
     ] = 0
 
 
@@ -104,9 +97,7 @@ class StoreArguments(Arguments):
     subject: Annotated[
         str, Meta(max_length=200, description="Of a fact: what it is about, such as billing")
     ] = ""
-    source: Annotated[
-        str, Meta(description="Of a fact: the id of the message that says it, where there is one")
-    ] = ""
+    source: Annotated[str, Meta(description="Of a fact: the id of the message that says it")] = ""
 
 
 class RecallArguments(Arguments):
@@ -118,14 +109,9 @@ class RecallArguments(Arguments):
     about: Annotated[
         str, Meta(max_length=400, description="Only facts about this, such as billing")
     ] = ""
-    since: Annotated[str, Meta(description=f"Only what holds since then or later: {_DATE}")] = ""
-    until: Annotated[str, Meta(description=f"Only what was said up to then: {_DATE}")] = ""
     replaced: Annotated[
         bool, Meta(description="Also what no longer holds, with what it was replaced by")
     ] = False
-    max_tokens: Annotated[
-        int, Meta(description="How long the answer may be; 0: as long as is allowed")
-    ] = 0
 
 
 class ForgetArguments(Arguments):
@@ -234,38 +220,42 @@ class BadArguments:
     problem: str = field(repr=False)
 
     def told(self, kind: ToolKind) -> str:
-        """What a model reads. It is nothing from memory, and does not look so."""
+        """The answer to the model. It holds nothing from memory, and does not look so."""
+        shape = kind.parameters
+        required = shape.get("required", [])
+        takes = ", ".join(
+            f"{name} ({_accepted(one)}{', required' * (name in required)})"
+            for name, one in shape["properties"].items()
+        )
         example = json.dumps(dict(kind.example), ensure_ascii=False)
-        return f"{kind.name} was not carried out. {self.problem} Example: {example}"
-
-
-ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+        return (
+            f"{kind.name} was not carried out: {self.problem}. It takes {takes}. Example: {example}"
+        )
 
 
 def read_arguments(
     kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
 ) -> Arguments | BadArguments:
-    """The arguments of a call, as an object or as the JSON that a provider sent."""
+    """Read the arguments of a call, as an object or as the JSON that a provider sent."""
     if isinstance(given, str | bytes):
         if len(given) > _MOST_CHARS:
-            return BadArguments(problem=f"The arguments are too long. {_takes(kind)}")
+            return BadArguments(problem="the arguments are too long")
         try:
             given = json.loads(given or "{}")
         except (ValueError, RecursionError):
-            return BadArguments(problem=f"The arguments are no valid JSON. {_takes(kind)}")
+            return BadArguments(problem="the arguments must be valid JSON")
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        return BadArguments(problem=f"The arguments are no JSON object. {_takes(kind)}")
+        return BadArguments(problem="the arguments must be a JSON object")
     # some models send null for what they leave out
     named = {str(name): value for name, value in given.items() if value is not None}
-    problems = _problems(kind, named)
-    if problems:
-        return BadArguments(problem=" ".join(problems))
     try:
         read = msgspec.convert(named, kind.arguments, strict=False)
-    except (msgspec.ValidationError, RecursionError, OverflowError, ValueError):
-        return BadArguments(problem=f"The arguments are malformed. {_takes(kind)}")
+    except msgspec.ValidationError as error:
+        return BadArguments(problem=clean_text(" ".join(str(error).split()))[:_SHOWN_CHARS])
+    except (RecursionError, OverflowError, ValueError):
+        return BadArguments(problem="the arguments are malformed")
     for name in read.__struct_fields__:
         value = getattr(read, name)
         if isinstance(value, str):
@@ -273,82 +263,16 @@ def read_arguments(
     return read
 
 
-def _problems(kind: ToolKind, named: Mapping[str, Any]) -> list[str]:
-    """What is wrong, field by field: what was given, and what is accepted."""
-    shapes = kind.parameters["properties"]
-    fields = {one.name: one for one in msgspec.structs.fields(kind.arguments)}
-    problems = []
-    for name, value in named.items():
-        if name not in fields:
-            problems.append(f"There is no argument {_shown(name)}. {_takes(kind)}")
-            continue
-        try:
-            msgspec.convert(value, fields[name].type, strict=False)
-        except (msgspec.ValidationError, RecursionError, OverflowError, ValueError):
-            wanted = _accepted(shapes[name])
-            problems.append(f"`{name}` cannot be {_shown(value)}: it takes {wanted}.")
-    problems += [
-        f"`{name}` is missing: it takes {_accepted(shapes[name])}."
-        for name, one in fields.items()
-        if one.required and name not in named
-    ]
-    return problems[:_MOST_PROBLEMS]
-
-
-def _shown(value: Any) -> str:
-    """What was given, in a few characters."""
-    if isinstance(value, Mapping):
-        return "an object"
-    if isinstance(value, list | tuple) and len(value) > _MOST_PROBLEMS:
-        return f"a list of {len(value)}"
-    text = clean_text(" ".join(repr(value)[:200].split()))
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
-
-
 def _accepted(shape: Mapping[str, Any]) -> str:
-    """What a field takes, in words."""
     shapes = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
-    told = " or ".join(_accepted_of(one) for one in shapes)
-    return f"{told} ({shape['description']})" if shape.get("description") else told
+    one = shapes[0].get("items", shapes[0])
+    accepted = " | ".join(map(str, one["enum"])) if "enum" in one else str(one.get("type"))
+    return f"list of {accepted}" if "items" in shapes[0] else accepted
 
 
-def _accepted_of(shape: Mapping[str, Any]) -> str:
-    if "enum" in shape:
-        return "one of " + ", ".join(json.dumps(one) for one in shape["enum"])
-    kind = shape.get("type", "a value")
-    limits = [
-        f"{word} {shape[key]:,}{unit}"
-        for key, word, unit in (
-            ("minimum", "at least", ""),
-            ("maximum", "at most", ""),
-            ("minLength", "at least", " characters"),
-            ("maxLength", "at most", " characters"),
-            ("minItems", "at least", " items"),
-            ("maxItems", "at most", " items"),
-        )
-        if key in shape
-    ]
-    if kind == "array":
-        limits.insert(0, f"each {_accepted_of(shape.get('items', {}))}")
-    names = {"string": "a text", "integer": "a whole number", "boolean": "true or false"}
-    words = {**names, "array": "a list"}.get(str(kind), str(kind))
-    return f"{words}, {', '.join(limits)}" if limits else words
-
-
-def _takes(kind: ToolKind) -> str:
-    """What a tool takes, in a line."""
-    parameters = kind.parameters
-    required = parameters.get("required", [])
-    named = [
-        f"{name} ({shape.get('type', 'one of its values')}{', required' * (name in required)})"
-        for name, shape in parameters["properties"].items()
-    ]
-    return f"{kind.name} takes {', '.join(named)}."
-
-
-def moment(text: str, *, end: bool = False) -> float | BadArguments | None:
-    """Seconds since the epoch of a day or a moment in UTC; of a day its beginning, or its `end`.
-    None where nothing is given."""
+def moment(text: str, *, end: bool = False) -> float | None:
+    """Read a day or a moment in UTC as seconds since the epoch; of a day its beginning, or its
+    `end`. None for an empty text."""
     if not text:
         return None
     try:
@@ -359,4 +283,4 @@ def moment(text: str, *, end: bool = False) -> float | BadArguments | None:
             at += timedelta(days=1)
         return at.timestamp()
     except (ValueError, OverflowError, OSError):
-        return BadArguments(problem=f"{text[:40]!r} is no date; give {_DATE}.")
+        raise RecollectError(f"{text[:40]!r} is not a date; give {_DATE}.") from None

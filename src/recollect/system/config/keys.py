@@ -64,6 +64,8 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "serve.tenant_concurrency": "",
     "serve.tenant_waiting": "",
     "session.reset.at_hour": "",
+    "session.reset.idle_minutes": "",
+    "session.reset.mode": "",
     "store.open_seconds": "",
     "store.undurable_seconds": "",
     "telemetry.tenant_label": "",

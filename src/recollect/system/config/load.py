@@ -53,7 +53,6 @@ OPENCLAW_SUFFIXES = (".json", ".json5")
 ENVIRONMENT_PREFIX = "RECOLLECT_"
 NOT_SETTINGS = frozenset(
     {
-        "RECOLLECT_CALL",  # marks the processes of our own agent's commands
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_GATEWAY_TOKEN",  # the token of the gateway's clients
         "RECOLLECT_HOME",  # the data folder

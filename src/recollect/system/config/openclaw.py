@@ -88,10 +88,6 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "sources": "index.sources",
         "extraPaths": "index.extra_paths",
     },
-    "session.reset": {
-        "mode": "session.reset.mode",
-        "idleMinutes": "session.reset.idle_minutes",
-    },
     "compaction": _TOP_COMPACTION,
     f"{_ENTRY}.config": {
         **_MEMORY_CONTEXT,

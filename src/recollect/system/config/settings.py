@@ -43,7 +43,6 @@ CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
 FlushFile = Literal["daily", "memory.md", "USER.md", "AGENTS.md", "TOOLS.md"]
-ResetMode = Literal["daily", "idle"]
 LogFormat = Literal["text", "json"]
 GatewaySummaries = Literal["off", "client"]
 
@@ -533,21 +532,6 @@ class EmbeddingCache(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reset(Validated):
-    """When a chat starts a new session by itself."""
-
-    mode: ResetMode | None = setting(None, "Every day at 4:00, after idle time, or never")
-    idle_minutes: Positive | None = setting(None, "Idle time after which a session ends")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings(Validated):
-    """Sessions of our own chat."""
-
-    reset: Reset = field(default_factory=Reset)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
     """Every setting; `Settings()` is the defaults, `load_settings` reads the sources.
 
@@ -577,7 +561,6 @@ class Settings(Validated):
     models: Models = field(default_factory=Models)
     embedding_cache: EmbeddingCache = field(default_factory=EmbeddingCache)
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
-    session: SessionSettings = field(default_factory=SessionSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
