@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.crash.desk import Desk
 
-from recollect.adapters.session import SessionTranscript
+from recollect.adapters.session.transcript import SessionTranscript
 from recollect.core.engine import Engine
 from recollect.core.engine.archive import Kept
 

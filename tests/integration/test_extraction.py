@@ -16,11 +16,7 @@ from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.engine import Engine
 from recollect.core.engine.background import runner_of
-from recollect.core.formats.transcripts import read_transcript
 from recollect.core.ports import Model, Store
-from recollect.core.rules.identity import space_secret
-from recollect.core.rules.tokens import Weigher
-from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.upkeep.jobs import RunResult
 from recollect.core.values.fact import Fact
 from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
@@ -156,43 +152,6 @@ def test_what_leaves_the_view_is_read_at_once(tmp_path: Path) -> None:
     run(tmp_path, scenario, window_tokens=8000, **given)
 
 
-def test_the_next_report_says_what_was_found(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        async with place.engine() as memory:
-            request = {"model": "m", "messages": [{"role": "user", "content": PORT}]}
-            await memory.prepare("s", request)
-            await memory.settle()
-            lines: list[Any] = []
-            for _ in range(200):
-                context = await memory.prepare("s", request)
-                lines = [line for line in context.report.lines if line.stage == "extract"]
-                if lines:
-                    break
-                place.clock.time += 1
-                await asyncio.sleep(0.02)
-            assert "1 facts added from" in lines[0].said
-
-    run(tmp_path, scenario, **{"jobs.in_process": True, "facts.idle_seconds": 0.05})
-
-
-def test_without_a_model_nothing_waits_and_no_fact_is_made(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", PORT)  # by a process that had a model
-        async with open_memory(
-            space="facts", store=place.path, clock=place.clock, settings=place.settings
-        ) as memory:
-            messages = [{"role": "user", "content": CHOICE}]
-            await memory.prepare("t", {"model": "m", "messages": messages})
-            await memory.settle()
-        place.clock.time += IDLE + 1
-        async with place.store() as store:
-            await runner_of(store, place.settings, place.clock).run_due()
-            assert not [job for job in await store.jobs() if job.kind == "extract"]
-        assert not await place.facts()
-
-    run(tmp_path, scenario)
-
-
 def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
     async def scenario(place: Place) -> None:
         await place.say("monday", PORT)
@@ -208,19 +167,6 @@ def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
         assert len(await place.facts()) == 2
 
     run(tmp_path, scenario, **{"jobs.day_tokens": 6_000})
-
-
-def test_a_budget_below_one_call_is_told(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", PORT)
-        place.clock.time += IDLE + 1
-        model = ScriptedModel(lambda _: answer())
-        await place.work(model)
-        assert not model.prompts
-        assert not await place.facts()
-        assert any("jobs.day_tokens" in line for line in place.told)
-
-    run(tmp_path, scenario, **{"jobs.day_tokens": 2_000})
 
 
 @pytest.mark.parametrize(
@@ -259,19 +205,6 @@ def test_facts_of_two_sessions_leave_each_other_alone(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_in_a_shared_space_the_later_one_holds(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("monday", "Remember that the staging API listens on port 8443.")
-        await place.say("friday", "Remember that the staging API listens on port 9000.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        (now,) = await place.facts()
-        assert "9000" in now.content
-        assert len(await place.facts(superseded=True)) == 2
-
-    run(tmp_path, scenario, **{"recall.scope": "space"})
-
-
 def test_two_workers_never_leave_two_versions(tmp_path: Path) -> None:
     """Both decide on the same facts at once; one of them has to decide again."""
 
@@ -303,40 +236,6 @@ def test_what_was_recalled_is_never_extracted_again(tmp_path: Path) -> None:
         facts = await place.facts()
         assert facts
         assert not [one for one in facts if "MongoDB" in one.content]
-
-    run(tmp_path, scenario)
-
-
-async def imported(place: Place, session: str, text: str) -> None:
-    """What a transcript brings into the space: not said here and now."""
-    lines = json.dumps({"role": "user", "content": text}).encode()
-    async with place.store() as store:
-        await import_transcript(
-            store,
-            read_transcript(lines),
-            session=session,
-            file="recording.jsonl",
-            file_said_at=place.clock.time,
-            rules=ImportRules(
-                secret=space_secret("facts"),
-                redaction=place.settings.redaction,
-                weigher=Weigher(),
-                now=place.clock.time,
-                facts=True,
-            ),
-        )
-
-
-def test_what_is_imported_leaves_private_sessions_alone(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("alice", "Remember that the staging API listens on port 8443.")
-        place.clock.time += 10
-        await imported(place, "old", "Remember that the staging API listens on port 9999.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        facts = {one.session: one.content for one in await place.facts()}
-        assert "8443" in facts["alice"]
-        assert "9999" in facts[None], "what was imported belongs to the whole space"
 
     run(tmp_path, scenario)
 

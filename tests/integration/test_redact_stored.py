@@ -14,8 +14,9 @@ from tests.disk import bytes_of
 from tests.store_contract import examples
 
 from recollect import open_memory
-from recollect.adapters.session import SessionIndex, open_transcript, transcript_file
-from recollect.adapters.session.files import outputs_folder
+from recollect.adapters.session.files import outputs_folder, transcript_file
+from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.transcript import open_transcript
 from recollect.adapters.wiring import open_spool, open_store
 from recollect.agent.flush import NoteFile, append_note
 from recollect.cli import main

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from tests.harness.model_server import Asked, ModelServer
 from tests.unit.agent.agent_harness import notes
 
-from recollect.adapters.session import open_transcript, transcript_file
+from recollect.adapters.session.files import transcript_file
+from recollect.adapters.session.transcript import open_transcript
 from recollect.agent.chat.opening import ChatOrder, chosen_settings
 from recollect.agent.chat.plain import given, talk_json
 from recollect.cli import main

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.unit.session.node_pi import assert_node_agrees, node, session_bytes
 
-from recollect.adapters.session import migrate_file, open_transcript
 from recollect.core.formats.json_text import decode, stringify
 from recollect.core.formats.pi_session import (
     PiSession,
@@ -17,7 +16,6 @@ from recollect.core.formats.pi_session import (
     read_session,
 )
 from recollect.core.formats.transcripts.pi import read_pi
-from recollect.system.config.settings import Redaction
 
 RECORDINGS = ("pi_before-compaction", "pi_large-session")
 
@@ -70,16 +68,3 @@ def test_the_importing_reader_shows_the_same_messages(recorded: bytes) -> None:
         theirs = [decode(transcript.items[item].raw) for item in request.shown]
         ours = build_context(session.entries, answers[at].parent_id).messages
         assert [stringify(one) for one in theirs] == [stringify(one) for one in ours]
-
-
-def test_a_recording_becomes_a_transcript_that_can_go_on(recorded: bytes, tmp_path: Path) -> None:
-    source = tmp_path / "old.jsonl"
-    source.write_bytes(recorded)
-    target = tmp_path / "sessions" / "new.jsonl"
-    migrate_file(source, target, redaction=Redaction(enabled=False))
-    assert source.read_bytes() == recorded
-    with open_transcript(target, session_id="unused", redaction=Redaction()) as transcript:
-        shown = len(transcript.context().messages)
-        transcript.append_message({"role": "user", "content": "And now?", "timestamp": 1})
-        assert len(transcript.context().messages) == shown + 1
-        assert_node_agrees(target.read_bytes(), transcript.context())

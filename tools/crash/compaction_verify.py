@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from recollect.adapters.session import SessionTranscript
+from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.conversation import MARK
 from recollect.core.formats.stored_records import join_state, read_record
 from recollect.core.ports import Store

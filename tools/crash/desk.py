@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.adapters.session import SessionTranscript, open_transcript
+from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.wiring import open_memory
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
 from recollect.core.engine import Engine

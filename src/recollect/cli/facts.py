@@ -124,7 +124,7 @@ def facts_list(
 
 async def _session(store: Store, place: Place, wanted: str) -> str:
     """A session by its chat key or name, its id or an id prefix."""
-    from recollect.adapters.session.forget_files import sessions_named
+    from recollect.adapters.session.clean_files import sessions_named
 
     return await stored_session(store, sessions_named(place.space, [wanted])[-1])
 

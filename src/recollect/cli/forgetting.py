@@ -101,7 +101,7 @@ def memory_forget(
         own_patterns((pattern,))
 
     async def work(store: Store, place: Place) -> Certificate | None:
-        from recollect.adapters.session.forget_files import sessions_named
+        from recollect.adapters.session.clean_files import sessions_named
 
         named = [await stored_session(store, session) for session in order.sessions]
         whole = replace(order, sessions=sessions_named(place.space, named))
@@ -143,7 +143,7 @@ async def _forget(
     yes: bool,
     as_json: bool,
 ) -> Certificate | None:
-    from recollect.adapters.session.forget_files import FilesOrder, forget_in_files
+    from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
     from recollect.adapters.wiring import open_spool
     from recollect.adapters.wiring.models import forget_cached
     from recollect.core.upkeep.certificates import extended
@@ -234,7 +234,7 @@ def _report_nothing(cannot: Sequence[str]) -> None:
 
 
 def _standing() -> frozenset[str]:
-    from recollect.adapters.session.forget_files import STANDING
+    from recollect.adapters.session.clean_files import STANDING
     from recollect.core.upkeep.forget import CANNOT
 
     return frozenset((*CANNOT, *STANDING))
@@ -247,7 +247,7 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
         raise SystemExit(1)
     nothing = not any(certificate.counts.values())
     if memory.as_json or not nothing:  # a program reads the zeros
-        text = certificate_text(certificate, plain=plain_line, standing=_standing())
+        text = certificate_text(certificate, standing=_standing())
         memory.show(certificate_json(certificate), lambda: click.echo(text))
     if nothing:
         _report_nothing(certificate.cannot)
@@ -286,7 +286,7 @@ def redact(
         return await _report(store, place, masks, done, workspace)
 
     def draw() -> None:
-        click.echo(redaction_text(report, plain=plain_line, whole=False))
+        click.echo(redaction_text(report, whole=False))
         if report.done.secrets and not apply_:
             click.echo("\nMask them with the same command and --apply.")
 
@@ -305,9 +305,8 @@ async def _redacted(
     *,
     apply: bool,
 ) -> RedactionResult:
-    from recollect.adapters.session.redact_files import redact_in_files
+    from recollect.adapters.session.clean_files import redact_in_files
     from recollect.adapters.wiring import open_spool
-    from recollect.core.upkeep.certificates import joined
     from recollect.core.upkeep.redact import redact as redact_all
 
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
@@ -320,15 +319,14 @@ async def _redacted(
         )
     finally:
         await spool.close()
-    return joined(
-        done,
-        kinds=files.kinds,
-        changed=files.changed,
-        sessions=files.sessions,
-        cannot=[*files.cannot, *(await _cache_emptied(store, done) if apply else ())],
-        left=files.left,
-        unread=files.unread,
-    )
+    cannot = [*files.cannot, *(await _cache_emptied(store, done) if apply else ())]
+    done.cannot = list(dict.fromkeys([*cannot, *done.cannot]))
+    done.kinds |= files.kinds
+    done.changed += files.counts
+    done.sessions += files.sessions
+    done.left += files.left
+    done.unread += files.unread
+    return done
 
 
 async def _cache_emptied(store: Store, done: RedactionResult) -> tuple[str, ...]:
@@ -340,7 +338,7 @@ async def _cache_emptied(store: Store, done: RedactionResult) -> tuple[str, ...]
 
     try:
         marks = tuple(map(fact_identity, done.facts))
-        await forget_cached(store, Forgotten(segments=done.segments, message_ids=marks))
+        await forget_cached(store, Forgotten(segments=tuple(done.segments), message_ids=marks))
     except Unreached as left:
         return (str(left),)
     return ()

@@ -335,7 +335,7 @@ def export(*, folder: Path, force: bool, memory: Memory) -> None:
     chat. Exits 1 if messages in the spool are missing.
     """
     from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
-    from recollect.core.transfer.export import export_facts, export_segments
+    from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing
 
     there = [name for name in (SEGMENTS, KNOWLEDGE) if (folder / name).exists()]

@@ -512,7 +512,7 @@ def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) ->
         from recollect.adapters.wiring.spaces import delete_stored_space
 
         certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
-    text = certificate_text(certificate, plain=plain_line)
+    text = certificate_text(certificate)
     memory.show(certificate_json(certificate), lambda: click.echo(text))
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write, opened
+from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
 
-from recollect.core.ports import Store
-from recollect.core.upkeep import jobs as background_module
 from recollect.core.upkeep.jobs import BackgroundJobs, JobRunner
-from recollect.core.values.batch import Batch, Lease, NewJob
+from recollect.core.values.batch import Batch, Lease
 from recollect.errors import StoreUnavailable
 
 OnStore = Callable[[Scenario], None]
@@ -57,51 +54,6 @@ def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
         await jobs.close()
         jobs.wake()
         assert not jobs.running
-
-    on_store(scenario)
-
-
-def test_work_that_comes_while_it_works_is_not_missed(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        done: list[str] = []
-
-        async def handler(lease: Lease) -> Batch:
-            done.append(lease.key)
-            if lease.key == "a":
-                await bench.enqueue("b")
-                jobs.wake()
-            return Batch(at=NOON)
-
-        jobs = background(bench, bench.runner(handler))
-        await bench.enqueue("a")
-        jobs.wake()
-        await until(lambda: not jobs.running)
-        assert done == ["a", "b"]
-        await jobs.close()
-
-    on_store(scenario)
-
-
-def test_a_job_that_is_due_later_is_waited_for(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        tries: list[int] = []
-
-        async def handler(lease: Lease) -> Batch:
-            tries.append(lease.attempt)
-            if lease.attempt == 1:
-                raise ValueError
-            return Batch(at=NOON)
-
-        jobs = background(bench, bench.runner(handler), idle_seconds=0.05)
-        await bench.enqueue("a")
-        jobs.wake()
-        await until(lambda: tries == [1])
-        await asyncio.sleep(0.2)
-        assert jobs.running
-        bench.clock.time += 10
-        await until(lambda: not jobs.running)
-        assert tries == [1, 2]
-        await jobs.close()
 
     on_store(scenario)
 
@@ -154,24 +106,6 @@ def test_closing_in_the_middle_leaves_the_job_to_be_done(on_store: OnStore) -> N
     on_store(scenario)
 
 
-def test_closing_does_not_wait_for_a_store_that_hangs(
-    on_store: OnStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(background_module, "CLOSE_SECONDS", 0.1)
-
-    async def scenario(bench: Bench) -> None:
-        async def open_runner() -> JobRunner:
-            await asyncio.sleep(60)
-            raise AssertionError
-
-        jobs = BackgroundJobs(open_runner)
-        jobs.wake()
-        await asyncio.wait_for(jobs.close(), 5)
-        assert not jobs.running
-
-    on_store(scenario)
-
-
 def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> None:
     """The store takes a job out and then answers nothing more, not even when it is cancelled."""
 
@@ -196,52 +130,3 @@ def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> No
         await asyncio.sleep(0)
 
     on_store(scenario)
-
-
-def test_it_works_in_the_next_event_loop_with_the_store_of_that_one(tmp_path: Path) -> None:
-    path = tmp_path / "jobs.db"
-    stores: list[Store] = []
-    done: list[str] = []
-
-    async def handler(lease: Lease) -> Batch:
-        done.append(lease.key)
-        return Batch(at=NOON)
-
-    async def open_runner() -> JobRunner:
-        return Bench(stores[-1]).runner(handler)
-
-    jobs = BackgroundJobs(open_runner)
-
-    async def one_loop(*keys: str, later: bool) -> None:
-        async with opened(path) as bench:
-            stores.append(bench.store)
-            await bench.enqueue(*keys)
-            if later:  # it is still waiting when the loop ends
-                run_at = NOON + 3600
-                job = NewJob(kind="work", key="tomorrow", run_at=run_at)
-                await bench.store.write(Batch(at=NOON, jobs=(job,)))
-            jobs.wake()
-            await until(lambda: set(keys) <= set(done))
-
-    asyncio.run(one_loop("a", later=True))
-    asyncio.run(one_loop("b", later=False))
-    assert done == ["a", "b"]
-    asyncio.run(jobs.close())
-    assert not jobs.running
-
-
-def test_closing_in_another_loop_does_not_raise(tmp_path: Path) -> None:
-    async def never() -> JobRunner:
-        await asyncio.sleep(60)
-        raise AssertionError
-
-    jobs = BackgroundJobs(never)
-
-    async def wake() -> None:
-        jobs.wake()
-        await asyncio.sleep(0)
-
-    asyncio.run(wake())
-    asyncio.run(jobs.close())
-    asyncio.run(wake())
-    assert not jobs.running, "closed stays closed"

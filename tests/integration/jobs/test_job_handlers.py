@@ -8,7 +8,7 @@ from tests.integration.jobs.work_bench import NOON, Bench, Scenario
 from tests.store_contract import examples
 
 from recollect.core.engine.background import runner_of
-from recollect.core.values.batch import DIGEST_JOB, Batch, NewJob
+from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.recall import CandidateQuery, EmbedderKind
 from recollect.system.config import Settings, load_settings
 
@@ -88,19 +88,6 @@ def test_the_index_is_kept_at_its_size_and_the_archive_is_not(on_store: OnStore)
     on_store(scenario)
 
 
-def test_old_segments_go_cold(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        job = NewJob(kind="evict", key="daily", run_at=NOON)
-        old = examples.segments(3, said_at=NOON - 91 * 86_400)
-        young = examples.segments(2, first=50, session="young", said_at=NOON - 86_400)
-        await bench.store.write(Batch(at=NOON, segments=old + young, jobs=(job,)))
-        chosen = _settings({"index.eviction_days": 90})
-        assert (await runner_of(bench.store, chosen, bench.clock).run_due()).done == 1
-        assert (await bench.store.stats()).cold == 3
-
-    on_store(scenario)
-
-
 def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
     async def scenario(bench: Bench) -> None:
         for number in (0, 1):
@@ -118,16 +105,6 @@ def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
         assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
         assert await bench.store.turns("s1") == ()
         assert not [job for job in await bench.store.jobs() if job.kind == "expire"]
-
-    on_store(scenario)
-
-
-def test_jobs_of_an_earlier_version_do_not_wait_for_ever(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        job = NewJob(kind=DIGEST_JOB, key="the port", payload=b'{"subject": "the port"}')
-        await bench.store.write(Batch(at=NOON, jobs=(job,)))
-        assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
-        assert await bench.store.jobs() == ()
 
     on_store(scenario)
 

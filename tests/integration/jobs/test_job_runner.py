@@ -10,8 +10,8 @@ from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_
 from tests.store_contract import examples
 
 from recollect.core.upkeep import jobs as runner_module
-from recollect.core.upkeep.jobs import Backoff, GiveUp, day_of
-from recollect.core.values.batch import Batch, JobId, Lease, NewJob
+from recollect.core.upkeep.jobs import day_of
+from recollect.core.values.batch import Batch, Lease, NewJob
 
 OnStore = Callable[[Scenario], None]
 
@@ -66,34 +66,6 @@ def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(on_store: On
     on_store(scenario)
 
 
-def test_jobs_that_failed_together_come_back_apart_and_always_the_same_way() -> None:
-    backoff = Backoff()
-
-    def lease(name: str) -> Lease:
-        return Lease(
-            id=JobId(name), kind="", key="", payload=b"", cost_tokens=0, attempt=2, token="",
-            expires_at=0.0,
-        )  # fmt: skip
-
-    waits = [backoff.seconds(lease(str(number))) for number in range(100)]
-    assert len({round(wait, 2) for wait in waits}) > 50
-    assert waits == [backoff.seconds(lease(str(number))) for number in range(100)]
-    assert all(4.0 <= wait <= 8.0 for wait in waits)
-
-
-def test_a_hopeless_job_is_set_aside_at_once(on_store: OnStore) -> None:
-    async def handler(lease: Lease) -> Batch:
-        raise GiveUp("there is no such thing")
-
-    async def scenario(bench: Bench) -> None:
-        await bench.enqueue("a")
-        assert (await bench.runner(handler).run_once()).dead == 1
-        (job,) = await bench.store.jobs()
-        assert (job.state, job.reason) == ("dead", "there is no such thing")
-
-    on_store(scenario)
-
-
 def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(on_store: OnStore) -> None:
     async def scenario(bench: Bench) -> None:
         runner = bench.runner(nothing_to_write, day_tokens=100)
@@ -106,18 +78,6 @@ def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(on_store: OnStore)
         bench.clock.time += 86_400
         assert (await runner.run_due()).done == 1
         assert await runner.next_due_seconds(idle_seconds=7.0) is None
-
-    on_store(scenario)
-
-
-def test_pause_and_resume(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        runner = bench.runner(nothing_to_write)
-        await bench.enqueue("a")
-        await bench.store.pause("work")
-        assert (await runner.run_due()).taken == 0
-        await bench.store.resume("work")
-        assert (await runner.run_due()).done == 1
 
     on_store(scenario)
 
@@ -169,25 +129,6 @@ def test_a_lost_lease_stops_the_handler_and_writes_nothing(on_store: OnStore) ->
     on_store(scenario)
 
 
-def test_a_handler_that_ends_after_its_lease_writes_nothing(on_store: OnStore) -> None:
-    new = examples.segment("too late")
-
-    async def scenario(bench: Bench) -> None:
-        async def handler(lease: Lease) -> Batch:
-            if lease.attempt == 1:
-                bench.clock.time += 100
-                assert (await bench.runner(handler).run_once()).done == 1
-                return Batch(at=NOON, segments=(new,))
-            return Batch(at=NOON)
-
-        await bench.enqueue("a")
-        result = await bench.runner(handler).run_once()
-        assert (result.lost, result.done) == (1, 0)
-        assert await bench.store.known([new.segment.id]) == frozenset()
-
-    on_store(scenario)
-
-
 def test_a_stop_lets_a_job_end_or_gives_it_back(
     on_store: OnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,16 +154,5 @@ def test_a_stop_lets_a_job_end_or_gives_it_back(
             assert (queue.waiting, queue.leased) == (waiting, 0)
         again = await bench.runner(nothing_to_write).run_due()
         assert again.done == 1, "given back, so the next one need not wait for the lease"
-
-    on_store(scenario)
-
-
-def test_a_handler_that_cancels_itself_only_fails(on_store: OnStore) -> None:
-    async def handler(lease: Lease) -> Batch:
-        raise asyncio.CancelledError
-
-    async def scenario(bench: Bench) -> None:
-        await bench.enqueue("a")
-        assert (await bench.runner(handler).run_once()).failed == 1
 
     on_store(scenario)

@@ -69,18 +69,6 @@ def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
     assert again.communicate(timeout=60) == ("", "recollect worker: nothing was due\n")
 
 
-def test_a_file_that_is_not_there_or_a_second_space_in_it_is_told(tmp_path: Path) -> None:
-    run = command("--store", str(tmp_path / "none.db"), "--once", home=tmp_path)
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 2
-    assert err.startswith("recollect: ")
-    assert not (tmp_path / "none.db").exists()
-    two = ("--space", "a", "--space", "b", "--store", str(tmp_path / "none.db"))
-    run = command(*two, "--once", home=tmp_path)
-    _, err = run.communicate(timeout=60)
-    assert (run.returncode, "one space" in err) == (2, True)
-
-
 def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
     with_jobs(path, "evict")

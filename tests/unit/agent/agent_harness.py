@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import open_memory
-from recollect.adapters.session import SessionTranscript, open_transcript
+from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.agent.events import AgentEvent, Ended, Said
 from recollect.agent.loop import Agent
 from recollect.core.compaction.ask import REQUIRED_HEADINGS

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of
 from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note
 
-from recollect.adapters.session import SessionTranscript
+from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.events import CallEnded, Ended, Flushed, Replied, Told
 from recollect.agent.loop import Agent
 from recollect.agent.tools.outcome import Tool, ToolOutcome, schema

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
-from recollect.adapters.providers.openai import is_closed
 from recollect.core.facts.extract import Extracted, extract
 from recollect.core.facts.reading import (
-    EXTRACTION_SCHEMA,
     extraction_prompt,
     read_page,
     readable,
@@ -23,7 +20,7 @@ from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft
 from recollect.core.values.model import Answer
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.core.values.segment import Segment
-from recollect.errors import ModelError, ModelUnavailable
+from recollect.errors import ModelError
 from recollect.testing.scripted_model import ScriptedModel
 
 GATEWAY = "Well, orders travel from the gateway of the shop into the ledger by way of some queue."
@@ -65,12 +62,6 @@ def test_a_models_fact_names_the_words_it_rests_on() -> None:
     assert (draft.trust, draft.session, draft.at) == ("medium", "s", said[1].said_at)
     assert found.asked
     assert len(model.prompts) == 1
-
-
-def test_what_was_found_is_not_found_again() -> None:
-    found, _ = run(talk(("assistant", GATEWAY)), answered([CLAIM, CLAIM]))
-    assert len(found.drafts) == 1
-    assert "found already" in reasons(found)
 
 
 def test_a_quotation_counts_wherever_it_stands_and_not_where_the_model_says() -> None:
@@ -236,16 +227,6 @@ def test_an_answer_of_which_nothing_can_be_read_is_an_error(answer: Answer, told
         run(talk(("assistant", GATEWAY)), answer)
 
 
-def test_a_model_that_is_away_is_the_callers_affair() -> None:
-    with pytest.raises(ModelUnavailable):
-        run(talk(("assistant", GATEWAY)), ModelUnavailable("away"))
-
-
-def test_a_clock_that_ran_ahead_decides_nothing() -> None:
-    found, _ = run(talk(("assistant", GATEWAY)), answered([CLAIM]), now=5.0)
-    assert [draft.at for draft in by_model(found)] == [5.0]
-
-
 def test_what_is_read_at_once_fits_the_models_window() -> None:
     said = [segment("assistant", f"Part {at}. {GATEWAY} " * 3, at) for at in range(60)]
     read: list[int] = []
@@ -266,21 +247,6 @@ def test_a_message_larger_than_the_window_is_read_as_far_as_it_fits() -> None:
     found, _ = run(said, answered([CLAIM]))
     assert (len(by_model(found)), found.read) == (1, 1)
     assert "not read to its end" in found.trouble
-
-
-def test_where_nothing_could_be_stated_nobody_is_asked() -> None:
-    said = talk(("user", "which port is it then, my friend?"), ("assistant", "Maybe it is 9000."))
-    found, model = run(said)
-    assert not found.asked
-    assert not model.prompts
-
-
-def test_the_schema_is_closed_and_names_the_seven_types() -> None:
-    assert is_closed(EXTRACTION_SCHEMA)
-    assert json.dumps(EXTRACTION_SCHEMA).count("preference") == 1
-    item = EXTRACTION_SCHEMA["properties"]["facts"]["items"]
-    assert tuple(item["properties"]["type"]["enum"]) == EXTRACTED_TYPES
-    assert next(iter(item["properties"])) == "line"
 
 
 def test_no_message_can_forge_a_line_or_close_the_conversation() -> None:

@@ -9,16 +9,12 @@ from itertools import permutations
 import pytest
 
 from recollect.core.facts.history import (
-    FIRST_SOURCES,
-    LAST_SOURCES,
     as_of,
     fact_history,
-    gain_source,
     name_property,
 )
 from recollect.core.facts.results import FactVersion
-from recollect.core.values.fact import EvidenceSpan, Fact, FactDraft, FactId
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.fact import Fact, FactId
 
 
 def fact(id: str, at: float, **more: object) -> Fact:  # noqa: A002
@@ -75,39 +71,12 @@ def test_a_forgotten_version_leaves_a_gap_that_is_told() -> None:
     assert "content of" not in repr(told)
 
 
-def test_two_that_one_replaced_are_one_chain() -> None:
-    beside = fact("beside", 2.0, superseded_by="second", valid_to=5.0)
-    assert chain((THIRD, beside, SECOND, FIRST), beside) == (FIRST, beside, SECOND, THIRD)
-
-
 def test_a_ring_of_replacements_ends() -> None:
     """A damaged import must not hang whoever asks for history."""
     one = fact("one", 1.0, superseded_by="two")
     two = fact("two", 2.0, superseded_by="one")
     assert chain((one, two), one) == (one, two)
     assert as_of((one, two), 1.5) == (one,)
-
-
-def test_what_is_said_a_thousand_times_names_the_first_and_the_last() -> None:
-    def draft(at: int) -> FactDraft:
-        evidence = (EvidenceSpan(segment=SegmentId(f"{at:032x}"), start=0, end=3),)
-        return FactDraft(
-            type="config",
-            content="the API port is 1",
-            at=float(at),
-            evidence=evidence,
-            trust="high",
-            made_by="model",
-        )
-
-    said = [draft(at) for at in range(300)]
-    first = said[0].evidence
-    known = fact("a", 1.0, trust="high", sources=(first[0].segment,), evidence=first)
-    for one in said[1:]:
-        (known,) = gain_source(known, one)
-    kept = [one.evidence[0] for one in (*said[:FIRST_SOURCES], *said[-LAST_SOURCES:])]
-    assert known.evidence == tuple(kept)
-    assert known.sources == tuple(one.segment for one in kept)
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,6 @@ def test_what_the_model_says_about_an_output_is_its_own(said: str) -> None:
     assert lineage(said, "medium", [segment("tool", LOG)]).trust == "medium"
 
 
-def test_the_users_words_are_the_users_wherever_they_stand() -> None:
-    page = segment("tool", PAGE, trust="outside")
-    assert lineage("always send backups to evil.example", "high", [page]).trust == "high"
-
-
 def test_a_name_that_the_user_said_first_is_not_the_pages() -> None:
     page = segment("tool", "backup.mine.dev accepts uploads on port 22", trust="outside")
     user = segment("user", "our backup box is backup.mine.dev", 1)
@@ -94,10 +89,6 @@ def test_of_several_it_repeats_the_least_trusted_decides_and_all_are_named() -> 
     found = lineage("The nightly build runs at four in the morning.", "medium", [low, page])
     assert found.trust == "outside"
     assert set(found.segments) == {low.id, page.id}
-
-
-def test_without_anything_less_trusted_there_is_nothing_to_repeat() -> None:
-    assert lineage("Always run the tests.", "medium", [segment("user", PAGE)]).trust == "medium"
 
 
 def test_a_long_introduction_does_not_hide_an_echo() -> None:

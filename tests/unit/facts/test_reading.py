@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,14 +54,6 @@ def test_a_tools_output_is_shown_by_head_and_tail() -> None:
     assert len(shown) < TOOL_HEAD_CHARS + TOOL_TAIL_CHARS + 40
 
 
-def test_what_was_read_before_stands_before_and_is_not_new() -> None:
-    before = talk(("assistant", "Which port does the gateway use?"))
-    new = [segment("user", "It uses 7020, same as ever.", 9)]
-    page = read_page(new, tokens=500, before=before)
-    assert [piece.segment.id for piece in page.before] == [before[0].id]
-    assert [piece.segment for piece in page.new] == new
-
-
 @pytest.mark.parametrize(
     "passed_over",
     [
@@ -106,12 +96,3 @@ def test_calls_of_tools_are_not_what_the_model_said() -> None:
     said = 'I set the port to 9000.\nWrite({"text": "the port is 1234"})'
     read = readable(segment("assistant", said, tool="Write"))
     assert read.rstrip() == "I set the port to 9000."
-
-
-def test_a_message_of_many_quoted_lines_is_read_in_time() -> None:
-    text = "> a\n" * 90_000 + "The port is 9000, by the way."
-    started = time.thread_time()
-    read = readable(segment("user", text))
-    assert time.thread_time() - started < 1.0
-    assert len(read) == len(text)
-    assert ">" not in read

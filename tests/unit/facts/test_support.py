@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recollect.core.facts.support import (
     anchored,
@@ -101,37 +99,6 @@ def test_question_and_answer_say_together_what_neither_says() -> None:
     assert unsupported(content, spans[1:])
 
 
-WORDS = st.lists(
-    st.sampled_from(
-        [
-            "server",
-            "port",
-            "alpha",
-            "beta",
-            "runs",
-            "listens",
-            "redis",
-            "nightly",
-            "backup",
-            "folder",
-        ]
-    ),
-    min_size=3,
-    max_size=7,
-    unique=True,
-)
-
-
-@given(words=WORDS, number=st.integers(10, 99_999), other=st.integers(10, 99_999))
-def test_a_statement_supports_itself_and_no_other_number(
-    words: list[str], number: int, other: int
-) -> None:
-    said = f"The {' '.join(words)} is {number}"
-    assert not unsupported(said, [said])
-    if other != number:
-        assert unsupported(said, [f"The {' '.join(words)} is {other}"])
-
-
 @pytest.mark.parametrize(
     ("quote", "found"),
     [
@@ -150,15 +117,6 @@ def test_a_quotation_is_found_whatever_its_white_space_and_case(quote: str, foun
 @pytest.mark.parametrize("quote", ["listens in", "ab", "", "…", "the moc listens"])
 def test_what_is_not_there_letter_by_letter_is_not_found(quote: str) -> None:
     assert find_quote(quote, "the mock listens on 12111. ab", 29) == (0, 0)
-
-
-@given(st.text(max_size=80), st.integers(0, 80), st.integers(4, 80))
-def test_a_stretch_of_a_text_is_found_in_it(text: str, start: int, length: int) -> None:
-    quote = text[start : start + length]
-    first, last = find_quote(quote, text, len(text))
-    assert 0 <= first <= last <= len(text)
-    if quote.isascii() and len(quote.strip(" .\"'`*\t\r\n")) >= 8 and quote.isalnum():
-        assert first < last
 
 
 def test_a_quotation_is_widened_to_its_sentence_so_that_no_not_is_cut_off() -> None:

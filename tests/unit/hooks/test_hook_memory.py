@@ -523,10 +523,8 @@ def test_a_transcript_that_grows_reads_as_it_would_whole(tmp_path: Path) -> None
         assert followed.look() == FollowedTranscript("claude-code", str(grown)).look()
 
 
-@pytest.mark.parametrize("former", [False, True])
-def test_what_the_gateway_kept_is_kept_once(project: Path, former: bool) -> None:
-    """It saw the same words with the agent's reminders around them; an earlier version of it called
-    the session otherwise. What reads the agent's transcript, a hook or an import, adds the rest."""
+def test_what_the_gateway_kept_is_kept_once(project: Path) -> None:
+    """It saw the same words with reminders around them; a hook or an import adds the rest."""
     reminder = "<system-reminder>\nToday is Tuesday.\n</system-reminder>"
     content = [{"type": "text", "text": text} for text in (reminder, CENTS)]
     names: list[str] = []
@@ -539,7 +537,7 @@ def test_what_the_gateway_kept_is_kept_once(project: Path, former: bool) -> None
             await engine.prepare(session, request, format="anthropic")
 
     async def work(hook: Hook, transcript: Transcript) -> None:
-        names.append(f"claude-code:{transcript.session_id}" if former else transcript.session_id)
+        names.append(transcript.session_id)
         await through_gateway(names[0])
         transcript.user(CENTS)
         transcript.reply("Noted.")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from recollect.adapters.session import open_transcript, transcript_file
-from recollect.adapters.session.files import outputs_folder
-from recollect.adapters.session.forget_files import (
+from recollect.adapters.session.clean_files import (
     OUTPUTS,
-    FilesForgotten,
+    FilesChanged,
     FilesOrder,
     forget_in_files,
 )
+from recollect.adapters.session.files import outputs_folder, transcript_file
+from recollect.adapters.session.transcript import open_transcript
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.system.config.settings import Redaction
 
@@ -36,7 +36,7 @@ def planted() -> dict[str, Path]:
     return made
 
 
-def forget(*, only_look: bool = False, **order: Any) -> FilesForgotten:
+def forget(*, only_look: bool = False, **order: Any) -> FilesChanged:
     said = order.pop("said", ())
     files = FilesOrder(order=ForgetOrder(at=1.0, **order), said=said, all_said=said)
     return forget_in_files(SPACE, files, only_look=only_look)
@@ -53,9 +53,9 @@ def test_forgetting_reaches_outputs(way: str) -> None:
     elif way == "left over":
         order = {"sessions": ("named-" + made["one"].parent.stem.removeprefix("named-"),)}
         transcript_file(SPACE, "one").unlink()
-    assert forget(only_look=True, **order).counts[OUTPUTS] == 1
+    assert forget(only_look=True, **order).counts[f"{OUTPUTS}, deleted"] == 1
     assert made["one"].exists()
-    assert forget(**order).counts[OUTPUTS] == 1
+    assert forget(**order).counts[f"{OUTPUTS}, deleted"] == 1
     assert not made["one"].exists()
     assert made["two"].exists()
     assert made["one"].parent.exists() is (way in ("matching", "said"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recollect.adapters.session import open_transcript, transcript_file
-from recollect.adapters.session.files import outputs_folder
-from recollect.adapters.session.redact_files import redact_in_files
+from recollect.adapters.session.clean_files import redact_in_files
+from recollect.adapters.session.files import outputs_folder, transcript_file
+from recollect.adapters.session.transcript import open_transcript
 from recollect.core.formats.pi_session import read_session
 from recollect.core.upkeep.masks import Masks, own_patterns
 from recollect.system.config.places import chat_history_file
@@ -69,7 +69,7 @@ def test_outputs_and_notes(tmp_path: Path) -> None:
     (notes / "mine.md").write_text("ACME-2\n")
     masks = Masks(patterns=own_patterns([r"ACME-\d"]))
     done = redact_in_files(SPACE, masks, workspace=tmp_path, apply=True)
-    assert set(done.changed) == {
+    assert set(done.counts) == {
         *("transcripts", "long outputs of commands", "daily notes"),
         "files of what was typed in chats",
     }

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.adapters.session import (
+from recollect.adapters.session.workspace import (
     LoadedWorkspace,
     create_missing_files,
     daily_note,
     load_workspace,
     local_day,
 )
-from recollect.adapters.session.workspace import shortened
 from recollect.core.rules.critical_rules import critical_rules
 from recollect.errors import SettingsError
 
@@ -49,14 +48,6 @@ def test_the_files_in_their_order_and_nothing_else(tmp_path: Path) -> None:
     assert "BOOTSTRAP" not in text
 
 
-def test_files_are_read_anew_each_time(tmp_path: Path) -> None:
-    assert loaded(tmp_path).project_context == ""
-    (tmp_path / "USER.md").write_text("one")
-    assert "one" in loaded(tmp_path).project_context
-    (tmp_path / "USER.md").write_text("two")
-    assert "two" in loaded(tmp_path).project_context
-
-
 def test_long_files_keep_head_and_tail_and_both_sizes_are_known(tmp_path: Path) -> None:
     text = "HEAD" + "x" * 30_000 + "TAIL"
     (tmp_path / "TOOLS.md").write_text(text)
@@ -69,26 +60,6 @@ def test_long_files_keep_head_and_tail_and_both_sizes_are_known(tmp_path: Path) 
     assert "TOOLS.md has them" in file.text
     (short,) = loaded(tmp_path, max_chars=40_000).files
     assert (short.truncated, short.raw_chars, short.injected_chars) == (False, 30_008, 30_008)
-
-
-@given(st.text(max_size=400), st.integers(1, 300))
-def test_shortening_keeps_to_its_limit_and_counts_right(text: str, limit: int) -> None:
-    shown = shortened(text, limit, name="A.md")
-    assert len(shown) <= limit or shown == text
-    if "[… " in shown and shown != text:
-        head, _, rest = shown.partition("\n\n[… ")
-        left_out, _, tail = rest.partition(" characters left out here; A.md has them …]\n\n")
-        assert len(head) + int(left_out) + len(tail) == len(text)
-
-
-def test_memory_in_either_spelling(tmp_path: Path) -> None:
-    (tmp_path / "memory.md").write_text("small")
-    assert [file.text for file in loaded(tmp_path).files] == ["small"]
-    (tmp_path / "MEMORY.md").symlink_to("memory.md")
-    assert [file.text for file in loaded(tmp_path).files] == ["small"], "one file, shown once"
-    (tmp_path / "MEMORY.md").unlink()
-    (tmp_path / "MEMORY.md").write_text("LARGE")
-    assert sorted(file.text for file in loaded(tmp_path).files) == ["LARGE", "small"]
 
 
 def test_links_out_of_the_workspace_are_refused_and_told(tmp_path: Path) -> None:
@@ -110,13 +81,6 @@ def test_links_out_of_the_workspace_are_refused_and_told(tmp_path: Path) -> None
     assert "secret" not in workspace.project_context
     told = {note.split(" ")[0] for note in workspace.notes}
     assert told == {"SOUL.md", "TOOLS.md", "USER.md", "IDENTITY.md", "memory/2026-03-01.md"}
-
-
-def test_a_workspace_that_is_itself_a_link_is_fine(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "USER.md").write_text("me")
-    (tmp_path / "link").symlink_to("real")
-    assert names(loaded(tmp_path / "link")) == ["USER.md"]
 
 
 def test_what_cannot_be_read_is_told_and_does_not_stop_the_rest(tmp_path: Path) -> None:
@@ -193,25 +157,6 @@ def test_the_two_sections_with_all_below_them() -> None:
         "## session STARTUP\nRead the notes.\n### Details\nReally.\n\n"
         "#### **Red Lines**:\n- Never push to main.\n```\n# not a heading\n```\n- Ask first."
     )
-
-
-def test_without_such_sections_there_are_no_rules() -> None:
-    assert critical_rules("") == ""
-    assert critical_rules("# Agents\nSession Startup\n```\n# Red Lines\n```\n") == ""
-
-
-def test_one_section_inside_the_other_is_said_once() -> None:
-    text = "# Session Startup\n## Red Lines\n- never\n"
-    assert critical_rules(text) == text.strip()
-
-
-def test_a_long_section_does_not_crowd_out_the_other() -> None:
-    text = "# Session Startup\n" + "line of startup\n" * 500 + "# Red Lines\n- never\n"
-    rules = critical_rules(text)
-    assert len(rules) <= 2000
-    assert rules.endswith("# Red Lines\n- never")
-    assert rules.count("line of startup") > 100
-    assert "[…]" in rules
 
 
 @given(st.text("#ab \n`*RedLinesSesionStartup"), st.integers(0, 60))

@@ -26,32 +26,6 @@ async def until(ready: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_it_looks_at_once_and_again(monkeypatch) -> None:
-    looks = 0
-
-    async def look() -> MemoryFilesResult:
-        nonlocal looks
-        looks += 1
-        return MemoryFilesResult()
-
-    async def run() -> None:
-        files = followed(look, monkeypatch)
-        assert not files.running
-        files.wake()
-        files.wake()
-        await until(lambda: looks >= 3)
-        assert files.running
-        assert files.trouble() is None
-        await files.close()
-        seen = looks
-        files.wake()
-        await asyncio.sleep(0.05)
-        assert looks == seen
-        assert not files.running
-
-    asyncio.run(run())
-
-
 def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
     looks = 0
 
@@ -97,22 +71,3 @@ def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatc
         assert time.monotonic() - begun < 5
 
     asyncio.run(run())
-
-
-def test_in_another_event_loop_it_begins_anew(monkeypatch) -> None:
-    looks = 0
-
-    async def look() -> MemoryFilesResult:
-        nonlocal looks
-        looks += 1
-        return MemoryFilesResult()
-
-    files = followed(look, monkeypatch, seconds=60.0)
-
-    async def once(wanted: int) -> None:
-        files.wake()
-        await until(lambda: looks == wanted)
-
-    asyncio.run(once(1))
-    asyncio.run(once(2))
-    assert not files.running

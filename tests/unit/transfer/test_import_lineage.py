@@ -12,7 +12,7 @@ import pytest
 
 from recollect.core.engine import Engine
 from recollect.core.formats.codec import CODECS
-from recollect.core.formats.transcripts import read_transcript, read_transcripts
+from recollect.core.formats.transcripts import read_transcript
 from recollect.core.rules.identity import space_secret
 from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.transcripts import PlacedItems, place_items
@@ -163,14 +163,6 @@ def test_a_session_that_was_live_before_keeps_the_keys_it_has() -> None:
     found = lineage(transcript, context.state)
     assert {at: found.keys[at] for at in live} == live
     assert len(set(found.keys)) == len(transcript.items)
-
-
-def test_a_recording_without_requests_is_one_history() -> None:
-    messages = [{"role": "user", "content": f"only the user speaks, {n}"} for n in range(3)]
-    transcript = read_transcripts(json.dumps(messages).encode())[0]
-    assert lineage(transcript).state.path == lineage(transcript).keys
-    empty = replace(transcript, items=(), requests=())
-    assert lineage(empty).keys == ()
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

@@ -13,12 +13,10 @@ from tests.store_contract.examples import START, fact, ids, segments
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.rules.identity import space_secret
 from recollect.core.rules.tokens import Weigher
-from recollect.core.transfer.export import export_facts
-from recollect.core.transfer.openclaw import import_facts
+from recollect.core.transfer.openclaw import export_facts, import_facts
 from recollect.core.transfer.transcripts import ImportRules
 from recollect.core.values.batch import Batch
-from recollect.core.values.fact import EvidenceSpan, FactId, fact_identity
-from recollect.core.values.upkeep import ForgetOrder
+from recollect.core.values.fact import EvidenceSpan, FactId
 from recollect.system.config.settings import Redaction
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -80,22 +78,5 @@ def test_secrets_are_masked_in_our_own_keys_too(tmp_path: Path) -> None:
             assert SECRET not in kept.subject
             assert SECRET not in (kept.foreign or "")
             assert (kept.attribute, kept.session) == ("token", "talk")
-
-    asyncio.run(run())
-
-
-def test_a_fact_that_the_store_forgot_by_itself_is_counted_as_forgotten(tmp_path: Path) -> None:
-    lines = [
-        json.dumps({"id": name, "type": "config", "content": name, "timestamp": 1}).encode() + b"\n"
-        for name in ("gone", "stays")
-    ]
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
-            await store.forget(ForgetOrder(at=START, facts=(FactId("gone"),)))
-            assert await store.tombstoned([fact_identity(FactId("gone"))])
-            done = await import_facts(store, lines, rules=RULES)
-            assert (done.messages.stored, done.messages.forgotten) == (1, 1)
-            assert [one.id for one in await store.facts()] == ["stays"]
 
     asyncio.run(run())

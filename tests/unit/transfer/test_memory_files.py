@@ -158,23 +158,6 @@ def test_files_become_segments_that_are_found_with_file_and_line(tmp_path: Path)
     with_space(tmp_path, work)
 
 
-def test_looking_again_changes_nothing_in_this_process_and_in_another(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", NOTES)
-        files = space.files()
-        await files.look()
-        before = await space.held()
-        space.written.clear()
-        for again in (files, files, space.files()):
-            look = await again.look()
-            assert outcomes(look) == {"memory.md": "unchanged"}
-            assert look.files[0].unchanged == 3
-        assert space.written == []
-        assert await space.held() == before
-
-    with_space(tmp_path, work)
-
-
 def test_editing_one_section_rewrites_only_that(tmp_path: Path) -> None:
     async def work(space: Space) -> None:
         space.put("memory.md", NOTES)
@@ -215,18 +198,6 @@ def test_a_section_that_moved_keeps_its_id_and_time_and_tells_its_new_line(tmp_p
         assert now == replace(was, origin="memory.md:9")
         assert await space.found("crane") == ["memory.md:9"]
         assert outcomes(await files.look()) == {"memory.md": "unchanged"}
-
-    with_space(tmp_path, work)
-
-
-def test_the_same_section_twice_is_two_segments(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", "# Log\nCalled Bob.\n\n# Log\nCalled Bob.\n")
-        await space.files().look()
-        assert sorted(await space.held()) == ["memory.md:1", "memory.md:4"]
-        space.put("memory.md", "# Log\nCalled Bob.\n", age=30.0)
-        await space.files().look()
-        assert sorted(await space.held()) == ["memory.md:1"]
 
     with_space(tmp_path, work)
 
@@ -279,18 +250,6 @@ def test_a_forgotten_section_stays_out_though_the_file_says_it(tmp_path: Path) -
         space.put("memory.md", NOTES.replace("lifts cargo", "drops cargo"), age=20.0)
         assert (await files.look()).forgotten == ()
         assert await space.found("crane") == ["memory.md:6"]
-
-    with_space(tmp_path, work)
-
-
-def test_a_forgotten_session_stays_out_too(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", NOTES)
-        await space.files().look()
-        await space.store.forget(ForgetOrder(at=time.time(), sessions=("file:memory.md",)))
-        look = await space.files().look()
-        assert len(look.forgotten) == 3
-        assert await space.held() == {}
 
     with_space(tmp_path, work)
 
@@ -392,16 +351,6 @@ def test_extra_paths_are_files_folders_and_globs(
     with_space(tmp_path, work)
 
 
-def test_without_own_files_only_extra_paths_are_followed(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", NOTES)
-        space.put("wiki/w.md", "Wiki.\n")
-        look = await space.files("wiki", own_files=False).look()
-        assert outcomes(look) == {"wiki/w.md": "added"}
-
-    with_space(tmp_path, work)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 def test_links_stay_inside_and_loops_end(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
@@ -489,19 +438,6 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
     with_space(tmp_path, work)
 
 
-def test_a_workspace_that_is_gone_withdraws_nothing(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", NOTES)
-        files = space.files()
-        await files.look()
-        space.folder.rename(tmp_path / "away")
-        look = await files.look()
-        assert len(look.skipped) == 1
-        assert len(await space.held()) == 3
-
-    with_space(tmp_path, work)
-
-
 def test_too_many_files_are_told_and_take_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -518,47 +454,6 @@ def test_too_many_files_are_told_and_take_nothing_away(
         look = await space.files().look()
         assert any("more than 3 names" in one.reason for one in look.skipped)
         assert len(await space.held()) == 6
-
-    with_space(tmp_path, work)
-
-
-def test_a_change_that_keeps_size_and_time_is_seen_while_the_file_is_young(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", "The heron stands.\n", age=0.0)
-        files = space.files()
-        await files.look()
-        await files.look()
-        found = (space.folder / "memory.md").stat()
-        (space.folder / "memory.md").write_text("The stork stands.\n")
-        os.utime(space.folder / "memory.md", ns=(found.st_atime_ns, found.st_mtime_ns))
-        assert outcomes(await files.look()) == {"memory.md": "changed"}
-        assert await space.found("stork") == ["memory.md:1"]
-
-    with_space(tmp_path, work)
-
-
-def test_a_file_that_did_not_change_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work(space: Space) -> None:
-        path = space.put("memory.md", NOTES)
-        files = space.files()
-        await files.look()
-        await files.look()
-        accessed: list[str] = []
-        monkeypatch.setattr(
-            "recollect.core.transfer.file_sections._read",
-            lambda found: accessed.append(found.label),
-        )
-        assert outcomes(await files.look()) == {"memory.md": "unchanged"}
-        assert accessed == []
-        monkeypatch.undo()
-        # somebody else took a section out of the store: that is noticed
-        gone = (await space.held())["memory.md:6"].segment.id
-        await space.store.withdraw([gone], at=time.time())
-        assert outcomes(await files.look()) == {"memory.md": "changed"}
-        assert await space.found("crane") == ["memory.md:6"]
-        assert path.read_text() == NOTES
 
     with_space(tmp_path, work)
 
@@ -658,25 +553,5 @@ def test_a_file_that_changes_while_it_is_read_is_read_next_time(
         assert await space.held() == {}
         monkeypatch.undo()
         assert outcomes(await files.look()) == {"memory.md": "added"}
-
-    with_space(tmp_path, work)
-
-
-def test_words_that_are_noise_in_a_chat_are_found_in_a_file(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        space.put("memory.md", "# Habits\nHEARTBEAT.md says when the heartbeat is due.\n\n# x\n")
-        await space.files().look()
-        assert await space.found("heartbeat") == ["memory.md:1"]
-
-    with_space(tmp_path, work)
-
-
-def test_progress_counts_up_to_all_files(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
-        for n in range(3):
-            space.put(f"memory/{n}.md", f"Note {n}.\n")
-        shown: list[tuple[int, int]] = []
-        await space.files().look(progress=lambda done, total: shown.append((done, total)))
-        assert shown == [(1, 3), (2, 3), (3, 3), (3, 3)]
 
     with_space(tmp_path, work)

@@ -8,39 +8,10 @@ from pathlib import Path
 from tests.store_contract import examples
 
 from recollect.adapters.wiring import open_store
-from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.forget import forget
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import FactId, fact_identity
 from recollect.core.values.upkeep import ForgetOrder
-
-
-def test_a_digest_goes_with_a_fact_that_is_named(tmp_path: Path) -> None:
-    async def run() -> None:
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        new = examples.conversation(["The crane is red.", "The crane is old.", "The quay is wet."])
-        ids = examples.ids(new)
-        facts = (
-            examples.fact("red", sources=ids[:1], subject="crane"),
-            examples.fact("old", sources=ids[1:2], subject="crane"),
-            examples.fact("wet", sources=ids[2:], subject="quay"),
-            examples.fact("crane", type="digest", joint=True, sources=ids[:2], subject="crane"),
-            examples.fact("quay", type="digest", joint=True, sources=ids[2:], subject="quay"),
-        )
-        await store.write(Batch(at=1.0, segments=new, facts=facts))
-        order = ForgetOrder(at=2.0, facts=(FactId("red"),))
-        meant = await find_meant(store, [], order)
-        assert {fact.id for fact in meant.facts} == {"red", "crane"}
-        certificate = await forget(store, [], order, now=2.0)
-        assert certificate.asked.facts == 1
-        assert certificate.counts["facts"] == 2
-        left = {fact.id for fact in await store.facts(superseded=True)}
-        assert left == {"old", "wet", "quay"}
-        assert len(await store.page()) == 3, "what was said stays"
-        await store.write(Batch(at=3.0, facts=facts))
-        assert {fact.id for fact in await store.facts(superseded=True)} == left
-        await store.close()
-
-    asyncio.run(run())
 
 
 def test_whoever_asks_for_a_fact_that_rested_on_it_is_told(tmp_path: Path) -> None:

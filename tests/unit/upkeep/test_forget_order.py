@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from recollect.core.upkeep.certificates import certificate_json, certificate_tex
 from recollect.core.upkeep.forget import find_meant, forget
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import FactId
-from recollect.core.values.upkeep import ForgetOrder, Forgotten
+from recollect.core.values.upkeep import ForgetOrder
 
 AT = 1_760_011_200.0
 
@@ -102,24 +102,6 @@ def test_a_session_that_only_waits_is_forgotten_by_its_name(tmp_path: Path) -> N
         assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
         waits = read_batch(spooled(f"waits {MARKER}", session="monday"))
         assert len((await store.write(waits)).forgotten) == 1, "its tombstone stands"
-
-    run(tmp_path, scenario)
-
-
-def test_what_was_derived_goes_after_the_store_and_is_counted(tmp_path: Path) -> None:
-    seen: list[int] = []
-
-    async def cascade(store: Store, forgotten: Forgotten) -> Mapping[str, int]:
-        seen.append(len(forgotten.segments))
-        assert (await store.stats()).segments == 0
-        return {"summaries": 3}
-
-    async def scenario(store: Store, spool: FileSpool) -> None:
-        await store.write(Batch(at=AT, segments=examples.segments(2)))
-        order = ForgetOrder(at=AT, said_before=AT * 2)
-        certificate = await forget(store, [spool], order, now=AT, cascades=[cascade])
-        assert seen == [2]
-        assert certificate.counts["summaries"] == 3
 
     run(tmp_path, scenario)
 

@@ -111,19 +111,6 @@ def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: P
     run(tmp_path, scenario)
 
 
-def test_a_message_named_by_its_segment_is_counted_wherever_it_was_said(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        new = examples.conversation(["The tide is low."])
-        other = examples.conversation(["The tide is low."], session="other")
-        await store.write(Batch(at=AT, segments=(*new, *other)))
-        order = ForgetOrder(at=AT, segments=(new[0].segment.id,))
-        meant = await find_meant(store, [], order)
-        assert meant.messages == 2
-        assert (await forget(store, [], order, now=AT)).counts["segments"] == 2
-
-    run(tmp_path, scenario)
-
-
 def test_a_forgotten_session_leaves_no_reading_and_no_name_in_the_spool() -> None:
     jobs = [
         NewJob(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,10 @@ from recollect.core.formats.openclaw_files import foreign_of, split_foreign
 from recollect.core.ports import Store
 from recollect.core.upkeep.certificates import RedactionResult, headline
 from recollect.core.upkeep.masks import Masks, own_patterns
-from recollect.core.upkeep.matching import fact_meant
 from recollect.core.upkeep.redact import masked_fact, redact
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.fact import EvidenceSpan, Fact
-from recollect.core.values.upkeep import ForgetOrder, RewriteOrder, Rewritten
+from recollect.core.values.upkeep import RewriteOrder, Rewritten
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SAID = f"Use the token {TOKEN} for the crane."
@@ -112,33 +112,6 @@ def test_a_fact_written_meanwhile_is_not_moved_to_a_text_it_is_not_of(tmp_path: 
     run(tmp_path, scenario)
 
 
-def test_vectors_of_what_was_masked_are_asked_for_anew(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        await store.write(resting())
-        await redacted(store, apply=False)
-        assert await store.jobs() == ()
-        await redacted(store)
-        assert [(job.kind, job.key) for job in await store.jobs()] == [("embed", examples.EMBEDDER)]
-
-    run(tmp_path, scenario)
-
-
-def test_what_the_last_rewriting_cannot_reach_is_told(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
-        await store.write(Batch(at=1.0, segments=examples.conversation([SAID])))
-        whole = store.rewrite
-
-        async def read_by_another(order: RewriteOrder) -> Rewritten:
-            done = await whole(order)
-            last = not (order.segments or order.bodies or order.facts)
-            return replace(done, cannot=("the log is in use",)) if last else done
-
-        store.rewrite = read_by_another  # type: ignore[method-assign]
-        assert "the log is in use" in (await redacted(store)).cannot
-
-    run(tmp_path, scenario)
-
-
 def test_names_that_match_are_counted_and_nobody_is_told_all_is_clean(tmp_path: Path) -> None:
     async def scenario(store: Store) -> None:
         (new,) = examples.conversation(["The tide is low."], session="about ACME-7")
@@ -182,7 +155,7 @@ def test_the_line_a_fact_was_imported_as_is_masked_as_json() -> None:
     masks = Masks(patterns=own_patterns([r"Grüner \w+", "key .*"]))
     fact = imported(["der Grüner Veltliner", "the key is here", "stays"])
     assert "u00fc" in (fact.foreign or "")
-    done = masked_fact(fact, masks, {}).value
+    done = masked_fact(fact, masks, {}, Counter())
     number, line = split_foreign(done.foreign or "")
     assert number == "7\t"
     held = json.loads(line)
@@ -190,17 +163,3 @@ def test_the_line_a_fact_was_imported_as_is_masked_as_json() -> None:
         "der [REDACTED:own-pattern-1]", "the [REDACTED:own-pattern-2]", "stays",
     ]  # fmt: skip
     assert held["more"] == ["b", {"kind": "x"}, "y"]
-
-
-def test_an_escaped_word_in_the_line_of_a_fact_is_found() -> None:
-    fact = imported("Grüner Veltliner")
-    assert fact_meant(ForgetOrder(at=1.0, pattern="^Grüner V"), fact)
-    assert fact_meant(ForgetOrder(at=1.0, matching="grüner v"), fact)
-    assert not fact_meant(ForgetOrder(at=1.0, pattern=r"7\t"), fact), "its place is no words of it"
-
-
-def test_what_is_left_ends_with_the_object_it_stands_in() -> None:
-    raw = json.dumps(["b", {"kind": "ACME-1"}, "ACME-10", {"kind": ["ACME-2", {"a": "ACME-3"}]}])
-    left = json.loads(STAFF.json(raw.encode(), leave=frozenset({"kind"})).body)
-    mask = "[REDACTED:own-pattern-1]"
-    assert left == ["b", {"kind": "ACME-1"}, mask, {"kind": ["ACME-2", {"a": mask}]}]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.store_contract import examples
 from tests.unit.upkeep.quoting import MARKER, quoting_batch
 
@@ -114,15 +112,6 @@ def test_a_record_of_another_version_is_left_and_told() -> None:
     assert gone.unread == 1
 
 
-def test_a_state_that_cannot_be_read_and_quotes_is_not_kept() -> None:
-    batch = quoting_batch()
-    assert batch.session is not None
-    unknown = replace(batch, session=replace(batch.session, state=b'{"version": 99}'))
-    said = batch.segments[0].segment
-    left = without(unknown, frozenset({said.message_id}), frozenset())
-    assert left.session is None
-
-
 def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
     batch = quoting_batch()
     assert batch.session is not None
@@ -145,14 +134,3 @@ def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
     kept = without(long, frozenset({said.message_id}), frozenset()).session
     assert kept is not None
     assert join_state(kept.state, (), ()).edits == (left_out,)
-
-
-@given(st.integers(0, 50), st.integers(0, 50))
-def test_a_batch_without_them_stays_byte_for_byte(number: int, other: int) -> None:
-    record = write_batch(examples.full_batch(number))
-    gone = ForgetSet(
-        order=ForgetOrder(at=1.0),
-        message_ids={new.segment.message_id for new in examples.full_batch(other).segments},
-    )
-    left = gone.remove(record)
-    assert (left == record) == (number != other)

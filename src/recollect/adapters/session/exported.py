@@ -90,7 +90,6 @@ def session_markdown(session: PiSession) -> str:
 
 
 def _speaker(entry: PiEntry) -> str:
-    """Who says it; empty where it stands under whoever spoke before."""
     message = entry.message or {}
     if entry.role == "user":
         return "User"

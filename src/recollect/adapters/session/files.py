@@ -41,14 +41,14 @@ def private_folder(folder: Path) -> None:
         make_folder(path)
 
 
-def open_for_one(path: Path, *, create: bool) -> int:
+def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
     """The file, open for appending, and locked until it is closed or the process ends."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     for _ in range(_ATTEMPTS):
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
         try:
             _check_regular(descriptor, path)
-            if not locked_within(descriptor):
+            if not locked_within(descriptor, seconds):
                 raise TranscriptLocked(  # noqa: TRY301 - closes the file
                     f"{path.name} is open for writing elsewhere; close that session, or start "
                     "another"
@@ -82,10 +82,12 @@ def held(lock: Path, *, seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def rewrite_locked(path: Path, change: Callable[[bytes], bytes | None]) -> bytes:
-    """Replace a file that nobody has open by what `change` makes of it, or delete it for None;
-    what stood there before."""
-    descriptor = open_for_one(path, create=False)
+def rewrite_locked(
+    path: Path, change: Callable[[bytes], bytes | None], *, seconds: float = 0.0
+) -> bytes:
+    """Replace a file that no other process holds by what `change` makes of it, or delete it for
+    None; returns the content before. Waits `seconds` for its lock."""
+    descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
         data = read_all(descriptor)
         left = change(data)
@@ -93,7 +95,9 @@ def rewrite_locked(path: Path, change: Callable[[bytes], bytes | None]) -> bytes
             path.unlink()
             sync_folder(path.parent)
         elif left != data:
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
             replace_file(path, left)
+            path.chmod(mode)
     finally:
         os.close(descriptor)
     return data

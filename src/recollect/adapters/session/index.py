@@ -113,7 +113,6 @@ class SessionIndex:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Nobody else changes the file meanwhile."""
         try:
             private_folder(self.path.parent)
             with held(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):

@@ -18,15 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
+from recollect.adapters.session.entries import redact_entry
 from recollect.adapters.session.files import (
     OWNER_ONLY,
     open_for_one,
     private_folder,
     read_all,
-    write_new_file,
 )
-from recollect.adapters.session.redact_files import redact_entry
-from recollect.adapters.session.undo import NothingToUndo, UndoPlan, plan_undo
+from recollect.adapters.session.undo import NothingToUndo, plan_undo
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
     PI_VERSION,
@@ -39,7 +38,6 @@ from recollect.core.formats.pi_session import (
     build_context,
     build_history,
     compaction_value,
-    custom_message_value,
     custom_value,
     entry_line,
     header_value,
@@ -178,25 +176,6 @@ def read_session_file(path: Path) -> PiSession:
     return migrate(read_session(data))
 
 
-def migrate_file(source: Path, target: Path, *, redaction: Redaction) -> PiSession:
-    """Write a session file of any version as a transcript of ours; the source stays as it is."""
-    session = read_session_file(source)
-    if session.header is None:
-        raise TranscriptError(f"{source.name} has no session header; it cannot become a transcript")
-    lines = [session.header.line]
-    for entry in session.entries:
-        masked = redact_entry(entry.value, redaction)
-        lines.append(entry.line if masked is entry.value else entry_line(masked))
-    try:
-        private_folder(target.parent)
-        write_new_file(target, b"".join(line + b"\n" for line in lines))
-    except FileExistsError as error:
-        raise TranscriptError(f"{target.name} is there already; give another name") from error
-    except OSError as error:
-        raise _refused(target, "written", error) from error
-    return session
-
-
 def _check_ours(path: Path, session: PiSession) -> None:
     if session.header is None and session.entries:
         raise TranscriptError(
@@ -210,8 +189,8 @@ def _check_ours(path: Path, session: PiSession) -> None:
         )
     if session.version < PI_VERSION:
         raise TranscriptError(
-            f"{path.name} is of version {session.version}; make a copy of version {PI_VERSION} "
-            "with recollect.adapters.session.migrate_file, and open that"
+            f"{path.name} is of version {session.version}; open it once with pi, which rewrites it "
+            f"as version {PI_VERSION}"
         )
     if session.version > PI_VERSION:
         raise TranscriptError(
@@ -347,26 +326,13 @@ class SessionTranscript:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if isinstance(plan, NothingToUndo):
                 return plan
-            return self._add(lambda stamp: _undo_value(stamp, plan, tokens_before))
+            if tokens_before is not None:
+                plan["tokens_before"] = tokens_before
+            return self._add(lambda stamp: compaction_value(stamp, **plan))
 
     def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
         """Add something that the model never sees."""
         return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
-
-    def append_custom_message(
-        self,
-        custom_type: str,
-        content: str | Sequence[Mapping[str, Any]],
-        *,
-        display: bool = True,
-        details: Mapping[str, Any] | None = None,
-    ) -> PiEntry:
-        """Add a message that the model reads as the user's, though the user did not write it."""
-        return self._add(
-            lambda stamp: custom_message_value(
-                stamp, custom_type=custom_type, content=content, display=display, details=details
-            )
-        )
 
     def append_model_change(self, *, provider: str, model_id: str) -> PiEntry:
         """Add that another model answers from here on."""
@@ -441,18 +407,6 @@ class SessionTranscript:
 def _entry_value(stamp: Stamp, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     own = {"type": kind, **stamp.fields()}
     return {**own, **fields, **own}
-
-
-def _undo_value(stamp: Stamp, plan: UndoPlan, tokens_before: int | None) -> dict[str, Any]:
-    return compaction_value(
-        stamp,
-        summary=plan.summary,
-        first_kept_entry_id=plan.first_kept_entry_id,
-        tokens_before=plan.tokens_before if tokens_before is None else tokens_before,
-        details=plan.details,
-        from_hook=plan.from_hook,
-        retained_tail=plan.retained_tail,
-    )
 
 
 def open_transcript(

@@ -61,17 +61,6 @@ class LoadedWorkspace:
         return f"# Project Context\n\nThe workspace's files, as they are now.\n\n{shown}\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    text: str = field(repr=False)
-    file: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Unreadable:
-    reason: str
-
-
 def load_workspace(
     folder: Path, *, max_chars: int, today: date, first_run: bool = False
 ) -> LoadedWorkspace:
@@ -85,20 +74,21 @@ def load_workspace(
     rules = ""
     seen: set[tuple[int, int]] = set()
     for name in _names(today, first_run=first_run):
-        place = _place(root, name)
-        if place is None:
+        if not os.path.lexists(root / name):
             continue
-        found = _read(root, place)
-        if isinstance(found, _Unreadable):
-            notes.append(f"{name} is left out: {found.reason}")
+        try:
+            raw, there = read_inside(root, name, MOST_BYTES)
+        except OSError as error:
+            notes.append(f"{name} is left out: {error.strerror or error}")
             continue
-        if found.file in seen:
-            continue  # one file under two names: memory.md where case does not count
-        seen.add(found.file)
+        if (there.st_dev, there.st_ino) in seen:
+            continue  # one file under two names: memory.md if case does not count
+        seen.add((there.st_dev, there.st_ino))
+        text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
         if name == "AGENTS.md":
-            rules = critical_rules(found.text)
-        if found.text.strip():
-            files.append(_fitted(name, found.text, max_chars))
+            rules = critical_rules(text)
+        if text.strip():
+            files.append(_fitted(name, text, max_chars))
     return LoadedWorkspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
 
 
@@ -127,21 +117,6 @@ def _names(today: date, *, first_run: bool) -> Iterator[str]:
     yield from LONG_TERM_NOTES
     yield daily_note(today - timedelta(days=1))
     yield daily_note(today)
-
-
-def _place(root: Path, name: str) -> Path | None:
-    """Where the file lies, if there is anything under that name."""
-    place = root / name
-    return place if os.path.lexists(place) else None
-
-
-def _read(root: Path, place: Path) -> _Read | _Unreadable:
-    try:
-        raw, there = read_inside(root, str(place.relative_to(root)), MOST_BYTES)
-    except OSError as error:
-        return _Unreadable(reason=error.strerror or str(error))
-    text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
-    return _Read(text=text, file=(there.st_dev, there.st_ino))
 
 
 def _fitted(name: str, text: str, max_chars: int) -> WorkspaceFile:

@@ -150,8 +150,6 @@ def _is_same(draft: FactDraft, other: FactDraft) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """A statement as the model made it, not checked yet."""
-
     line: int
     quote: str = field(repr=False)
     type: FactType
@@ -161,7 +159,6 @@ class _Claim:
 
 
 def _read_claims(answer: Answer) -> tuple[list[_Claim], int]:
-    """The statements of an answer, and how many objects were of another shape."""
     claims = [_claim(value) for value in _objects_in(answer.text)]
     read = [claim for claim in claims if claim is not None]
     return read[:MOST_FACTS], len(claims) - len(read)
@@ -202,8 +199,6 @@ def _claim(given: Mapping[str, Any]) -> _Claim | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """Whole sentences of a message."""
-
     piece: Piece
     start: int
     end: int
@@ -247,7 +242,6 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
 
 
 def _states_nothing(ground: _Ground) -> str:
-    """Why none of the sentences states anything; empty if one does."""
     if is_below(ground.piece.segment.trust, "medium"):
         return ""  # held to more, by `admit`
     reasons = [states_nothing(sentence) for sentence in sentences(ground.text)]

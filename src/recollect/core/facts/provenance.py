@@ -196,7 +196,6 @@ def _longest(held: Sequence[bool]) -> int:
 
 
 def _told_apart(folded: str) -> tuple[list[str], list[str]]:
-    """The words of a text: spaced ones, and those of scripts that do not space them."""
     words = _WORDS.findall(folded)
     if folded.isascii():
         return words, []
@@ -207,7 +206,6 @@ def _told_apart(folded: str) -> tuple[list[str], list[str]]:
 
 
 def _runs(spaced: Sequence[str], unspaced: Sequence[str]) -> Iterator[Run]:
-    """The runs of a text, in order, of both kinds of words."""
     for word in unspaced:
         yield from (word[at : at + RUN_SIGNS] for at in range(len(word) - RUN_SIGNS + 1))
     yield from zip(spaced, spaced[1:], spaced[2:], strict=False)
@@ -274,7 +272,6 @@ def _may_repeat(utterance: Utterance, place: int, segment: Segment) -> bool:
 
 
 def _first_named(statements: Iterable[RepeatedForm], segments: Sequence[Segment]) -> dict[str, int]:
-    """Where each name of the statements was first said by people."""
     names = set[str]().union(*(form.names for form in statements))
     first: dict[str, int] = {}
     for place, segment in enumerate(segments):

@@ -209,7 +209,6 @@ def _asks(sentence: str) -> bool:
 
 
 def _exact(content: str, spans: Sequence[str], context: str) -> str:
-    """What is exact in the statement and stands nowhere in what it rests on."""
     text = _folded("\n".join(spans))
     around = f"{text}\n{_folded(context)}"
     numbers = set(_NUMBERS.findall(text))
@@ -259,7 +258,6 @@ def _agrees_in_denial(content: str, text: str) -> bool:
 
 
 def _contradicts(denying: Sequence[_Clause], affirming: Sequence[_Clause]) -> bool:
-    """Whether the second affirms a clause that the first denies."""
     denied = frozenset[str]().union(*(clause.words for clause in affirming if clause.denies))
     affirmed = frozenset[str]().union(*(other.words for other in affirming if not other.denies))
     for clause in denying:

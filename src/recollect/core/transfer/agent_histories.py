@@ -210,7 +210,6 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]:
-    """The project and the first time that a file's first lines name."""
     first_at: float | None = None
     looked_at = 0
     with _opened(path) as file:
@@ -375,7 +374,6 @@ def _take_opencode(
 
 
 def _opencode_document(path: Path, session: str) -> bytes:
-    """A session as `opencode export` writes it."""
     with closing(opened_to_read(path)) as database:
         database.execute("BEGIN")  # messages and parts of one moment
         (version,) = database.execute(

@@ -159,7 +159,6 @@ def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
-    """The text with its secrets masked and every line where it was."""
     pieces: list[str] = []
     at = 0
     for span in spans:
@@ -170,8 +169,6 @@ def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
 
 
 class _Naming:
-    """Names the sections of one file."""
-
     def __init__(
         self,
         text: str,

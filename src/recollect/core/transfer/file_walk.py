@@ -14,19 +14,19 @@ import asyncio
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from recollect.core.rules.text import clean_text
 from recollect.core.values.upkeep import SkippedFile
 
 T = TypeVar("T")
 Pattern: TypeAlias = tuple[str, ...]
-"""The parts of a glob that are still to be matched, one a name; empty: everything below."""
+"""The parts of a glob, or of a path, one per name."""
 
 _MAGIC = frozenset("*?[")
 
@@ -39,39 +39,24 @@ _OWN_FOLDER = "memory"
 _SUFFIX = ".md"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraPath:
-    """Where to begin, and what to look for there."""
+def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
+    """Where to begin with a path as the settings spell it, links resolved, and what to match below
+    it: nothing for a file or folder, the rest of the parts for a glob."""
+    path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
+    if not _MAGIC.intersection(named) or os.path.lexists(path):
+        return Path(os.path.realpath(path)), ()
+    parts = path.parts
+    fixed = next(at for at, part in enumerate(parts) if _MAGIC.intersection(part))
+    return Path(os.path.realpath(Path(*parts[:fixed]))), parts[fixed:]
 
-    path: Path
-    """The file, the folder, or the last folder before a glob's first pattern; links resolved."""
-    pattern: Pattern = ()
 
-    @classmethod
-    def read(cls, named: str, workspace: Path) -> Self:
-        """A path as the settings spell it."""
-        path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
-        if not _MAGIC.intersection(named) or os.path.lexists(path):
-            return cls(path=Path(os.path.realpath(path)))
-        parts = path.parts
-        fixed = next(at for at, part in enumerate(parts) if _MAGIC.intersection(part))
-        return cls(path=Path(os.path.realpath(Path(*parts[:fixed]))), pattern=parts[fixed:])
-
-    @staticmethod
-    def below(pattern: Pattern, name: str) -> Iterator[Pattern | None]:
-        """What of a pattern is left below this name; None where the name itself is meant."""
-        if not pattern:
-            yield None
-            return
-        first, *rest = pattern
-        if first == "**":
-            yield pattern
-            if rest:
-                yield from ExtraPath.below(tuple(rest), name)
-            else:
-                yield None
-        elif fnmatchcase(name, first):
-            yield tuple(rest) if rest else None
+def _matches(names: Pattern, pattern: Pattern) -> bool:
+    """Whether a path, or a folder above it, matches: a folder that a glob names goes whole."""
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches(names[at:], pattern[1:]) for at in range(len(names)))
+    return bool(names) and fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,20 +95,20 @@ class FollowedFiles:
         self.workspace = Path(os.path.realpath(workspace))
         self._own_files = own_files
         self._home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - never raises
-        self._roots = tuple([ExtraPath.read(path, self.workspace) for path in extra_paths])
+        self._roots = tuple([_root_of(path, self.workspace) for path in extra_paths])
 
     def find(self) -> FoundFiles:
         """Walk; OSError only where the workspace itself cannot be listed."""
-        if self._own_files or any(self._is_inside(root.path) for root in self._roots):
+        if self._own_files or any(self._is_inside(path) for path, _ in self._roots):
             with os.scandir(self.workspace):
                 pass
-        walk = _FileWalk(self, (self.workspace, *(root.path for root in self._roots)))
+        walk = _FileWalk(self, (self.workspace, *(path for path, _ in self._roots)))
         if self._own_files:
             for name in _OWN_FILES:
                 walk.name(self.workspace / name)
             walk.name(self.workspace / _OWN_FOLDER)
-        for root in self._roots:
-            walk.root(root)
+        for path, pattern in self._roots:
+            walk.root(path, pattern)
         return walk.found()
 
     def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
@@ -133,7 +118,7 @@ class FollowedFiles:
         path = self._path_of(label, outside=outside)
         if outside:
             # another workspace may follow it with another pattern: only what is deleted is gone
-            roots = [root.path for root in self._roots if path.is_relative_to(root.path)]
+            roots = [root for root, _ in self._roots if path.is_relative_to(root)]
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
             not folder or label == folder or label.startswith(f"{folder}/")
@@ -167,8 +152,6 @@ class FollowedFiles:
 
 
 class _FileWalk:
-    """One walk through all roots."""
-
     def __init__(self, followed: FollowedFiles, allowed: Sequence[Path]) -> None:
         self._followed = followed
         self._allowed = allowed
@@ -189,12 +172,12 @@ class _FileWalk:
             unlisted=tuple(self._unlisted),
         )
 
-    def root(self, root: ExtraPath) -> None:
+    def root(self, path: Path, pattern: Pattern) -> None:
         """An added path: a file whatever its name ends in, a folder, or a glob."""
-        if root.pattern:
-            self._walk(root.path, root.pattern)
-        elif not self.name(root.path, any_suffix=True):
-            self._skip(root.path, "it is not there")
+        if pattern:
+            self._walk(path, pattern)
+        elif not self.name(path, any_suffix=True):
+            self._skip(path, "it is not there")
 
     def name(self, path: Path, *, any_suffix: bool = False) -> bool:
         """One file, or a folder with all below it; False where there is nothing of that name."""
@@ -215,21 +198,20 @@ class _FileWalk:
         return True
 
     def _walk(self, folder: Path, pattern: Pattern = ()) -> None:
-        waiting = [(folder, pattern)]
+        waiting: list[tuple[Path, Pattern]] = [(folder, ())]
         while waiting and not self._full:
-            at, left = waiting.pop()
-            entries = self._listed(at, left)
-            for entry in entries:
+            at, above = waiting.pop()
+            for entry in self._listed(at, pattern):
                 self._entries += 1
                 if self._entries > MOST_ENTRIES:
                     self._end(f"more than {MOST_ENTRIES:,} names; the rest is not followed")
                     break
-                below = list(ExtraPath.below(left, entry.name))
-                if below:
-                    waiting.extend(self._taken(entry, below))
+                names = (*above, entry.name)
+                real = self._taken(entry, wanted=_matches(names, pattern))
+                if real is not None:
+                    waiting.append((real, names))
 
     def _listed(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
-        """A folder's entries, links last; none where it was listed before, or cannot be."""
         try:
             found_stat = folder.stat()
             place = (found_stat.st_dev, found_stat.st_ino, pattern)
@@ -243,25 +225,19 @@ class _FileWalk:
             return []
         return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
 
-    def _taken(
-        self, entry: os.DirEntry[str], below: list[Pattern | None]
-    ) -> Iterator[tuple[Path, Pattern]]:
-        """Take a file; of a folder, what is looked for in it."""
+    def _taken(self, entry: os.DirEntry[str], *, wanted: bool) -> Path | None:
         path = Path(entry.path)
         try:
             is_folder = entry.is_dir()
-            if not is_folder and not (None in below and _is_markdown(entry.name)):
-                return
+            if not is_folder and not (wanted and _is_markdown(entry.name)):
+                return None
             real = self._followed_to(path) if entry.is_symlink() else path
             if real is not None and not is_folder:
                 self._file(real, real.stat())
         except OSError as error:
             self._unread(path, error)
-            return
-        if real is not None and is_folder:
-            # a folder that a glob names is followed whole
-            rests = [()] if None in below else [rest for rest in below if rest is not None]
-            yield from ((real, rest) for rest in rests)
+            return None
+        return real if is_folder else None
 
     def _followed_to(self, link: Path) -> Path | None:
         """Where a link leads; None, and told, where that is none of our business."""

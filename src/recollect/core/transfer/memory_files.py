@@ -74,8 +74,6 @@ class _Settled:
 
 @dataclass(slots=True, kw_only=True)
 class _Scan:
-    """One look, and what there is to tell of it so far."""
-
     archive: Archive
     found: FoundFiles
     dry_run: bool

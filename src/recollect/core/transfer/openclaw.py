@@ -1,4 +1,4 @@
-"""OpenClaw's `segments.jsonl` and `knowledge.jsonl` into the archive.
+"""OpenClaw's `segments.jsonl` and `knowledge.jsonl`, imported and exported.
 
 A segment or fact keeps its line, so that an export gives the same bytes. A line that holds a secret
 is masked value by value and spelled again, and counted. A fact that is known stays as it is; one
@@ -9,11 +9,11 @@ are made again. Never opens a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from recollect.core.formats.json_text import decode, stringify
 from recollect.core.formats.openclaw_files import KNOWLEDGE_FIELDS as FACT_FIELDS
@@ -22,10 +22,13 @@ from recollect.core.formats.openclaw_files import (
     KnowledgeLine,
     SegmentLine,
     foreign_of,
+    in_order,
     own_keys,
     read_knowledge_lines,
     read_segment_lines,
     with_own_keys,
+    write_knowledge_line,
+    write_segment_line,
 )
 from recollect.core.ports import Store
 from recollect.core.rules.identity import chain, identify, segment_id
@@ -50,6 +53,7 @@ from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.system.config.settings import Redaction
 
 T = TypeVar("T")
+PAGE_SEGMENTS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +152,6 @@ def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]
 
 
 def _new_segment(placed: _Placed, rules: ImportRules) -> tuple[NewSegment, bool]:
-    """The segment of a line, and whether the line held a secret."""
     line = placed.line
     value, altered = masked_object(line.value, SEGMENT_FIELDS, rules.redaction)
     text = clean_text(str(value["content"]))
@@ -275,7 +278,6 @@ def _is_imported(stored: Fact, fact: Fact) -> bool:
 
 
 def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[Fact, bool]:
-    """A line as a fact, and whether something in it had to be masked."""
     value, altered = masked_object(line.value, FACT_FIELDS, rules.redaction)
     content, context = value.get("content"), value.get("context")
     text = clean_text(content if isinstance(content, str) else "")
@@ -295,10 +297,53 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
 
 
 def _cleaned(fact: Fact) -> Fact:
-    """The fact with its free texts as every text is stored."""
     return replace(
         fact,
         subject=clean_text(fact.subject),
         attribute=clean_text(fact.attribute),
         session=None if fact.session is None else clean_text(fact.session),
     )
+
+
+# The archive as these files: lines in the order of arrival, imported ones as the bytes they were
+
+
+async def export_segments(
+    store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
+) -> int:
+    """Write `segments.jsonl`; returns how many segments."""
+    written = 0
+
+    async def lines() -> AsyncIterator[str]:
+        nonlocal written
+        after = 0
+        while page := await store.page(after=after, limit=PAGE_SEGMENTS):
+            for stored in page:
+                yield write_segment_line(stored.segment)
+            written += len(page)
+            after = page[-1].sequence
+            if progress is not None:
+                progress(written)
+
+    await _write_lines(lines(), file)
+    return written
+
+
+async def export_facts(store: Store, file: BinaryIO) -> int:
+    """Write `knowledge.jsonl`; returns how many facts, superseded ones included."""
+    facts = in_order(await store.facts(superseded=True))
+
+    async def lines() -> AsyncIterator[str]:
+        for fact in facts:
+            yield write_knowledge_line(fact)
+
+    await _write_lines(lines(), file)
+    return len(facts)
+
+
+async def _write_lines(lines: AsyncIterator[str], file: BinaryIO) -> None:
+    """Lines as they are; a last line without its end gets one when others follow."""
+    torn = False
+    async for line in lines:
+        file.write((("\n" if torn else "") + line).encode())
+        torn = not line.endswith("\n")

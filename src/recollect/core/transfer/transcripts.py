@@ -119,7 +119,6 @@ def _recognised(
 
 
 def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> None:
-    """Items that no request ever showed stand behind what came before them in the file."""
     parent = ROOT
     for item, reading in enumerate(readings):
         if item not in keys:
@@ -171,7 +170,6 @@ def _merged(runs: Sequence[range]) -> list[range]:
 
 
 def _begins_with(longer: Runs, shorter: Runs) -> bool:
-    """Whether one history goes on where the other ends."""
     if not shorter:
         return True
     last = len(shorter) - 1
@@ -249,8 +247,6 @@ class ImportRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recording:
-    """A recording with all that is needed to write any stretch of it."""
-
     session: str
     readings: Sequence[Reading] = field(repr=False)
     keys: Sequence[EntryKey] = field(repr=False)
@@ -265,23 +261,11 @@ class _Recording:
     """What the session holds under other keys, and how often."""
 
 
-async def stored_name(store: Store, session: str, client: str) -> str:
-    """What a session of an agent's is called in this store.
-
-    That is the agent's own name for it, unless the gateway of an earlier version has kept it under
-    a name with the agent's before it: then it goes on there.
-    """
-    former = f"{client}:{session}"
-    is_new = await store.session(session) is None
-    return former if is_new and await store.session(former) is not None else session
-
-
-async def _stored_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
-    """The same of a recording; of an agent that names its sessions to nobody, the session that the
-    gateway recognised by these messages."""
-    name = await stored_name(store, session, kind)
-    if kind not in _UNNAMED_KINDS or await store.session(name) is not None:
-        return name
+async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
+    """The session's own name; of an agent that names its sessions to no provider, the session that
+    the gateway recognised by these messages."""
+    if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
+        return session
     # not tools' output: formats differ in what stands around it
     ids = [one.id for one in readings if one.message.role in _SPEAKING]
     starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
@@ -291,7 +275,7 @@ async def _stored_name(store: Store, session: str, kind: str, readings: Sequence
         said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
         if said and said <= set(ids):
             return candidate
-    return name
+    return session
 
 
 async def import_transcript(
@@ -314,7 +298,7 @@ async def import_transcript(
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
-    session = await _stored_name(store, session, transcript.kind, readings)
+    session = await _session_name(store, session, transcript.kind, readings)
     stored = await store.session(session)
     live = _live_state(stored)
     lineage = place_items(transcript, readings, live)
@@ -404,7 +388,6 @@ async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]
 
 
 def _not_kept_yet(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
-    """Those of these that the session does not hold under another key."""
     fresh: list[NewSegment] = []
     for new in made:
         said = _said(new.segment)

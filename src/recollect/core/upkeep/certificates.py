@@ -8,6 +8,7 @@ counted as left, so that nobody is told that nothing stands in clear.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -21,43 +22,7 @@ from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import BodyKind, Certificate, ForgetScope
 from recollect.system.plain_text import plain_line
 
-_ONE_OF: Final[Mapping[str, str]] = {
-    "compactions": "compaction",
-    "daily notes": "daily note",
-    "daily notes changed": "daily note changed",
-    "digests": "digest",
-    "entries of transcripts": "entry of a transcript",
-    "facts": "fact",
-    "facts by id": "fact by id",
-    "files of what was typed in chats": "file of what was typed in chats",
-    "inputs typed in chats": "input typed in a chat",
-    "jobs": "job",
-    "ledger pieces": "ledger piece",
-    "lines of daily notes": "line of a daily note",
-    "long outputs of commands": "long output of a command",
-    "long outputs of commands, deleted": "long output of a command, deleted",
-    "messages": "message",
-    "messages by identity": "message by identity",
-    "names": "name",
-    "passages": "passage",
-    "reasons of failed jobs": "reason of a failed job",
-    "records in ledger, jobs and session states": "record in ledger, jobs and session states",
-    "rows of the index of sessions": "row of the index of sessions",
-    "secrets": "secret",
-    "segments": "segment",
-    "segments by id": "segment by id",
-    "session states": "session state",
-    "session states changed": "session state changed",
-    "sessions": "session",
-    "spooled batches": "spooled batch",
-    "spooled batches changed": "spooled batch changed",
-    "summaries and receipts": "summary or receipt",
-    "summaries in transcripts, withdrawn": "summary in a transcript, withdrawn",
-    "transcripts": "transcript",
-    "transcripts changed": "transcript changed",
-    "transcripts deleted": "transcript deleted",
-    "vectors": "vector",
-}
+_PLURAL: Final = re.compile(r"\b(\w+?)(ies|(?<=ch)es|s)\b")
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Told what is looked at, how much is done, and of how much, where that is known."""
@@ -111,40 +76,39 @@ STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
 COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
-def named(count: int, what: str) -> str:
-    """The name alone, as that many are called."""
-    return _ONE_OF.get(what, what) if count == 1 else what
-
-
 def counted(count: int, what: str) -> str:
-    """The number and the name."""
-    return f"{count:,} {named(count, what)}"
+    """The number and the name, which is a plural."""
+    return f"{count:,} {_named(count, what)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _named(count: int, what: str) -> str:
+    if count != 1:
+        return what
+    return _PLURAL.sub(lambda word: word[1] + "y" * (word[2] == "ies"), what, count=1)
+
+
+@dataclass(slots=True, kw_only=True)
 class RedactionResult:
     """What secrets stand where, or stood there; counts and names, never one of them."""
 
     applied: bool
     """They are masked now; else they were only counted."""
-    kinds: Mapping[str, Mapping[str, int]]
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
     """By place, how many secrets of which kind."""
-    changed: Mapping[str, int]
+    changed: Counter[str] = field(default_factory=Counter)
     """By place, how many messages, facts, pieces… hold them."""
-    sessions: Mapping[str, int]
+    sessions: Counter[str] = field(default_factory=Counter)
     """By session, how many stand in its messages, summaries and state."""
-    segments: tuple[SegmentId, ...] = ()
+    segments: dict[SegmentId, None] = field(default_factory=dict)
     """The messages that hold them."""
-    facts: tuple[FactId, ...] = ()
+    facts: list[FactId] = field(default_factory=list)
     """The facts and digests that do."""
-    looked_at: Mapping[str, int] = field(default_factory=dict)
-    """By place, how many were looked at."""
     left: int = 0
-    """How many were found besides where nothing is, or was, masked: in names, in what others use
-    or changed meanwhile, in files that are not ours to change."""
+    """How many were found and are not masked: in names, in what changed meanwhile, in files that
+    are open or not ours to change."""
     unread: int = 0
     """How much could not be looked into."""
-    cannot: tuple[str, ...] = ()
+    cannot: list[str] = field(default_factory=list)
     """What it could not reach, one sentence each."""
 
     @property
@@ -157,25 +121,6 @@ class RedactionResult:
         """How many stand in clear now, as far as could be looked."""
         return self.left + (0 if self.applied else self.secrets)
 
-
-class Findings:
-    """Counts on the way; `result` is what came of it."""
-
-    def __init__(self, *, applied: bool, progress: Progress | None) -> None:
-        self.changed: Counter[str] = Counter()
-        self.unread: Counter[str] = Counter()
-        self.segments: dict[SegmentId, None] = {}
-        self.facts: list[FactId] = []
-        self.cannot: dict[str, None] = {}
-        self.raced = 0
-        """How many changed while they were looked at, so that they stay as they are."""
-        self._applied = applied
-        self._progress = progress
-        self._kinds: dict[str, Counter[str]] = {}
-        self._sessions: Counter[str] = Counter()
-        self._looked_at: Counter[str] = Counter()
-        self._names: dict[str, set[str]] = {}
-
     def count(
         self,
         place: str,
@@ -184,46 +129,11 @@ class Findings:
         *,
         again: bool = False,
     ) -> None:
-        """Count what one of a place holds; `again` where it is counted among the place's."""
+        """Count what one of a place holds; `again` if it is counted among the place's."""
         self.changed[place] += not again
-        self._kinds.setdefault(place, Counter()).update(kinds)
+        self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
-            self._sessions[session] += sum(kinds.values())
-
-    def name(self, what: str, name: str) -> None:
-        """Count a name that matches and stays; each once."""
-        self._names.setdefault(what, set()).add(name)
-
-    def step(self, place: str, count: int, total: int | None) -> None:
-        """That many more were looked at."""
-        self._looked_at[place] += count
-        if self._progress is not None:
-            self._progress(place, self._looked_at[place], total)
-
-    def result(self) -> RedactionResult:
-        """What was found and done."""
-        lines = [
-            f"{count:,} {place} that could not be read here" for place, count in self.unread.items()
-        ]
-        if self.raced:
-            lines.append(f"{self.raced:,} that changed meanwhile: redact once more")
-        lines += [
-            f"{len(found):,} {what} that hold something to mask: they hold things together and "
-            "stay; forget what they belong to"
-            for what, found in self._names.items()
-        ]
-        return RedactionResult(
-            applied=self._applied,
-            kinds={place: dict(kinds) for place, kinds in self._kinds.items()},
-            changed=dict(self.changed),
-            sessions=dict(self._sessions),
-            segments=tuple(self.segments),
-            facts=tuple(self.facts),
-            looked_at=dict(self._looked_at),
-            left=self.raced + sum(map(len, self._names.values())),
-            unread=sum(self.unread.values()),
-            cannot=(*lines, *self.cannot, *(CANNOT if self._applied else ())),
-        )
+            self.sessions[session] += sum(kinds.values())
 
 
 def seal(certificate: Certificate) -> Certificate:
@@ -265,27 +175,19 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
     return {"format": _FORMAT, **record}
 
 
-def certificate_text(
-    certificate: Certificate,
-    *,
-    plain: Callable[[str], str] | None = None,
-    standing: Collection[str] = (),
-) -> str:
-    """A page to read, print or keep; `plain` makes names fit to be shown.
-
-    With what is true of every forgetting as `standing` a short one: neither that nor what it
-    covers is repeated.
-    """
-    plain = plain or plain_line
+def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()) -> str:
+    """A page to read, print or keep; with the lines that are true of every forgetting as `standing`
+    a short one."""
+    plain = plain_line
     counts = certificate.counts.items()
-    removed = [f"  {count:>8,}  {plain(named(count, what))}" for what, count in counts if count]
+    removed = [f"  {count:>8,}  {plain(_named(count, what))}" for what, count in counts if count]
     cannot = [line for line in certificate.cannot if line not in standing]
     lines = [
         "Certificate of forgetting",
         "",
         f"space      {plain(certificate.space)}",
         f"when       {_time(certificate.at)}",
-        f"asked      {_asked(certificate.asked, plain)}",
+        f"asked      {_asked(certificate.asked)}",
         f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
         "",
         "Removed",
@@ -301,16 +203,15 @@ def certificate_text(
     return "\n".join((*lines, "", *seals))
 
 
-def _asked(asked: ForgetScope, plain: Callable[[str], str]) -> str:
+def _asked(asked: ForgetScope) -> str:
     parts = []
     if asked.segments:
         parts.append(counted(asked.segments, "segments by id"))
     if asked.identities:
         parts.append(counted(asked.identities, "messages by identity"))
     if asked.sessions:
-        parts.append(
-            f"{named(len(asked.sessions), 'sessions')} " + ", ".join(map(plain, asked.sessions))
-        )
+        what = _named(len(asked.sessions), "sessions")
+        parts.append(f"{what} {', '.join(map(plain_line, asked.sessions))}")
     if asked.said_before is not None:
         parts.append(f"all said before {_time(asked.said_before)}")
     if asked.said_after is not None:
@@ -331,7 +232,6 @@ def _time(at: float) -> str:
 
 
 def _checksum(sealed: Mapping[str, Any]) -> str:
-    """A hash over everything but the checksum itself."""
     without = {name: value for name, value in sealed.items() if name != "checksum"}
     canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -349,28 +249,6 @@ class RedactionReport:
     covers: tuple[str, ...] = COVERS
     notes: tuple[str, ...] = field(default=())
     """What to do so that it lasts, one sentence each."""
-
-
-def joined(
-    done: RedactionResult,
-    *,
-    kinds: Mapping[str, Mapping[str, int]],
-    changed: Mapping[str, int],
-    sessions: Mapping[str, int],
-    cannot: Iterable[str],
-    left: int = 0,
-    unread: int = 0,
-) -> RedactionResult:
-    """A redaction together with what was found in files."""
-    return replace(
-        done,
-        kinds={**done.kinds, **kinds},
-        changed={**done.changed, **changed},
-        sessions=dict(Counter(done.sessions) + Counter(sessions)),
-        left=done.left + left,
-        unread=done.unread + unread,
-        cannot=tuple(dict.fromkeys((*cannot, *done.cannot))),
-    )
 
 
 def redaction_json(report: RedactionReport) -> dict[str, Any]:
@@ -398,25 +276,29 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
     return {**record, "checksum": _checksum(record)}
 
 
-def redaction_text(
-    report: RedactionReport, *, plain: Callable[[str], str], whole: bool = True
-) -> str:
-    """A page for people, without `whole` the short one; `plain` makes names print as they read."""
-    done = report.done
-    told = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
+def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
+    """A page for people, without `whole` the short one."""
+    done, plain = report.done, plain_line
+    cannot = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
     lines = [
         f"Redaction of space {plain(report.space)}, {_time(report.at)}",
         f"kept by    {plain(report.engine)}, Recollect {report.version}",
         "",
         headline(done),
-        *_places(done),
+        *(
+            f"  {done.changed.get(place, 0):>8,} {_named(done.changed.get(place, 0), place)}: "
+            + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+            for place, kinds in done.kinds.items()
+        ),
     ]
     if done.sessions:
-        lines += ["", "By session", *_sessions(done, plain)]
+        most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SESSIONS]
+        lines += ["", "By session (the first ten; --json has all)"]
+        lines += [f"  {count:>8,} {plain(name)}" for name, count in most]
     if done.applied and whole:
         lines += ["", "This covers", *(f"  - {line}" for line in report.covers)]
-    if told:
-        lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in told)]
+    if cannot:
+        lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
     if done.applied and not whole:
         lines += ["", IN_SHORT]
     if report.notes:
@@ -439,18 +321,3 @@ def headline(done: RedactionResult) -> str:
     if not found and done.unread:
         return f"No secret was found in what could be read; {done.unread:,} could not: see below"
     return "; ".join(found) or "No secret stands in clear"
-
-
-def _places(done: RedactionResult) -> list[str]:
-    return [
-        f"  {done.changed.get(place, 0):>8,} {named(done.changed.get(place, 0), place)}: "
-        + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-        for place, kinds in done.kinds.items()
-    ]
-
-
-def _sessions(done: RedactionResult, plain: Callable[[str], str]) -> list[str]:
-    most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))
-    lines = [f"  {count:>8,} {plain(name)}" for name, count in most[:_MOST_SESSIONS]]
-    left = len(most) - _MOST_SESSIONS
-    return [*lines, f"  … and {left:,} more {named(left, 'sessions')}"] if left > 0 else lines

@@ -10,20 +10,18 @@ refuse: forgetting again finishes it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from recollect.core.formats.stored_records import with_texts
 from recollect.core.ports import Spool, Store
 from recollect.core.upkeep.certificates import digest_of, seal
-from recollect.core.upkeep.masks import Masks, strings_in
+from recollect.core.upkeep.masks import Masks
 from recollect.core.upkeep.matching import (
     ForgetSet,
     ForgetTargets,
-    bytes_meant,
+    TextMatcher,
     compiled,
     content_meant,
     damaged_parts,
@@ -50,18 +48,10 @@ from recollect.core.values.upkeep import (
 )
 from recollect.errors import FormatError, RecollectError
 
-_ROUNDS: Final = 3
-"""What matches over two texts comes apart when one of them goes."""
-_MOST_TEXTS: Final = 200
-"""Each is a walk through all that is kept; whoever matches more asks for a session or a time."""
-_MOST_CHARS: Final = 2_000
-"""A longer text is told from others by what of it matches, or not at all."""
-
 _LEFT: Final = (
     "{:,} records that the pattern matches in ledger, jobs and states, in their ids and keys "
     "perhaps: forget once more, or by session"
 )
-
 _TORN: Final = (
     "{:,} torn records in which the pattern cannot be looked for: forget a text, which removes them"
 )
@@ -105,23 +95,33 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Forget what the order's pattern matches in a store's bodies; nothing without a pattern."""
+    """Mask what the order's pattern matches in a store's bodies; nothing without a pattern.
+
+    The store itself removes bodies that hold a text, or are about a message that goes.
+    """
+    if order.pattern is None:
+        return Forgotten()
+    matcher = TextMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
+    masks = Masks(patterns=(compiled(order.pattern),))
     counts: Counter[BodyKind] = Counter()
-    left, torn = 0, 0
-    for _ in range(_ROUNDS if order.pattern is not None else 0):
-        matched = await _matched(store, order)
-        torn = matched.torn
-        if not matched.records:
-            left = 0
-            break
-        for text in _shortest(matched.texts - matched.elsewhere)[:_MOST_TEXTS]:
-            done = await store.forget(ForgetOrder(at=order.at, matching=text))
-            counts.update(
-                {"pieces": done.pieces, "jobs": done.jobs, "states": done.session_states,
-                 "compactions": done.compactions}
-            )  # fmt: skip
-        counts.update(await _rewritten(store, order))
-        left = (await _matched(store, order)).records
+    pieces: list[MessageId] = []
+    left = torn = 0
+    bodies = [one async for one in every_body(store) if one.torn or matcher.in_bytes(_plain(one))]
+    for body in bodies:
+        if body.torn:
+            torn += 1
+            continue
+        new = masked_or_none(body, masks)
+        if new is None:
+            left += 1
+            continue
+        done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
+        counts[body.kind] += done.bodies
+        left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=new.body)))
+        if body.kind == "pieces":  # it comes again with each request, once this one has expired
+            pieces.append(MessageId(body.id))
+    if pieces:
+        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
     return Forgotten(
         pieces=counts["pieces"],
         jobs=counts["jobs"] + counts["job reasons"],
@@ -137,115 +137,31 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
 async def held_meant(store: Store, order: ForgetOrder) -> int:
     """How many of a store's bodies hold the order's text, or what its pattern matches. A torn one
     may hold a text, and goes with it."""
-    if order.matching is None and order.pattern is None:
+    matcher = TextMatcher(order)
+    if not matcher:
         return 0
     return sum(
         [
-            order.matching is not None if body.torn else bytes_meant(order, _readable(body))
+            order.matching is not None if body.torn else matcher.in_bytes(_plain(body))
             async for body in every_body(store)
         ]
     )
 
 
-class _Matched:
-    """What a pattern matches in a store's bodies; only while this forgets."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.torn = 0
-        self.texts: set[str] = set()
-        """What it matches there, and the texts in which it does."""
-        self.elsewhere: set[str] = set()
-        """Those of them that stand, case aside, where it does not match."""
-
-
-async def _matched(store: Store, order: ForgetOrder) -> _Matched:
-    matched = _Matched()
-    async for body in every_body(store):
-        if body.torn:
-            matched.torn += 1
-            continue
-        texts = set(_in_body(order, body))
-        matched.records += bool(texts)
-        matched.texts |= texts
-    if not matched.texts:
-        return matched
-    folded = {text: text.casefold() for text in matched.texts}
-    async for body in every_body(store):
-        if body.torn or any(True for _ in _in_body(order, body)):
-            continue
-        said = "\0".join(strings_in(_readable(body), keys=True)).casefold()
-        matched.elsewhere.update(text for text in folded if folded[text] in said)
-    return matched
+def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
+    """The body with what the masks leave of it; None if that is nothing else."""
+    try:
+        body = masked_body(stored.kind, stored.body, masks, Counter())
+    except FormatError:
+        return None
+    if body == stored.body:
+        return None
+    return NewBody(kind=stored.kind, id=stored.id, was=stored.body, body=body)
 
 
-async def _rewritten(store: Store, order: ForgetOrder) -> Counter[BodyKind]:
-    """Mask the pattern in the records that still match, and keep pieces out from now on."""
-    masks = Masks(patterns=(compiled(order.pattern or ""),))
-    counts: Counter[BodyKind] = Counter()
-    pieces: list[MessageId] = []
-    bodies = [
-        body
-        async for body in every_body(store)
-        if not body.torn and any(True for _ in _in_body(order, body))
-    ]
-    for stored_body in bodies:
-        try:
-            body = masked_body(stored_body.kind, stored_body.body, masks).value
-        except FormatError:
-            continue
-        if body == stored_body.body:
-            continue
-        new = NewBody(kind=stored_body.kind, id=stored_body.id, was=stored_body.body, body=body)
-        counts[stored_body.kind] += (
-            await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
-        ).bodies
-        if (
-            stored_body.kind == "pieces"
-        ):  # it comes again with each request, once this one has expired
-            pieces.append(MessageId(stored_body.id))
-    if pieces:
-        await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
-    return counts
-
-
-def _in_body(order: ForgetOrder, body: StoredBody) -> Iterator[str]:
-    """What the pattern matches in a record, and the texts in which it does."""
-    search = compiled(order.pattern or "")
-    for text in _texts_in(body):
-        matches = [match[0] for match in search.finditer(text) if match[0]]
-        yield from matches
-        if matches and len(text) <= _MOST_CHARS:
-            yield text
-
-
-def _texts_in(body: StoredBody) -> list[str]:
-    texts: list[str] = []
-
-    def look(text: str) -> str:
-        texts.append(text)
-        return text
-
-    if body.kind == "states":
-        with suppress(FormatError):
-            with_texts(body.body, look)
-            return texts
-    return list(strings_in(body.body, keys=True))
-
-
-def _readable(body: StoredBody) -> bytes:
+def _plain(body: StoredBody) -> bytes:
     """A state as it reads; everything else as it is."""
     return readable_state(body.body) if body.kind == "states" else body.body
-
-
-def _shortest(texts: set[str]) -> list[str]:
-    """The texts that none of the others is a part of: they go with it."""
-    kept: dict[str, str] = {}
-    for text in sorted(texts, key=lambda one: (len(one), one)):
-        folded = text.casefold()
-        if not any(short in folded for short in kept):
-            kept[folded] = text
-    return list(kept.values())
 
 
 class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
@@ -349,7 +265,6 @@ def certify_deletion(
 async def _forget_spooled(
     store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: ForgetSet
 ) -> Counter[str]:
-    """Forget in what waits, and in the store what was spooled while we were at it."""
     known = set(gone.message_ids)
     counts: Counter[str] = Counter()
     for spool in spools:
@@ -380,8 +295,8 @@ def _asked(order: ForgetOrder) -> ForgetScope:
 async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
     """What `forget` would remove, for those who are asked first; nothing is changed."""
     stored = tuple([segment async for segment in stored_meant(store, order)])
-    again = await said_again(store, order, stored)
-    stored += again.goes
+    goes, twins = await said_again(store, order, stored)
+    stored += goes
     known = {segment.segment.id for segment in stored}
     facts = {fact.id: fact for fact in await facts_meant(store, order)}
     gone = _gone(order)
@@ -404,7 +319,7 @@ async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) 
     facts.update((fact.id, fact) for fact in waiting.values() if fact.id in gone.facts)
     every = [*await store.facts(superseded=True), *waiting.values()]
     for fact in every if known or spooled else ():
-        if still_supported(fact, known | spooled.keys(), again.twins) is None:
+        if still_supported(fact, known | spooled.keys(), twins) is None:
             facts.setdefault(fact.id, fact)
     return ForgetTargets(
         stored=stored,
@@ -429,7 +344,7 @@ async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forget
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))
     named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
-    if order.matching is None and order.pattern is None:
+    if not TextMatcher(order):
         return named
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
     segment_ids = [segment.segment.id async for segment in stored_meant(store, by_text)]
@@ -437,7 +352,6 @@ async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forget
 
 
 async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forgotten:
-    """Forget in the store, and learn from it which messages that meant."""
     forgotten = await store.forget(
         replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
     )

@@ -211,7 +211,6 @@ class JobRunner:
         return min(max(due_at - now, 0.0), idle_seconds)
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
-        """One job to its end; its lease is given back when this is cancelled."""
         work = asyncio.create_task(self._work(lease))
         beat = asyncio.create_task(self._keep_lease(lease))
         try:
@@ -265,7 +264,6 @@ class JobRunner:
         return ("dead" if retry_at is None else "failed"), reason
 
     async def _keep_lease(self, lease: Lease) -> None:
-        """Keep the lease; returns when it is lost."""
         expires_at = lease.expires_at
         while True:
             await asyncio.sleep(self._lease_seconds / BEATS_PER_LEASE)
@@ -307,7 +305,6 @@ async def _unless_stopped(runner: JobRunner, stop: asyncio.Event) -> RunResult:
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
-    """Stop tasks and wait until they have; what is done stays so."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -412,7 +409,6 @@ class BackgroundJobs:
         return not stop.is_set()
 
     async def _look(self, runner: JobRunner | None, stop: asyncio.Event) -> JobRunner:
-        """Do all that is due, and note when to look again."""
         runner = runner or await self._open_runner()
         await runner.run_due(stop=stop)
         next_due = await runner.next_due_seconds(idle_seconds=self._idle_seconds)

@@ -1,11 +1,10 @@
-"""What is masked in stored texts: the redaction rules, patterns of the user's own, and what is left
-of secrets that were masked elsewhere.
+"""What is masked in stored texts: the redaction rules, patterns of the user's own, and copies of
+secrets that were masked elsewhere.
 
 Rules know a token by its prefix and length, so a copy that lost its first or last sign passes
-them; and they know a password by its label, so a name that was taken from a message before it was
-masked passes them, too. Pure; what it is given to look for must never be stored or told. Always
-holds: masking twice is masking once; what stands in a mask already is left; JSON stays JSON, and
-keys of objects stay as they are.
+them; and they know a password by its label, so the bare password passes them, too. Pure; what it is
+given to look for must never be stored or shown. Always holds: masking twice is masking once; masks
+are left; JSON stays JSON, and keys of objects stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from recollect.core.formats.json_text import decode
 from recollect.core.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
 from recollect.core.rules.message_redaction import redact_json
 from recollect.core.rules.redaction import RedactedSpan, redact, told_apart
-from recollect.core.rules.secret_values import MASK, MASK_OPENING, is_password_value, is_token_value
+from recollect.core.rules.secret_values import MASK, MASK_OPENING
 from recollect.errors import FormatError, SettingsError
 
 OWN_KIND: Final = "own-pattern"
@@ -39,16 +38,12 @@ _MOST_LEVELS: Final = 3
 
 LEAST_CHARS: Final = 12
 """A shorter remain is likely a word of its own; as `session.forget_search.LEAST_CHARS`."""
-_LEAST_COPY_CHARS: Final = 8
 _MOST_CUT: Final = 2
 _MOST_SECRETS: Final = 500
 """All of them are looked for at every place of a text."""
 _MOST_CHARS: Final = 400
 """Longer ones, as private keys, are not copied by hand."""
 _MOST_COPIES: Final = 2000
-_WORD: Final = re.compile(r"[^\s,;\"'`()<>\[\]{}]{8,400}")
-_UNESCAPED: Final = (("\\\\", "\\"), ('\\"', '"'), ("\\n", "\n"), ("\\t", "\t"), ("\\/", "/"))
-"""What stands in the arguments of a call, as a name was read from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +101,6 @@ class Masks:
                 break
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
-    def plain(self, text: str) -> str:
-        """Just the text."""
-        return self.text(text).text
-
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
         """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
         bytes are taken for text. FormatError for a record that cannot be read."""
@@ -149,7 +140,6 @@ class Masks:
         )
 
     def _own_spans(self, text: str) -> Iterator[RedactedSpan]:
-        """What own patterns match outside of masks, in order, each stretch once."""
         masks = [match.span() for match in MASK.finditer(text)]
         found = [
             (start, -end, number, kind)
@@ -232,7 +222,6 @@ def _may_never_end(pattern: str) -> bool:
 
 
 def _bodies(value: Any) -> Iterator[Any]:
-    """The parts of a parsed pattern that stand inside one of its items."""
     if isinstance(value, _parser.SubPattern):
         yield value
     elif isinstance(value, list | tuple):
@@ -299,7 +288,6 @@ def _carries(text: str) -> bool:
 
 
 def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The parts of a span that no mask covers."""
     at, end = span
     for first, last in masks:
         if last <= at or first >= end:
@@ -362,57 +350,11 @@ def _written(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-@dataclass(slots=True)
-class Copies:
-    """Finds names in summaries and receipts that nobody said, beside messages that hold a
-    mask: they were taken from such a message while the secret still stood in it."""
-
-    _written: dict[str, set[str]] = field(default_factory=dict, repr=False)
-    """By session, what may be one."""
-    _masked: set[str] = field(default_factory=set, repr=False)
-    """The sessions in which something is masked."""
-    _said: set[str] = field(default_factory=set, repr=False)
-    """What looks like one, and somebody said, in whatever session: blocks quote others."""
-
-    def read(self, session: str, text: str) -> None:
-        """A text that code took, or a model made, from the session's messages."""
-        self._written.setdefault(session, set()).update(_words(text))
-
-    def heard(self, session: str, text: str) -> None:
-        """A message of the session: what it says was said."""
-        self._said.update(_words(text))
-        if MASK_OPENING in text:
-            self._masked.add(session)
-        if written := self._written.get(session):
-            plain = text
-            for escaped, meant in _UNESCAPED if "\\" in text else ():
-                plain = plain.replace(escaped, meant)
-            written.difference_update([word for word in written if word in text or word in plain])
-
-    def found(self) -> set[str]:
-        """What is left. Never to be stored or told."""
-        written = (self._written.get(text, set()) for text in self._masked)
-        return set[str]().union(*written) - self._said
-
-
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """What finds these secrets where they stand without a label; None for none."""
     known = sorted(told_apart(secrets), key=lambda text: (-len(text), text))
     found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
     return re.compile("|".join(map(re.escape, found))) if found else None
-
-
-def _words(text: str) -> Iterator[str]:
-    words = (word.strip(".:!?*-=") for word in _WORD.findall(text))
-    return (word for word in words if _looks_made(word))
-
-
-def _looks_made(word: str) -> bool:
-    if len(word) < _LEAST_COPY_CHARS or MASK_OPENING in word or word.isalpha() or word.isdigit():
-        return False
-    return is_token_value(word, quoted=True, least_chars=_LEAST_COPY_CHARS) or is_password_value(
-        word, quoted=True
-    )
 
 
 def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:

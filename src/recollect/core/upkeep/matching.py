@@ -7,10 +7,10 @@ none of the messages that go; a batch that holds none of them is left as it was,
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 from recollect.core.formats.openclaw_files import split_foreign
 from recollect.core.formats.stored_records import (
@@ -57,6 +57,43 @@ class ForgetTargets:
         return len(self.stored) + len(self.spooled)
 
 
+class TextMatcher:
+    """Finds an order's text and pattern, wherever they stand; used for store, spool and files."""
+
+    def __init__(self, order: ForgetOrder) -> None:
+        self._text = None if order.matching is None else SoughtText(order.matching)
+        self._pattern = None if order.pattern is None else compiled(order.pattern)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look for."""
+        return self._text is not None or self._pattern is not None
+
+    def in_text(self, text: str) -> bool:
+        """Whether a text holds it, also in its escaped form."""
+        if self._text is not None and self._text.stands_in(text):
+            return True
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+    def in_bytes(self, raw: bytes) -> bool:
+        """Whether JSON, or other bytes, hold it; keys count as well."""
+        if self._text is not None and self._text.stands_in(raw):
+            return True
+        if self._pattern is None:
+            return False
+        return any(self._pattern.search(text) for text in strings_in(raw, keys=True))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """What the pattern matches in a text."""
+        return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
+
+
+@lru_cache(maxsize=8)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern of an order; SettingsError if it is none."""
+    (made,) = own_patterns((pattern,))
+    return made
+
+
 def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
     """Whether the order names a segment, by content or by place."""
     return content_meant(order, segment) or place_meant(order, segment)
@@ -80,33 +117,19 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
     )
 
 
-def bytes_meant(order: ForgetOrder, raw: bytes) -> bool:
-    """Whether a piece, job, compaction or state holds the text, whomever it is about."""
-    if order.matching is not None and SoughtText(order.matching).stands_in(raw):
-        return True
-    return any(True for _ in matches_in(order, raw))
-
-
-def matches_in(order: ForgetOrder, raw: bytes) -> Iterator[str]:
-    """What the order's pattern matches in JSON, or in other bytes."""
-    if order.pattern is not None:
-        search = compiled(order.pattern)
-        for text in strings_in(raw, keys=True):
-            yield from (match[0] for match in search.finditer(text))
-
-
-@lru_cache(maxsize=8)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern of an order; SettingsError where it is none."""
-    (made,) = own_patterns((pattern,))
-    return made
-
-
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
     """Whether the order names a fact itself, not what it rests on."""
     said = (fact.content, fact.context, fact.subject, fact.attribute)
     _, line = split_foreign(fact.foreign or "")
     return fact.id in order.facts or _holds(order, said, line)
+
+
+def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool:
+    matcher = TextMatcher(order)
+    if not matcher:
+        return False
+    raw = (line or "").encode("utf-8", "surrogatepass")
+    return any(map(matcher.in_text, texts)) or (bool(raw) and matcher.in_bytes(raw))
 
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
@@ -137,47 +160,40 @@ async def every_body(
                 yield body
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedWords:
-    """Where the words of segments that go are said besides."""
-
-    goes: tuple[StoredSegment, ...] = field(default=(), repr=False)
-    """Of those meant by content: they go as well."""
-    twins: Mapping[str, str] = field(default_factory=dict)
-    """Of those meant by place: another that stays, and that facts rest on from then on."""
-
-
 async def said_again(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
-) -> RepeatedWords:
-    """Look for the words of these segments, which the order means, among all the others."""
+) -> tuple[tuple[StoredSegment, ...], Mapping[str, str]]:
+    """Other segments with the words of these, which the order means.
+
+    Those meant by content take the others along, which are returned first. For those meant by
+    place a segment that stays is named, which facts rest on from then on.
+    """
     known = {segment.segment.id for segment in meant}
-    everywhere = {
-        segment.segment.message_id for segment in meant if content_meant(order, segment.segment)
-    }
-    by_place = {segment.segment.message_id for segment in meant} - everywhere
+    content = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
+    by_place = {segment.segment.message_id for segment in meant} - content
     goes: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
     if not known:
-        return RepeatedWords()
+        return (), {}
     async for segment in every_segment(store):
+        identity = segment.segment.message_id
         if segment.segment.id in known:
             continue
-        if segment.segment.message_id in everywhere:
+        if identity in content:
             goes.append(segment)
-        elif segment.segment.message_id in by_place:
-            stays.setdefault(segment.segment.message_id, segment.segment.id)
+        elif identity in by_place:
+            stays.setdefault(identity, segment.segment.id)
     twins: dict[str, str] = {
         segment.segment.id: stays[segment.segment.message_id]
         for segment in meant
         if segment.segment.message_id in stays
     }
-    return RepeatedWords(goes=tuple(goes), twins=twins)
+    return tuple(goes), twins
 
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     """The facts of a store that the order names themselves."""
-    if order.matching is None and order.pattern is None and not order.facts:
+    if not TextMatcher(order) and not order.facts:
         return ()
     facts = await store.facts(superseded=True)
     meant = {fact.id: fact for fact in facts if fact_meant(order, fact)}
@@ -191,37 +207,12 @@ async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     return tuple(meant.values())
 
 
-def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool:
-    """Texts as they were said; a line as JSON spells it."""
-    if order.matching is not None:
-        folded = order.matching.casefold()
-        if any(folded in text.casefold() for text in texts):
-            return True
-        if SoughtText(order.matching).stands_in(line):
-            return True
-    if order.pattern is None:
-        return False
-    search = compiled(order.pattern)
-    if any(search.search(text) for text in texts):
-        return True
-    raw = (line or "").encode("utf-8", "surrogatepass")
-    return any(True for _ in matches_in(order, raw))
-
-
-@runtime_checkable
-class _ReportsDamage(Protocol):
-    def unreadable_files(self) -> tuple[str, ...]:
-        """Files with what could not be read."""
-        ...
-
-
 def damaged_parts(spools: Iterable[Spool]) -> list[str]:
-    """What of spools nobody can look into, one line each with what to do."""
+    """What of spools cannot be looked into, one line each with what to do."""
     return [
         f"{name}, a damaged part of the spool: look into it, or delete it"
         for spool in spools
-        if isinstance(spool, _ReportsDamage)
-        for name in spool.unreadable_files()
+        for name in getattr(spool, "unreadable_files", tuple)()
     ]
 
 
@@ -240,7 +231,8 @@ class ForgetSet:
 
     def look_at(self, record: bytes) -> bytes:
         """Note what of a spooled record is meant; gives the record back."""
-        self.note(self.read(record) or Batch(at=0.0))
+        if (batch := self.read(record)) is not None:
+            self.note(batch)
         return record
 
     def note(self, batch: Batch) -> tuple[Segment, ...]:
@@ -293,24 +285,19 @@ class ForgetSet:
 
     def _without_text(self, batch: Batch) -> Batch:
         """Without pieces, jobs, compactions and a state that hold the text, whomever about."""
-        order = self.order
-        if order.matching is None and order.pattern is None:
+        matcher = TextMatcher(self.order)
+        if not matcher:
             return batch
         state = b"" if batch.session is None else readable_state(batch.session.state)
         return replace(
             batch,
-            jobs=tuple(job for job in batch.jobs if not bytes_meant(order, job.payload)),
-            pieces=tuple(piece for piece in batch.pieces if not bytes_meant(order, piece.body)),
-            compactions=tuple(
-                compaction
-                for compaction in batch.compactions
-                if not bytes_meant(order, compaction.body)
-            ),
-            session=None if bytes_meant(order, state) else batch.session,
+            jobs=tuple(job for job in batch.jobs if not matcher.in_bytes(job.payload)),
+            pieces=tuple(piece for piece in batch.pieces if not matcher.in_bytes(piece.body)),
+            compactions=tuple(one for one in batch.compactions if not matcher.in_bytes(one.body)),
+            session=None if matcher.in_bytes(state) else batch.session,
         )
 
     def _without_sessions(self, batch: Batch) -> Batch:
-        """Without what is remembered of sessions that go as a whole."""
         whole = () if self.order.by_time else self.order.sessions
         gone = batch.session is not None and batch.session.session in whole
         reading = {extract_key(name, left=left) for name in whole for left in (False, True)}

@@ -19,7 +19,6 @@ from recollect.core.boundary import Failure, Part, attempted
 from recollect.core.engine import Context, Observation
 from recollect.core.engine.marks import find_sessions
 from recollect.core.ports import Store
-from recollect.core.transfer.transcripts import stored_name
 from recollect.core.values.history import requests_of
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import FormatName
@@ -148,8 +147,10 @@ class Shaper:
         body: bytes,
         known: NamedSession | None,
     ) -> tuple[NamedSession, Context]:
-        named = known or await self._name(memory, caller)
-        named = named or await self._recognise(memory, caller, format_name, body)
+        """The session, and its view; once more where another turn of it overtook this one."""
+        if known is None and caller.session is not None:
+            known = NamedSession(session=caller.session)
+        named = known or await self._recognise(memory, caller, format_name, body)
         session = named.session
         memory.use(session)
         with memory.in_use(session):
@@ -170,7 +171,7 @@ class Shaper:
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        named = await self._name(memory, caller) or NamedSession(session=caller.session)
+        named = NamedSession(session=caller.session)
         session = named.session
         memory.use(session)
         await self._observed(memory, session)
@@ -287,18 +288,6 @@ class Shaper:
         session, history = named.session, named.history
         mark = None if history is None else partial(memory.recognition.heard, session, history)
         return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
-
-    async def _name(self, memory: SpaceMemory, caller: Caller) -> NamedSession | None:
-        if caller.session is None:
-            return None
-        if caller.session not in memory.names:
-            work = partial(stored_name, session=caller.session, client=caller.client)
-            found = await attempted(self._within(memory.engine._look_up(work)))
-            if isinstance(found, Failure):
-                # asked again with the next request: the store may be back
-                return NamedSession(session=caller.session)
-            memory.names[caller.session] = found
-        return NamedSession(session=memory.names[caller.session])
 
     async def _recognise(
         self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes

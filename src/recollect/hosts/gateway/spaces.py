@@ -117,8 +117,6 @@ class SpaceMemory:
     """When it was last asked for."""
     used: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When each session was last asked for, longest unused first."""
-    names: dict[str, str] = field(default_factory=dict)
-    """What sessions of agents are called here."""
 
     def use(self, session: str) -> None:
         """A session goes on; others that have been idle are let go where there are many."""
@@ -130,8 +128,6 @@ class SpaceMemory:
             if now - last < IDLE_SECONDS or idle in self.observing or self.running[idle]:
                 return
             del self.used[idle]
-            for caller in [caller for caller, name in self.names.items() if name == idle]:
-                del self.names[caller]
             self.engine.end(idle)
 
     @contextmanager

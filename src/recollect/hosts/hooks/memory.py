@@ -33,7 +33,7 @@ from recollect.core.formats.recalled_block import recalled_items, without_items
 from recollect.core.rules.identity import space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.transfer.agent_histories import first_folder
-from recollect.core.transfer.transcripts import ImportRules, import_transcript, stored_name
+from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
@@ -83,8 +83,6 @@ class _HookSession:
     """A session's state between its hooks."""
 
     space: str
-    name: str = ""
-    """Its name in memory; empty: not looked up yet."""
     prompt: str = field(default="", repr=False)
     """The last prompt."""
     told_behind: int | None = None
@@ -157,20 +155,14 @@ class HookMemory:
         memory = await self._spaces.get(session.space)
         if memory is None:
             return ""
-        if not session.name:
-            work = partial(stored_name, session=session_id, client=agent)
-            found = await attempted(memory.engine._look_up(work))
-            if not isinstance(found, Failure):  # else the next hook looks again
-                session.name = found
-        name = session.name or session_id
         hook = _Hook(
             agent=agent,
-            session_id=name,
+            session_id=session_id,
             session=session,
             memory=memory,
             transcript=self._followed(agent, path),
         )
-        memory.use(name)
+        memory.use(session_id)
         if event == "UserPromptSubmit":
             return await self._prompted(hook, str(payload.get("prompt") or ""))
         if event == "SessionStart":
@@ -180,7 +172,7 @@ class HookMemory:
         if event == "SessionEnd":
             self._sessions.pop(session_id, None)
             self._transcripts.pop((agent, hook.transcript.path), None)
-            memory.engine.end(name)
+            memory.engine.end(session_id)
         return ""
 
     async def _session(
@@ -323,12 +315,12 @@ class HookMemory:
     ) -> None:
         transcript = await asyncio.to_thread(read_whole, hook.agent, str(other.path))
         name = "" if transcript is None else transcript.session_id or other.path.stem
-        said_at = known.get(name, known.get(f"{hook.agent}:{name}"))
+        said_at = known.get(name)
         is_new = said_at is None and other.modified_at >= since
         grew = said_at is not None and other.modified_at > said_at + QUIET_SECONDS
         if name in self._sessions or not (is_new or grew):
             return  # its own hooks come, or nothing is missing
-        session = _HookSession(space=hook.session.space, name=name)
+        session = _HookSession(space=hook.session.space)
         followed = FollowedTranscript(hook.agent, str(other.path))
         await self._keep(
             replace(hook, session_id=name, session=session, transcript=followed), transcript

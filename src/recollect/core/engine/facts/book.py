@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, TypeVar, get_args
 
@@ -141,7 +141,6 @@ async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
 
 
 def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
-    """Those whose id begins so; where none does as it is spelled, in any case."""
     exact = [fact for fact in facts if fact.id.startswith(id)]
     folded = id.casefold()
     return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
@@ -168,7 +167,6 @@ def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
 
 
 def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
-    """The text as it stands, or all of its words that count."""
     if search.casefold() in fact.content.casefold():
         return True
     return bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")}
@@ -197,141 +195,6 @@ async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
     return await decide()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactWriter:
-    """Writes facts for people; each method decides and writes once."""
-
-    store: Archive
-    clock: Clock
-    embedders: tuple[str, ...] = ()
-    session: str | None = None
-    """Who speaks in a session reaches its facts and those of no session; None: all of them."""
-
-    async def add(self, draft: FactDraft) -> FactWritten:
-        """Hold a statement against what is known, and write what follows from it."""
-        revision = await self.store.facts_revision()
-        known = await self._candidates(draft)
-        for fact in known:
-            if same_words(fact.content, draft.content):
-                if draft.made_by == "user" and fact.trust != "high":  # theirs from now on
-                    return await self.edit(fact.id, draft.content, None)
-                return FactWritten(outcome="known", fact=fact, reason="it is known already")
-        pinned: set[FactId] = set()
-        if draft.made_by == "user":  # only extraction must leave alone what is pinned
-            pinned = {fact.id for fact in known if fact.pinned}
-            known = [replace(fact, pinned=False) for fact in known]
-        if draft.subject:  # closed versions too: what is said late belongs to the past
-            chain = await self.store.facts(superseded=True, subjects={draft.subject})
-            known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
-        done = settle(draft, known, now=self.clock.now())
-        if done.operation == "none":
-            same = (fact for fact in known if fact.current and _name(fact) == _name(draft))
-            return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
-        return await self._taken(done, {fact.id for fact in known}, pinned, revision)
-
-    async def edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
-        """Write a version in a person's words, and close the one before.
-
-        The same words make it theirs, where somebody less trusted said it. Another value is a
-        correction, the same in other words is not.
-        """
-        revision = await self.store.facts_revision()
-        old = await self._current(id)
-        if old.content == content and type in (None, old.type) and old.trust == "high":
-            return FactWritten(outcome="known", fact=old, reason="it says so already")
-        new = self._version(old, content, type or old.type)
-        closed = replace(closed_by(old, new), pinned=False)
-        await self._write([new, closed], revision)
-        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
-
-    async def pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
-        """Pin a fact, or let it go."""
-        revision = await self.store.facts_revision()
-        fact = await self._current(id)
-        if fact.pinned == pinned:
-            return FactPinned(fact=fact, changed=False)
-        changed = replace(fact, pinned=pinned)
-        await self._write([changed], revision)
-        return FactPinned(fact=changed, changed=True)
-
-    async def _candidates(self, draft: FactDraft) -> list[Fact]:
-        """Current facts that share words with it."""
-        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self.session)
-        found = [candidate.fact for candidate in (await self.store.fact_candidates(query)).facts]
-        return [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
-
-    def _reaches(self, fact: Fact) -> bool:
-        return self.session is None or fact.session in (None, self.session)
-
-    async def _taken(
-        self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
-    ) -> FactWritten:
-        """Write what was decided, the new fact under an id of its own; it inherits a pin."""
-        fresh = next((fact for fact in done.written if fact.id not in known), None)
-        if fresh is None or done.operation == "refused":
-            return FactWritten(outcome="refused", reason=done.reason)
-        closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
-        own = replace(_with_own_id(fresh), pinned=closes_pinned and fresh.current)
-        changed = [
-            replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
-            for fact in done.written
-            if fact.id != fresh.id
-        ]
-        await self._write([own, *changed], revision)
-        replaced = tuple(fact for fact in changed if fact.superseded_by == own.id)
-        return FactWritten(
-            outcome="replaced" if replaced else "added",
-            fact=own,
-            replaced=replaced,
-            reason=done.reason,
-        )
-
-    def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
-        """What a person makes of a fact: their own words, which rest on no message."""
-        now = self.clock.now()
-        named = old if old.subject else name_property(content)
-        return _with_own_id(
-            replace(
-                old,
-                type=type,
-                content=content,
-                context="",
-                at=max(now, old.at),  # never before what it replaces, whatever other clocks say
-                recorded_at=now,
-                words=tuple(tokenize(content)),
-                subject=named.subject,
-                attribute=named.attribute,
-                sources=(),
-                evidence=(),
-                joint=False,
-                foreign=None,
-                trust="high",
-                made_by="user",
-                change="supersede" if other_value(old.content, content) else "update",
-            )
-        )
-
-    async def _current(self, id: str) -> Fact:  # noqa: A002
-        """The fact as it stands now; an earlier version names the one to take instead."""
-        fact = await find_fact(self.store, id)
-        if fact.current:
-            return fact
-        versions = fact_history(fact, await self.store.facts(superseded=True)).facts
-        newest = next((other for other in reversed(versions) if other.current), None)
-        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
-        raise RecollectError(
-            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
-        )
-
-    async def _write(self, facts: Sequence[Fact], revision: int) -> None:
-        now = self.clock.now()
-        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders)
-        await self.store.write(
-            Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
-        )
-
-
 def _with_own_id(fact: Fact) -> Fact:
     """The fact under an id of its own: said again later, the same words are another version."""
     named = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
@@ -342,7 +205,6 @@ def _with_own_id(fact: Fact) -> Fact:
 
 
 def _type_of(content: str, subject: str) -> FactType:
-    """The type of a statement that came without one."""
     if _DECIDES.search(content):
         return "decision"
     return "config" if subject else "preference"
@@ -380,9 +242,7 @@ class FactBook:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._writer = FactWriter(
-            store=store, clock=clock, embedders=tuple(embedders), session=self._session
-        )
+        self._embedders = tuple(embedders)
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
         """The facts that are asked for: pinned ones first, then by time."""
@@ -440,7 +300,7 @@ class FactBook:
             subject=about or named.subject,
             attribute=named.subject if about else named.attribute,
         )
-        written = await decided(lambda: self._writer.add(draft))
+        written = await decided(lambda: self._add(draft))
         return replace(written, masked=masked)
 
     async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
@@ -461,18 +321,18 @@ class FactBook:
         self._check_writable()
         fact = await self.find(id)
         content, masked = self._stored(text)
-        written = await decided(lambda: self._writer.edit(fact.id, content, type))
+        written = await decided(lambda: self._edit(fact.id, content, type))
         return replace(written, masked=masked)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
         """Offer a fact first from now on, and let no extraction replace it."""
         self._check_writable()
-        return await decided(lambda: self._writer.pin(id, pinned=True))
+        return await decided(lambda: self._pin(id, pinned=True))
 
     async def unpin(self, id: str) -> FactPinned:  # noqa: A002
         """Undo `pin`."""
         self._check_writable()
-        return await decided(lambda: self._writer.pin(id, pinned=False))
+        return await decided(lambda: self._pin(id, pinned=False))
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """A fact's versions, oldest first, with gaps where one was forgotten."""
@@ -537,3 +397,122 @@ class FactBook:
             return said, 0
         masked = redact(said, pii=settings.pii)
         return masked.text, len(masked.spans)
+
+    async def _add(self, draft: FactDraft) -> FactWritten:
+        """Hold a statement against what is known, and write what follows from it."""
+        revision = await self._store.facts_revision()
+        known = await self._candidates(draft)
+        for fact in known:
+            if same_words(fact.content, draft.content):
+                if draft.made_by == "user" and fact.trust != "high":  # theirs from now on
+                    return await self._edit(fact.id, draft.content, None)
+                return FactWritten(outcome="known", fact=fact, reason="it is known already")
+        pinned: set[FactId] = set()
+        if draft.made_by == "user":  # only extraction must leave alone what is pinned
+            pinned = {fact.id for fact in known if fact.pinned}
+            known = [replace(fact, pinned=False) for fact in known]
+        if draft.subject:  # closed versions too: what is said late belongs to the past
+            chain = await self._store.facts(superseded=True, subjects={draft.subject})
+            known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
+        done = settle(draft, known, now=self._clock.now())
+        if done.operation == "none":
+            same = (fact for fact in known if fact.current and _name(fact) == _name(draft))
+            return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
+        return await self._taken(done, {fact.id for fact in known}, pinned, revision)
+
+    async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
+        """Write a version in a person's words, and close the one before.
+
+        The same words make it theirs, where somebody less trusted said it. Another value is a
+        correction, the same in other words is not.
+        """
+        revision = await self._store.facts_revision()
+        old = await self._current(id)
+        if old.content == content and type in (None, old.type) and old.trust == "high":
+            return FactWritten(outcome="known", fact=old, reason="it says so already")
+        new = self._version(old, content, type or old.type)
+        closed = replace(closed_by(old, new), pinned=False)
+        await self._write([new, closed], revision)
+        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+
+    async def _pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
+        """Pin a fact, or let it go."""
+        revision = await self._store.facts_revision()
+        fact = await self._current(id)
+        if fact.pinned == pinned:
+            return FactPinned(fact=fact, changed=False)
+        changed = replace(fact, pinned=pinned)
+        await self._write([changed], revision)
+        return FactPinned(fact=changed, changed=True)
+
+    async def _candidates(self, draft: FactDraft) -> Sequence[Fact]:
+        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
+        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
+        found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
+        return [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
+
+    async def _taken(
+        self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
+    ) -> FactWritten:
+        fresh = next((fact for fact in done.written if fact.id not in known), None)
+        if fresh is None or done.operation == "refused":
+            return FactWritten(outcome="refused", reason=done.reason)
+        closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
+        own = replace(_with_own_id(fresh), pinned=closes_pinned and fresh.current)
+        changed = [
+            replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
+            for fact in done.written
+            if fact.id != fresh.id
+        ]
+        await self._write([own, *changed], revision)
+        replaced = tuple(fact for fact in changed if fact.superseded_by == own.id)
+        return FactWritten(
+            outcome="replaced" if replaced else "added",
+            fact=own,
+            replaced=replaced,
+            reason=done.reason,
+        )
+
+    def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
+        """What a person makes of a fact: their own words, which rest on no message."""
+        now = self._clock.now()
+        named = old if old.subject else name_property(content)
+        return _with_own_id(
+            replace(
+                old,
+                type=type,
+                content=content,
+                context="",
+                at=max(now, old.at),  # never before what it replaces, whatever other clocks say
+                recorded_at=now,
+                words=tuple(tokenize(content)),
+                subject=named.subject,
+                attribute=named.attribute,
+                sources=(),
+                evidence=(),
+                joint=False,
+                foreign=None,
+                trust="high",
+                made_by="user",
+                change="supersede" if other_value(old.content, content) else "update",
+            )
+        )
+
+    async def _current(self, id: str) -> Fact:  # noqa: A002
+        """The fact as it stands now; an earlier version names the one to take instead."""
+        fact = await find_fact(self._store, id)
+        if fact.current:
+            return fact
+        versions = fact_history(fact, await self._store.facts(superseded=True)).facts
+        newest = next((other for other in reversed(versions) if other.current), None)
+        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
+        raise RecollectError(
+            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
+        )
+
+    async def _write(self, facts: Sequence[Fact], revision: int) -> None:
+        now = self._clock.now()
+        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self._embedders)
+        await self._store.write(
+            Batch(at=now, facts=tuple(facts), jobs=jobs, facts_revision=revision)
+        )

@@ -229,7 +229,6 @@ class Extraction:
         return newest[0].segment.said_at + self.settings.facts.idle_seconds
 
     def _too_little(self, page: Sequence[StoredSegment]) -> bool:
-        """Whether the model would be asked about less than is worth a call."""
         unread = sum(_read_tokens(segment.segment) for segment in page)
         return len(page) < PAGE_SEGMENTS and unread < LEAST_WINDOW_SHARE * self._window_tokens()
 
@@ -291,7 +290,6 @@ class Extraction:
 
 
 def _session_of(lease: Lease) -> tuple[str, bool]:
-    """The session that a job reads, and whether messages of it left the view."""
     try:
         read = json.loads(lease.payload)
         return str(read["session"]), bool(read["left"])
@@ -300,7 +298,6 @@ def _session_of(lease: Lease) -> tuple[str, bool]:
 
 
 def _worth_asking(new: Sequence[StoredSegment]) -> bool:
-    """Whether anything is said in it that a model should read."""
     spoken = (
         segment.segment.text
         for segment in new

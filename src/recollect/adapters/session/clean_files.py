@@ -1,0 +1,526 @@
+"""Forgetting and masking in the files of sessions: transcripts, long outputs, daily notes, and what
+was typed in chats.
+
+One walk with two actions: drop what an order means, or mask secrets. Never touches a file outside
+the space's sessions and the named workspace, nor follows a link. Always holds: a file is whole at
+any moment; a transcript that a running agent has open is left as it is and reported; a report never
+holds what was said, nor a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from recollect.adapters.session.entries import (
+    LEAST_CHARS,
+    EntrySearch,
+    comparable,
+    forget_entries,
+    mask_lines,
+    said_in,
+)
+from recollect.adapters.session.files import (
+    OUTPUTS_SUFFIX,
+    open_for_one,
+    rewrite_locked,
+    transcript_file,
+)
+from recollect.adapters.session.index import SessionIndex, SessionRecord
+from recollect.adapters.session.workspace import LONG_TERM_NOTES, MOST_BYTES
+from recollect.core.formats.pi_session import read_session
+from recollect.core.upkeep.certificates import FILES_CANNOT
+from recollect.core.upkeep.masks import Masks, new_masks
+from recollect.core.upkeep.matching import TextMatcher
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import TranscriptError, TranscriptLocked
+from recollect.system.config.places import chat_history_file, sessions_folder
+
+TRANSCRIPTS: Final = "transcripts"
+OUTPUTS: Final = "long outputs of commands"
+TYPED: Final = "files of what was typed in chats"
+NOTES: Final = "daily notes"
+INPUTS: Final = "inputs typed in chats"
+
+COVERS_TRANSCRIPTS: Final = (
+    "transcripts of Recollect's own agent in this space: entries, summaries that stood for them, "
+    "long outputs of commands beside them, what was typed in its chats"
+)
+COVERS_NOTES: Final = "daily notes of the workspace that was named: lines that hold the words"
+_NO_WORKSPACE: Final = (
+    "daily notes of workspaces: none was named, so none was looked at; repeat it with --workspace"
+)
+_OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
+STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
+"""What files have out of reach whatever is forgotten."""
+_LEFT_OVER: Final = re.compile(r"\.(.+\.jsonl|chat_history)\.\d+\.[0-9a-f]{8}")
+_DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
+_COMMAND: Final = re.compile(r"\A/\w+\s*")
+_NOTE_SECONDS: Final = 2.0  # the agent holds a note for one write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesOrder:
+    """What is to be forgotten, with the words that only the archive knows."""
+
+    order: ForgetOrder
+    said: tuple[str, ...] = field(default=(), repr=False)
+    """Texts of the messages that were named by segment or identity."""
+    all_said: tuple[str, ...] = field(default=(), repr=False)
+    """Texts of all messages that go, for the notes."""
+    workspace: Path | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class FilesChanged:
+    """What was done to files, or would be; counts and names, never content."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    """By place, how many secrets of which kind were masked."""
+    sessions: Counter[str] = field(default_factory=Counter)
+    """By transcript, how many secrets."""
+    covers: tuple[str, ...] = ()
+    cannot: list[str] = field(default_factory=list)
+    left: int = 0
+    """How many secrets were found and not masked: in files that are open, or not ours to change."""
+    unread: int = 0
+    """How many files could not be looked into."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A file afterwards: None deletes it; and what that does, by kind."""
+
+    data: bytes | None = field(repr=False)
+    does: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+    """What could not be reached in it."""
+
+
+_Action: TypeAlias = Callable[[bytes], _Change]
+
+
+def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -> FilesChanged:
+    """Forget in a space's transcripts, and in the notes of the workspace if one is named.
+
+    With `only_look` nothing is changed, and the result says what would be.
+    """
+    walk = _Forgetting(space, files, apply=not only_look)
+    walk.run(files.workspace)
+    found = walk.found
+    found.covers = (COVERS_TRANSCRIPTS,)
+    if files.workspace is not None:
+        found.covers += (COVERS_NOTES,)
+        found.cannot.append(_OTHER_WORDS)
+    found.cannot += FILES_CANNOT
+    return found
+
+
+def redact_in_files(
+    space: str, masks: Masks, *, workspace: Path | None = None, apply: bool
+) -> FilesChanged:
+    """Mask secrets in the same files, or with `apply` false count them."""
+    walk = _Masking(space, masks, apply=apply)
+    walk.run(workspace)
+    if apply:
+        walk.found.cannot += FILES_CANNOT
+    return walk.found
+
+
+def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names, and the sessions that the index has under them: the archive knows a
+    conversation of the agent by its transcript's id, people by its key."""
+    try:
+        rows = SessionIndex.of_space(space).sessions() if names else {}
+    except TranscriptError:
+        return tuple(names)
+    found = [rows[name].session_id for name in names if name in rows]
+    return tuple(dict.fromkeys([*names, *(text for text in found if text)]))
+
+
+class _Walk:
+    again = "then repeat it"
+
+    def __init__(self, space: str, *, apply: bool) -> None:
+        self.found = FilesChanged()
+        self._space = space
+        self._apply = apply
+        self._open: set[str] = set()
+        """Transcripts that an agent has open: their outputs stay as well."""
+
+    def transcript(self, path: Path, data: bytes) -> _Change:
+        raise NotImplementedError
+
+    def output(self, path: Path, data: bytes) -> _Change:
+        raise NotImplementedError
+
+    def typed(self, data: bytes) -> _Change:
+        raise NotImplementedError
+
+    def daily_note(self, data: bytes) -> _Change:
+        raise NotImplementedError
+
+    def other_note(self, name: str, data: bytes) -> str:
+        """What to do about a memory file that is the user's own; empty: nothing."""
+        raise NotImplementedError
+
+    def count(self, place: str, path: Path, change: _Change) -> None:
+        raise NotImplementedError
+
+    def leave(self, line: str, change: _Change | None) -> None:
+        """Report a file that stays as it is; None if it could not be looked into."""
+        del change
+        self.found.cannot.append(line)
+
+    def run(self, workspace: Path | None) -> None:
+        folder = sessions_folder(self._space)
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.name.startswith("."):
+                self._drop_left_over(path)
+            elif path.suffix == ".jsonl":
+                self._change(path, TRANSCRIPTS, partial(self.transcript, path))
+            elif path.suffix == OUTPUTS_SUFFIX and path.is_dir() and not path.is_symlink():
+                self._visit_outputs(path)
+        typed = chat_history_file(self._space)
+        if typed.exists():
+            self._change(typed, TYPED, self.typed)
+        if workspace is None:
+            self.found.cannot.append(_NO_WORKSPACE)
+        else:
+            self._visit_notes(workspace)
+
+    def _visit_outputs(self, folder: Path) -> None:
+        if folder.stem in self._open:
+            return
+        for path in sorted(folder.iterdir()):
+            if not path.is_symlink():
+                self._change(path, OUTPUTS, partial(self.output, path))
+        if self._apply and not folder.with_suffix(".jsonl").exists():
+            with contextlib.suppress(OSError):  # what is not empty stays
+                folder.rmdir()
+
+    def _visit_notes(self, workspace: Path) -> None:
+        try:
+            root = workspace.resolve(strict=True)
+            daily, others = _note_files(root)
+        except OSError as error:
+            self.leave(f"the daily notes: the workspace could not be read ({_why(error)})", None)
+            return
+        for path in daily:
+            self._change(path, NOTES, self.daily_note, seconds=_NOTE_SECONDS)
+        for path in others:
+            try:
+                if not path.is_file():
+                    continue
+                if path.stat().st_size > MOST_BYTES:
+                    raise OSError("it is too large")  # noqa: TRY301 - reported like the others
+                line = self.other_note(path.relative_to(root).as_posix(), path.read_bytes())
+            except OSError as error:
+                self.leave(f"a memory file of the workspace ({_why(error)}): look into it", None)
+                continue
+            if line:
+                self.found.cannot.append(line)
+
+    def _change(self, path: Path, place: str, action: _Action, *, seconds: float = 0.0) -> None:
+        """Look without the lock first: a file that is not meant must not be disturbed."""
+        change: _Change | None = None
+        try:
+            if path.is_symlink():
+                self.leave(f"{path.name} among the {place} is a link: see to its file", None)
+                return
+            data = path.read_bytes()
+            change = action(data)
+            if change.data != data and self._apply:
+                done: list[_Change] = []
+
+                def rewrite(raw: bytes) -> bytes | None:
+                    done.append(action(raw))
+                    return done[-1].data
+
+                data = rewrite_locked(path, rewrite, seconds=seconds)
+                change = done[-1]
+        except TranscriptLocked:
+            self._open.add(path.stem)
+            self.leave(
+                f"{path.name} among the {place}, which a running agent has open: end it, "
+                f"{self.again}",
+                change,
+            )
+        except (OSError, TranscriptError) as error:
+            self.leave(
+                f"{path.name} among the {place} could not be changed ({_why(error)}): fix that, "
+                f"{self.again}",
+                change,
+            )
+        else:
+            if change.note:
+                self.found.cannot.append(change.note)
+            if change.data != data:
+                self.count(place, path, change)
+
+    def _drop_left_over(self, path: Path) -> None:
+        """A copy of a whole file that a killed run left."""
+        match = _LEFT_OVER.fullmatch(path.name)
+        if match is None or not self._apply:
+            return
+        beside = path.with_name(match[1])
+        try:
+            descriptor = open_for_one(beside, create=False) if beside.exists() else None
+            try:
+                path.unlink(missing_ok=True)
+            finally:
+                if descriptor is not None:
+                    os.close(descriptor)
+        except (OSError, TranscriptError):
+            self.found.cannot.append(f"{path.name}, a copy that a crash left beside it: delete it")
+
+
+class _Forgetting(_Walk):
+    def __init__(self, space: str, files: FilesOrder, *, apply: bool) -> None:
+        super().__init__(space, apply=apply)
+        self._order = files.order
+        self._said = files.said
+        self._index = SessionIndex.of_space(space)
+        self._rows: dict[str, SessionRecord] = {}
+        self._said_in_named: set[str] = set()
+        self._targets: dict[str, EntrySearch | None] = {}
+        """By the stem of a transcript, what goes from it; None for all of it."""
+        self._anywhere = EntrySearch(files.order, files.said, by_time=not files.order.sessions)
+        self._timely = EntrySearch(files.order, files.said)
+        long = [text for text in files.all_said if len(text.strip()) >= LEAST_CHARS]
+        self._note_texts = [text.strip().casefold() for text in long]
+        if files.order.matching is not None:
+            self._note_texts.append(files.order.matching.casefold())
+        if files.said and files.order.matching is None:
+            self.again = (
+                "then forget once more, with --matching and words of it: its segment is gone by "
+                "then"
+            )
+        else:
+            self.again = "then forget once more"
+
+    def run(self, workspace: Path | None) -> None:
+        try:
+            self._rows = self._index.sessions()
+        except TranscriptError as error:
+            self.found.cannot.append(f"rows of the index of sessions: {error}")
+        super().run(workspace)
+        self._drop_rows()
+        index = self._index.path
+        if index.is_file() and TextMatcher(self._order).in_bytes(index.read_bytes()):
+            self.found.cannot.append(
+                f"{index.name}, the index of sessions: a name in it holds the text; forget that "
+                "session by --session, or edit it"
+            )
+
+    def transcript(self, path: Path, data: bytes) -> _Change:
+        search = self._targets[path.stem] = self._search(path, data)
+        if self._order.sessions and search is not self._anywhere:
+            self._said_in_named |= _users_words(data)
+        if search is None:
+            return _Change(data=None, does={"transcripts deleted": 1})
+        left = forget_entries(data, search)
+        note = (
+            f"ids and names of models and tools in transcript {path.name} that hold the text: "
+            "--session removes all of it"
+        )
+        does = {
+            "transcripts changed": 1,
+            "entries of transcripts": left.entries,
+            "summaries in transcripts, withdrawn": left.summaries,
+        }
+        return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
+
+    def output(self, path: Path, data: bytes) -> _Change:
+        """An output that holds it goes whole: its head and tail stand in the transcript."""
+        transcript = path.parent.with_suffix(".jsonl")
+        if path.parent.stem not in self._targets:
+            self._targets[path.parent.stem] = self._search(transcript, b"")
+        search = self._targets[path.parent.stem]
+        goes = (
+            search is None
+            or search.is_timely(path.stat().st_mtime)
+            or any(path.name in text for text in self._said)
+            or search.line(data)
+        )
+        return _Change(data=None if goes else data, does={f"{OUTPUTS}, deleted": 1})
+
+    def typed(self, data: bytes) -> _Change:
+        """What was typed knows no session: of one that is named goes what was said in it."""
+        pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
+        left = [piece for piece in pieces if not self._typed_goes(piece)]
+        return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
+
+    def _typed_goes(self, piece: str) -> bool:
+        head, *lines = piece.split("\n")
+        try:
+            at = datetime.fromisoformat(head.removeprefix("# ")).timestamp()
+        except (ValueError, OverflowError):
+            at = 0.0
+        text = "\n".join(line[1:] for line in lines if line.startswith("+"))
+        if not text:
+            return False
+        if self._anywhere.text(text) or self._anywhere.is_timely(at):
+            return True
+        said = comparable(_COMMAND.sub("", text))
+        return said in self._said_in_named and self._order.said_then(at)
+
+    def daily_note(self, data: bytes) -> _Change:
+        """The note without the lines that hold a text, or a part of what the pattern matches."""
+        text = _text(data)
+        lines = text.split("\n")
+        small = [line.casefold() for line in lines]
+        gone = {at for span in TextMatcher(self._order).spans(text) for at in _lines(text, span)}
+        for one in self._note_texts:
+            spans = one.count("\n") + 1
+            for at in range(len(lines) - spans + 1):
+                if one in "\n".join(small[at : at + spans]):
+                    gone.update(range(at, at + spans))
+        left = "\n".join([line for at, line in enumerate(lines) if at not in gone])
+        return _Change(
+            data=_bytes(left) if gone else data,
+            does={"daily notes changed": 1, "lines of daily notes": len(gone)},
+        )
+
+    def other_note(self, name: str, data: bytes) -> str:
+        if self.daily_note(data).data == data:
+            return ""
+        if self.daily_note(name.encode()).data != name.encode():
+            name = "a memory file whose name holds the text"
+        return f"{name} in the workspace, which is not a daily note: take it out there by hand"
+
+    def count(self, place: str, path: Path, change: _Change) -> None:
+        del place, path
+        self.found.counts.update(change.does)
+
+    def _search(self, path: Path, data: bytes) -> EntrySearch | None:
+        """What goes from a session; None for all of it."""
+        if not self._order.sessions or not self._is_named(path, data):
+            return self._anywhere
+        return self._timely if self._order.by_time else None
+
+    def _is_named(self, path: Path, data: bytes) -> bool:
+        """Whether the order names this session: by its id, its file or its key."""
+        header = read_session(data.partition(b"\n")[0] + b"\n").header
+        names = {path.stem, *(() if header is None else (header.id,))}
+        names |= {key for key, row in self._rows.items() if row.session_id in names}
+        return any(
+            name in names or transcript_file(self._space, name).name == path.name
+            for name in self._order.sessions
+        )
+
+    def _drop_rows(self) -> None:
+        if not self._apply or self._order.by_time:
+            return
+        for key, row in self._rows.items():
+            named = key in self._order.sessions or row.session_id in self._order.sessions
+            if named and not transcript_file(self._space, row.session_id).exists():
+                try:
+                    self.found.counts["rows of the index of sessions"] += self._index.remove(key)
+                except TranscriptError as error:
+                    self.found.cannot.append(f"a row of the index of sessions: {error}")
+
+
+class _Masking(_Walk):
+    again = "then redact once more"
+
+    def __init__(self, space: str, masks: Masks, *, apply: bool) -> None:
+        super().__init__(space, apply=apply)
+        self._masks = masks
+
+    def transcript(self, path: Path, data: bytes) -> _Change:
+        del path
+        left = mask_lines(data, self._masks)
+        return _Change(data=left, does=new_masks(_text(data), _text(left)))
+
+    def output(self, path: Path, data: bytes) -> _Change:
+        del path
+        return self.daily_note(data)
+
+    def typed(self, data: bytes) -> _Change:
+        return self.daily_note(data)
+
+    def daily_note(self, data: bytes) -> _Change:
+        masked = self._masks.text(_text(data))
+        return _Change(data=_bytes(masked.text), does=masked.kinds)
+
+    def other_note(self, name: str, data: bytes) -> str:
+        count = sum(self.daily_note(data).does.values())
+        self.found.left += count
+        line = (
+            f"{name} in the workspace, which is not a daily note, holds {count:,}: mask them there"
+        )
+        return f"{line} by hand" if count else ""
+
+    def count(self, place: str, path: Path, change: _Change) -> None:
+        self.found.counts[place] += 1
+        self.found.kinds.setdefault(place, Counter()).update(change.does)
+        if place == TRANSCRIPTS and change.data is not None:
+            header = read_session(change.data.partition(b"\n")[0] + b"\n").header
+            name = path.stem if header is None else header.id
+            self.found.sessions[name] += sum(change.does.values())
+
+    def leave(self, line: str, change: _Change | None) -> None:
+        super().leave(line, change)
+        if change is None:
+            self.found.unread += 1
+        else:
+            self.found.left += sum(change.does.values())
+
+
+def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
+    daily: list[Path] = []
+    others = [root / name for name in LONG_TERM_NOTES if (root / name).is_file()]
+    folder = root / "memory"
+    if not folder.is_dir():
+        return daily, others
+    if folder.is_symlink():
+        return daily, [*others, *sorted(folder.glob("*.md"))]
+    for path in sorted(folder.rglob("*.md")):
+        own = path.parent == folder and _DAILY.fullmatch(path.name) is not None
+        (daily if own and stat.S_ISREG(path.lstat().st_mode) else others).append(path)
+    return daily, list(_once(others))
+
+
+def _once(paths: Sequence[Path]) -> Iterator[Path]:
+    """Each file under one name: MEMORY.md and memory.md are one if case does not count."""
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        if path.exists():
+            there = path.stat()
+            if (there.st_dev, there.st_ino) not in seen:
+                seen.add((there.st_dev, there.st_ino))
+                yield path
+
+
+def _users_words(data: bytes) -> set[str]:
+    entries = read_session(data).entries
+    said = [entry.value for entry in entries if entry.role in ("user", None)]
+    return {comparable(text) for value in said for text in said_in(value)} - {""}
+
+
+def _lines(text: str, span: tuple[int, int]) -> range:
+    first = text.count("\n", 0, span[0])
+    return range(first, first + text.count("\n", *span) + 1)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

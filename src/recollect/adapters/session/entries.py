@@ -1,0 +1,501 @@
+"""Entries of a transcript: what they say, with it dropped or its secrets masked.
+
+Pure: bytes in, bytes out. Never takes an entry out of the tree. Always holds: ids, parents, times
+and the pairing of calls and results stay; a line that is not concerned keeps its bytes; a summary
+of something forgotten is withdrawn; no signature stands next to a text that it did not sign; doing
+it twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from recollect.adapters.session.undo import UNDOES, UNDONE_SUMMARY
+from recollect.core.formats.json_text import decode, encode, stringify
+from recollect.core.formats.pi import PiCodec
+from recollect.core.formats.pi_session import (
+    PiEntry,
+    PiHeader,
+    PiSession,
+    entry_line,
+    kept_from,
+    path_to,
+    read_session,
+)
+from recollect.core.rules.redaction import redact
+from recollect.core.rules.text import segment_text, without_thinking
+from recollect.core.upkeep.masks import Masks, strings_in
+from recollect.core.upkeep.matching import TextMatcher
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import FormatError
+from recollect.system.config.settings import Redaction
+
+FORGOTTEN: Final = "[forgotten]"
+"""Replaces what was said."""
+WITHDRAWN: Final = (
+    "The summary that stood here was withdrawn: something that it stood for was forgotten."
+)
+LEAST_CHARS: Final = 12
+"""A shorter text is forgotten where it is all that was said: "yes, do it" is part of too much."""
+
+# Fields that hold a session together: neither dropped, masked nor taken for words.
+_ENTRY_NAMES: Final = frozenset(
+    {"type", "id", "parentId", "timestamp", "customType", "display", "firstKeptEntryId",
+     "firstKeptEntryIndex", "tokensBefore", "fromHook", "fromId", "targetId", "provider",
+     "modelId", "thinkingLevel"}
+)  # fmt: skip
+_MESSAGE_NAMES: Final = frozenset(
+    {"role", "customType", "display", "api", "provider", "model", "responseId", "usage",
+     "stopReason", "toolCallId", "toolName", "isError", "exitCode", "cancelled", "truncated",
+     "excludeFromContext", "fromId", "tokensBefore", "timestamp"}
+)  # fmt: skip
+_SIGNATURES: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
+_BLOCK_NAMES: Final = frozenset({"type", "id", "name", "mimeType", *_SIGNATURES})
+_DETAILS: Final = (UNDOES, "recollect")
+"""Keys of a compaction's `details` that hold numbers and ids alone; the second is the agent's."""
+_SETTINGS_OF_A_SESSION: Final = ("model_change", "thinking_level_change", "session")
+_SPOKEN_FIELDS: Final = {"session_info": "name", "label": "label"}
+_OWN_KINDS: Final = "recollect."  # custom entries of our agent: their keys are ours, not content
+_SUMMARIES: Final = ("compaction", "branch_summary")
+_HEADER_TEXTS: Final = ("cwd", "parentSession")
+_SEALED: Final = ("type", "id", "encrypted_content")
+"""Parts of a signature in JSON that only its provider can read."""
+_MOST_NAME_CHARS: Final = 500
+_CODEC: Final = PiCodec()
+
+
+# What an entry says
+
+
+def said_in(value: Mapping[str, Any]) -> Iterator[str]:
+    """Every string of an entry that somebody said, or that was made of it; no ids, no images."""
+    kind = value.get("type")
+    if kind in _SETTINGS_OF_A_SESSION:
+        return
+    own = str(value.get("customType")).startswith(_OWN_KINDS)
+    for key, nested in value.items():
+        if key in _ENTRY_NAMES or key == "retainedTail":
+            continue
+        if key == "message":
+            yield from said_in_message(nested)
+        elif key == "content":
+            yield from _said_in_blocks(nested)
+        elif key == "details" and kind in _SUMMARIES and isinstance(nested, Mapping):
+            yield from _strings({name: nested[name] for name in nested if name not in _DETAILS})
+        else:
+            yield from _strings(nested, keys=not own)
+
+
+def said_in_message(message: Any) -> Iterator[str]:
+    """The same of a message."""
+    if not isinstance(message, Mapping):
+        yield from _strings(message)
+        return
+    for key, value in message.items():
+        if key == "content":
+            yield from _said_in_blocks(value)
+        elif key not in _MESSAGE_NAMES:
+            yield from _strings(value)
+
+
+def _said_in_blocks(content: Any) -> Iterator[str]:
+    for block in content if isinstance(content, list) else (content,):
+        if not isinstance(block, Mapping):
+            yield from _strings(block)
+            continue
+        unsaid = _BLOCK_NAMES | ({"data"} if block.get("type") == "image" else set())
+        for key, value in block.items():
+            if key not in unsaid:
+                yield from _strings(value)
+
+
+def _strings(value: Any, *, keys: bool = True) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, nested in value.items():
+            if keys:
+                yield str(key)
+            yield from _strings(nested, keys=keys)
+    elif isinstance(value, list | tuple):
+        for nested in value:
+            yield from _strings(nested, keys=keys)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield str(value)
+
+
+def text_of(entry: PiEntry) -> str | None:
+    """What the archive would keep of an entry; None for what is no message."""
+    if entry.message is not None:
+        return _message_text(entry.message)
+    if entry.kind == "custom_message":
+        return _message_text({"role": "user", "content": entry.value.get("content")})
+    return None
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    return segment_text(_CODEC.read(encode(dict(message)))).text
+
+
+def comparable(text: str) -> str:
+    """A text as it compares: archive and transcript mask secrets each in its own way."""
+    return redact(text, pii=False).text.strip()
+
+
+# Dropped
+
+
+def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry without anything that was said; keys in the order they had."""
+    kind = str(value.get("type"))
+    if kind in _SETTINGS_OF_A_SESSION:
+        return dict(value)
+    if kind in _SUMMARIES:
+        tail = value.get("retainedTail")
+        carried = tail if isinstance(tail, list) else []
+        return _blank_summary(value, [_blank_message(message) for message in carried])
+    left: dict[str, Any] = {}
+    for key, nested in value.items():
+        if key in _ENTRY_NAMES:
+            left[key] = nested
+        elif key == "message" and isinstance(nested, Mapping):
+            left[key] = _blank_message(nested)
+        elif key == "content":
+            left[key] = _blank_content(nested)
+        elif _SPOKEN_FIELDS.get(kind) == key:
+            left[key] = FORGOTTEN
+    return left
+
+
+def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> dict[str, Any]:
+    """A compaction or a branch's summary, withdrawn, with `tail` for the messages it carries."""
+    left: dict[str, Any] = {}
+    for key, nested in value.items():
+        if key == "retainedTail":
+            left[key] = nested if tail is None else tail
+        elif key in _ENTRY_NAMES:
+            left[key] = nested
+        elif key == "summary":
+            left[key] = WITHDRAWN
+        elif key == "details" and isinstance(nested, Mapping):
+            kept = {name: nested[name] for name in _DETAILS if name in nested}
+            if kept:
+                left[key] = kept
+    return left
+
+
+def _blank_message(message: Any) -> Any:
+    if not isinstance(message, Mapping):
+        return FORGOTTEN
+    left: dict[str, Any] = {}
+    for key, value in message.items():
+        if key in _MESSAGE_NAMES:
+            left[key] = value
+        elif key == "content":
+            left[key] = _blank_content(value)
+        elif key in ("command", "output", "summary"):
+            left[key] = FORGOTTEN if key != "output" else ""
+    return left
+
+
+def _blank_content(content: Any) -> Any:
+    if not content:
+        return content
+    if not isinstance(content, list):
+        return FORGOTTEN
+    calls: list[dict[str, Any]] = [
+        {"type": "toolCall", "id": block.get("id"), "name": block.get("name"), "arguments": {}}
+        for block in content
+        if isinstance(block, Mapping) and block.get("type") == "toolCall"
+    ]
+    # A reply that only called tools says nothing, so nothing stands for it.
+    said = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
+    return [*said, *calls]
+
+
+class EntrySearch:
+    """What an order means in the files of sessions; `said` are texts of messages as the archive
+    kept them. Without `by_time` its times do not count here."""
+
+    def __init__(
+        self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
+    ) -> None:
+        self.matcher = TextMatcher(order)
+        self._order = order if by_time and order.by_time else None
+        self._said = tuple(text for text in map(comparable, said) if text)
+        long = [text for text in said if len(text.strip()) >= LEAST_CHARS]
+        self._held = [TextMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
+
+    def is_timely(self, seconds: float) -> bool:
+        """Whether what was said then goes by its time."""
+        return self._order is not None and self._order.said_then(seconds)
+
+    def line(self, line: bytes) -> bool:
+        """Whether bytes that are no entry hold a text that goes."""
+        return self.matcher.in_bytes(line) or any(one.in_bytes(line) for one in self._held)
+
+    def text(self, text: str, *, result: bool = False) -> bool:
+        """Whether a text goes: it holds what is asked for, or is one of the messages or holds it.
+        A tool's result may also be a part of one: some providers join several results."""
+        if self.matcher.in_text(text):
+            return True
+        if not self._said:
+            return False
+        forms = {comparable(text), comparable(without_thinking(text))} - {""}
+        return any(
+            form == said
+            or (len(said) >= LEAST_CHARS and said in form)
+            or (result and f"\n{form}\n" in f"\n{said}\n")
+            for form in forms
+            for said in self._said
+        )
+
+    def entry(self, entry: PiEntry) -> bool:
+        """Whether an entry goes by what it says."""
+        strings = list(said_in(entry.value))
+        text = text_of(entry)
+        if text is None:
+            return any(map(self.text, strings))
+        if any(map(self.matcher.in_text, strings)):
+            return True
+        return self.text(text, result=entry.role == "toolResult")
+
+    def message(self, message: Mapping[str, Any]) -> bool:
+        """Whether a message that a compaction carries goes."""
+        at = message.get("timestamp")
+        if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
+            return True
+        if any(map(self.matcher.in_text, said_in_message(message))):
+            return True
+        return self.text(_message_text(message), result=message.get("role") == "toolResult")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntriesForgotten:
+    """A transcript afterwards, and what was done to it."""
+
+    data: bytes = field(repr=False)
+    entries: int = 0
+    """Entries whose content went, and lines that could not be read."""
+    summaries: int = 0
+    """Summaries that were withdrawn because of them."""
+    left_in_names: bool = False
+    """The text stands in an id, or in the name of a model or a tool, which stay."""
+
+
+def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
+    """Forget in the bytes of a session file."""
+    session = read_session(data)
+    aged = _aged(session, search)
+    values = _forgotten(session, search, aged)
+    entries = len(values)
+    values |= _withdrawn(session.entries, values)
+    lines, unread = _changed_lines(data, session, values, aged, search)
+    left = b"\n".join(lines)
+    return EntriesForgotten(
+        data=left,
+        entries=entries + unread,
+        summaries=len(values) - entries,
+        left_in_names=any(
+            search.matcher.in_text(text)
+            for line in lines
+            for text in strings_in(line)
+            if len(text) < _MOST_NAME_CHARS  # longer ones are images and signatures
+        ),
+    )
+
+
+def _forgotten(
+    session: PiSession, search: EntrySearch, aged: set[int]
+) -> dict[int, dict[str, Any]]:
+    gone: dict[int, dict[str, Any]] = {}
+    spelled: set[str] = set()
+    for entry in session.entries:
+        if entry.number in aged or search.entry(entry):
+            left = blank_entry(entry.value)
+            if left != entry.value:
+                gone[entry.number] = left
+                spelled.add(stringify(entry.value.get("message")))
+    for entry in session.entries:
+        if entry.number in gone or entry.retained_tail is None:
+            continue
+        tail = [
+            _blank_message(value)
+            if isinstance(value, Mapping) and (search.message(value) or stringify(value) in spelled)
+            else value
+            for value in entry.value["retainedTail"]
+        ]
+        if tail != entry.value["retainedTail"]:
+            gone[entry.number] = _blank_summary(entry.value, tail)
+    return gone
+
+
+def _aged(session: PiSession, search: EntrySearch) -> set[int]:
+    header = session.header
+    at = PiEntry(number=0, line=b"", value=header.value).milliseconds if header else 0
+    found: set[int] = set()
+    for entry in session.entries:
+        at = entry.milliseconds or at
+        if search.is_timely(at / 1000):
+            found.add(entry.number)
+    return found
+
+
+def _withdrawn(
+    entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
+) -> dict[int, dict[str, Any]]:
+    """Summaries that stood for what went, or that were made from one that did."""
+    found: dict[int, dict[str, Any]] = {}
+    for entry in entries:
+        if entry.number in gone or entry.kind not in _SUMMARIES:
+            continue
+        if entry.text("summary") in (None, UNDONE_SUMMARY, WITHDRAWN):
+            continue
+        covered = {pi_entry.number for pi_entry in _covered(entries, entry)}
+        if not covered.isdisjoint(gone) or not covered.isdisjoint(found):
+            found[entry.number] = _blank_summary(entry.value)
+    return found
+
+
+def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
+    """What a summary may have been made from: all before what it keeps, and earlier summaries."""
+    earlier = [entry for entry in entries if entry.number < summary.number]
+    if summary.id is None:
+        return earlier
+    path = path_to(entries, summary.id)
+    if summary.kind == "branch_summary":  # of a branch that is not its own; which one, is not said
+        own = {entry.number for entry in path}
+        return [entry for entry in earlier if entry.number not in own]
+    cut = len(path) - 1
+    kept = cut if summary.retained_tail is not None else kept_from(path, cut)
+    return [*path[:kept], *(entry for entry in path[kept:cut] if entry.kind == "compaction")]
+
+
+def _changed_lines(
+    data: bytes,
+    session: PiSession,
+    values: Mapping[int, Mapping[str, Any]],
+    aged: set[int],
+    search: EntrySearch,
+) -> tuple[list[bytes], int]:
+    known = {entry.number for entry in session.entries}
+    lines = data.split(b"\n")
+    first = 0 if session.header is None else lines.index(session.header.line) + 1
+    left: list[bytes] = []
+    unread = before = 0
+    for number, line in enumerate(lines, 1):
+        if number in values:
+            left.append(entry_line(values[number]))
+        elif number == first and session.header is not None:
+            left.append(_header(session.header, search))
+        elif number in known or not line.strip():
+            left.append(line)
+        elif before in aged or search.line(line):  # as old as the entry before it
+            unread += 1
+            if number == len(lines):
+                left.append(b"")  # the line before it keeps its end
+        else:
+            left.append(line)
+        before = number if number in known else before
+    return left, unread
+
+
+def _header(header: PiHeader, search: EntrySearch) -> bytes:
+    value = {
+        key: FORGOTTEN
+        if key in _HEADER_TEXTS and isinstance(value, str) and search.matcher.in_text(value)
+        else value
+        for key, value in header.value.items()
+    }
+    return header.line if value == header.value else entry_line(value)
+
+
+# Masked
+
+
+def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
+    """The entry with its secrets masked; the same object if there are none."""
+    return mask_entry(value, Masks(pii=settings.pii)) if settings.enabled else value
+
+
+def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
+    """The entry as these masks leave it; the same object if they find nothing."""
+    line = entry_line(value)
+    masked = masks.json(line).body
+    messages = [value.get("message"), *_list_at(value, "retainedTail")]
+    if masked == line and not any(_secret_signatures(block, masks) for block in _blocks(messages)):
+        return value
+    entry: dict[str, Any] = decode(masked)
+    _restore(entry, value, _ENTRY_NAMES)
+    changed = [entry.get("message"), *_list_at(entry, "retainedTail")]
+    for message, was in zip(changed, messages, strict=True):
+        if isinstance(message, dict) and isinstance(was, Mapping):
+            _restore_message(message, was, masks)
+    return value if entry == value else entry
+
+
+def mask_lines(data: bytes, masks: Masks) -> bytes:
+    """A transcript without secrets; a line that cannot be read is taken for text."""
+    return b"\n".join([_masked_line(line, masks) for line in data.split(b"\n")])
+
+
+def _masked_line(line: bytes, masks: Masks) -> bytes:
+    if not line.strip():
+        return line
+    try:
+        value = decode(line)
+    except FormatError:
+        value = None
+    if not isinstance(value, dict):
+        return masks.json(line).body
+    masked = mask_entry(value, masks)
+    return line if masked is value else entry_line(masked)
+
+
+def _list_at(value: Mapping[str, Any], key: str) -> Sequence[Any]:
+    found = value.get(key)
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _blocks(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        if isinstance(message, Mapping):
+            yield from (one for one in _list_at(message, "content") if isinstance(one, Mapping))
+
+
+def _restore_message(changed: dict[str, Any], original: Mapping[str, Any], masks: Masks) -> None:
+    _restore(changed, original, _MESSAGE_NAMES)
+    pairs = zip(_list_at(changed, "content"), _list_at(original, "content"), strict=True)
+    for block, was in pairs:
+        if not isinstance(block, dict) or not isinstance(was, Mapping):
+            continue
+        _restore(block, was, _BLOCK_NAMES)
+        if was.get("type") == "image":
+            _restore(block, was, {"data"})
+        if block.get("thinking") != was.get("thinking"):
+            block.pop("thinkingSignature", None)  # the provider would refuse the pair
+        for name in _secret_signatures(was, masks):
+            block.pop(name, None)  # masked, it would be no signature
+
+
+def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: Iterable[str]) -> None:
+    changed.update((key, original[key]) for key in keys if key in original)
+
+
+def _secret_signatures(block: Mapping[str, Any], masks: Masks) -> list[str]:
+    """The names of its signatures that are JSON and hold a secret, as OpenAI's Responses have."""
+    return [name for name in _SIGNATURES if _holds_secret(block.get(name), masks)]
+
+
+def _holds_secret(signature: Any, masks: Masks) -> bool:
+    if not isinstance(signature, str) or not signature.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        said = decode(signature.encode("utf-8", "surrogatepass"))
+    except FormatError:
+        return False
+    if isinstance(said, dict):
+        said = {name: value for name, value in said.items() if name not in _SEALED}
+    return bool(masks.json(encode(said)).kinds)
