@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.disk import bytes_of
-from tests.harness.fact_reader import fact_reader, reader_server, reader_variables
+from tests.harness.fact_reader import fact_reader
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 from tests.store_contract import examples
 
@@ -218,15 +218,6 @@ async def comes_again(memory: Memory, said: Talk, late: Batch) -> None:
         await store.close()
 
 
-async def read_for_facts(memory: Memory, session: str) -> bool:
-    """Whether extraction has been through a session."""
-    store = await open_store(memory.url, space="default")
-    try:
-        return await store.extracted_to(session) > 0
-    finally:
-        await store.close()
-
-
 async def late_batch(memory: Memory) -> Batch:
     """What another machine's spool may hold of it."""
     store = await open_store(memory.url, space="default")
@@ -238,9 +229,7 @@ async def late_batch(memory: Memory) -> Batch:
         await store.close()
 
 
-def test_a_statement_is_forgotten_wherever_memory_took_it(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> None:
     said = asyncio.run(plant(memory))
     late = asyncio.run(late_batch(memory))
     assert asyncio.run(everywhere(memory)) == {
@@ -271,13 +260,6 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(
     assert "no longer kept" in told(memory, "replay", SESSION, "--turn", "2")
     asyncio.run(comes_again(memory, said, late))
     gone()
-    with reader_server() as server:
-        for name, value in reader_variables(server).items():
-            monkeypatch.setenv(name, value)
-        told(memory, "facts", "read")
-    assert asyncio.run(read_for_facts(memory, "another")), "the rest of it was read for facts"
-    assert asyncio.run(everywhere(memory)) == set()
-    assert memory.holding(MARKER) == set()
     again = CliRunner().invoke(main, [*map(str, order), "--store", memory.url, "--json"])
     assert again.exit_code == 1, "nothing is left to be forgotten"
 
