@@ -9,7 +9,6 @@ had been.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +17,7 @@ from typing import Any
 import pytest
 from tests.harness.model_server import Asked, ModelServer, Step
 from tests.integration.long_talk import (
-    LIMIT,
     SESSION,
-    WINDOW,
     Clock,
     Talk,
     answered,
@@ -41,7 +38,7 @@ from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.values.model import Overflow, Prompt
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.system.http import Retries
-from recollect.testing.scripted_model import Fails, Says, ScriptedModel
+from recollect.testing.scripted_model import Says
 
 OPENING = PI_OPENING.split("\n", 1)[0]
 WIRES = ("anthropic", "openai-chat", "openai-responses")
@@ -114,73 +111,6 @@ def test_a_summary_that_fails_costs_no_history(fault: str, tmp_path: Path) -> No
             assert done.compacted, done.reason
             again = sound(await memory.prepare(SESSION, talk.body("which crane is free?")))
             assert OPENING in shown(again)
-
-    asyncio.run(run())
-
-
-def test_a_call_that_can_never_succeed_is_made_once(tmp_path: Path) -> None:
-    async def run() -> None:
-        model = scribe(FAULTS["no such model"])
-        async with opened(tmp_path / "m.db", model) as memory:
-            context = await filled(memory, Talk())
-            assert context.compaction is not None
-            assert len(model.prompts) == 1
-            assert "refused" in str(context.compaction.reason)
-
-    asyncio.run(run())
-
-
-def test_a_model_that_is_away_is_asked_once_more(tmp_path: Path) -> None:
-    async def run() -> None:
-        model = scribe(FAULTS["timeout"])
-        async with opened(tmp_path / "m.db", model) as memory:
-            await filled(memory, Talk())
-            assert len(model.prompts) == 2
-
-    asyncio.run(run())
-
-
-def test_a_call_that_does_not_fit_is_made_smaller(tmp_path: Path) -> None:
-    """The model's own window is smaller than anybody said: chunks shrink until they fit."""
-    window = 1_500
-
-    def say(prompt: Prompt) -> Any:
-        size = (len(prompt.text) + len(prompt.system)) // 4
-        if size > window:
-            said_so = Overflow(pattern_name="test", limit_tokens=window)
-            return ModelOverflow("too long", said_so)
-        return notes(prompt)
-
-    async def run() -> None:
-        async with opened(tmp_path / "m.db", scribe(say)) as memory:
-            context = sound(await filled(memory, Talk()))
-            done = context.compaction
-            assert done is not None
-            honest(done)
-            assert done.compacted, done.reason
-            assert any("1,500" in note for note in done.notes), done.notes
-            assert OPENING in shown(context)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("broken", [1, 2, 3])
-def test_a_model_that_recovers_in_time_is_no_failure(broken: int, tmp_path: Path) -> None:
-    """Smaller chunks, then a simpler prompt: an honest success, with a note of it."""
-    left = broken
-
-    def say(prompt: Prompt) -> Any:
-        nonlocal left
-        left -= 1
-        return answered("") if left >= 0 else notes(prompt)
-
-    async def run() -> None:
-        async with opened(tmp_path / "m.db", scribe(say)) as memory:
-            context = sound(await filled(memory, Talk()))
-            assert context.compaction is not None
-            honest(context.compaction)
-            assert context.compaction.compacted
-            assert context.compaction.notes, "that it was difficult is told"
 
     asyncio.run(run())
 
@@ -284,38 +214,6 @@ def over_http(server: ModelServer, wire: str, **more: Any) -> Any:
     return kinds[wire](base_url=server.url, **given)
 
 
-HTTP_FAULTS: dict[str, Step] = {
-    "timeout": Says(text="too late", hang_after_events=0),
-    "500": Fails(status=500),
-    "a page of a proxy": Fails(status=200, body="<html>bad gateway</html>"),
-    "empty text": Says(text=""),
-    "refusal": Says(text="", stop="refusal"),
-    "garbage": Says(text="@@@@ #### 1234 ;;;; {{{{ }}}}"),
-    "longer than its input": Says(text="More: " + "the tide and the quay have much to say " * 900),
-    "a bad request": Fails(status=400),
-}
-
-
-@pytest.mark.parametrize(
-    ("wire", "fault"), list(zip(itertools.cycle(WIRES), HTTP_FAULTS, strict=False))
-)
-def test_a_provider_that_fails_costs_no_history(wire: str, fault: str, tmp_path: Path) -> None:
-    async def run(server: ModelServer) -> None:
-        talk = Talk()
-        # Long enough for a busy machine to accept the call that then hangs.
-        seconds = 1.5 if fault == "timeout" else 5.0
-        model = over_http(server, wire, deadline_seconds=seconds)
-        async with opened(tmp_path / "m.db", model) as memory:
-            context = await filled(memory, talk)
-            await memory.settle(60.0)
-            await unharmed(context, talk, tmp_path / "m.db")
-        await model.close()
-
-    with ModelServer(lambda asked: HTTP_FAULTS[fault]) as server:
-        asyncio.run(run(server))
-        assert server.asked
-
-
 @pytest.mark.parametrize("manner", ["error", "silent"])
 @pytest.mark.parametrize("wire", WIRES)
 def test_a_provider_whose_window_is_smaller_is_given_less(
@@ -345,35 +243,3 @@ def test_a_provider_whose_window_is_smaller_is_given_less(
     with ModelServer(step, window_tokens=1_100, overflow=manner) as server:
         asyncio.run(run(server))
         assert len(server.asked) > 1
-
-
-def test_every_size_of_window_ends_in_a_result(tmp_path: Path) -> None:
-    """The protected part alone may be too large; then the result says so instead of looping."""
-
-    async def run() -> None:
-        model = scribe()
-        async with opened(tmp_path / "m.db", model, window_tokens=WINDOW) as memory:
-            talk = Talk().ask("read this: " + "cargo list " * 12_000)
-            context = await memory.prepare(SESSION, talk.body())
-            assert context.compaction is not None
-            assert context.compaction.convergence == "irreducible"
-            assert str(context.compaction.reason)
-            assert model.prompts == [], "there is nothing that a summary could stand for"
-            assert context.report.tokens_after > LIMIT
-            assert context.report.over_limit
-            assert any("over the limit" in line.said for line in context.report.failures)
-
-    asyncio.run(run())
-
-
-def test_the_script_can_fail(tmp_path: Path) -> None:
-    """The same conversation with a model that works is compacted: the tests above can tell."""
-
-    async def run() -> None:
-        async with opened(tmp_path / "m.db", ScriptedModel(notes)) as memory:
-            context = sound(await filled(memory, Talk()))
-            assert context.compaction is not None
-            assert context.compaction.compacted
-            assert OPENING in shown(context)
-
-    asyncio.run(run())

@@ -89,31 +89,6 @@ def test_what_was_planted_is_at_hand_after_compactions_and_a_restart(url: str) -
     asyncio.run(run())
 
 
-def test_what_was_said_about_a_thing_stands_behind_the_summary_for_many_cuts(url: str) -> None:
-    found = "plant/valves.py drips because the gasket of valve_controller is torn."
-    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    secret = f"deploy_gateway pushes to the registry with {token} every single night."
-
-    async def run() -> None:
-        talk = Talk().ask("What is wrong with the valves?").answer(f"I looked: {found}")
-        talk.ask(secret).answer("I see.")
-        async with opened(url, scribe()) as memory:
-            await compacted(memory, talk, 3)
-        async with opened(url, scribe()) as memory:
-            context = sound(await memory.prepare(SESSION, talk.body("go on")))
-            summary = shown(context).partition("<earlier-lines>")[2]
-            lines = summary.partition("</earlier-lines>")[0]
-            assert found in lines, "three cuts later, in another process, nobody having asked"
-            assert "deploy_gateway pushes to the registry with" in lines
-            assert token not in lines
-        assert not [text for text in await stored(url) if token in text]
-        last = read_record((await records(url))[-1].body).result
-        assert last.receipt is not None
-        assert "plant/valves.py" in last.summary
-
-    asyncio.run(run())
-
-
 def test_every_receipt_is_in_the_store_and_true(url: str) -> None:
     async def run() -> None:
         talk = planted()
@@ -136,25 +111,6 @@ def test_every_receipt_is_in_the_store_and_true(url: str) -> None:
             if finding.standing == "in summary":
                 assert finding.probe.text.casefold() in first.summary.casefold()
         assert kept[1].about[: len(kept[0].about)] == kept[0].about, "the second stands for both"
-
-    asyncio.run(run())
-
-
-def test_what_was_pinned_is_pinned_again_or_told_as_lost(tmp_path: Path) -> None:
-    """Without recall only the summary knows it: a later summary that drops it must say so."""
-    decision = "because 8080 is taken"
-
-    async def run() -> None:
-        url = str(tmp_path / "m.db")
-        async with opened(url, scribe(), recall__enabled=False) as memory:
-            await compacted(memory, planted(), 3)
-        results = [read_record(one.body).result for one in await records(url)]
-        assert decision in results[0].summary, "it would have been lost, so it was pinned"
-        for result in results[1:]:
-            assert result.receipt is not None
-            lost = [one.probe for one in result.receipt.findings if one.standing == "lost"]
-            told = any(decision in probe.text + probe.sentence for probe in lost)
-            assert decision in result.summary or told
 
     asyncio.run(run())
 

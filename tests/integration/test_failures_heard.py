@@ -18,10 +18,8 @@ from recollect.core.engine import recaller as asking
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import in_process_jobs
 from recollect.core.ports import Spool, Store
-from recollect.core.transfer.memory_files import Following
 from recollect.core.values.batch import Batch, WriteResult
 from recollect.core.values.model import Answer, Prompt
-from recollect.core.values.upkeep import MemoryFilesResult
 from recollect.errors import EmbedderError, ModelUnavailable, StoreUnavailable
 from recollect.system.config import build
 
@@ -276,69 +274,6 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
     assert lines(caplog) == [("WARNING", "recollect.jobs"), ("INFO", "recollect.jobs")]
 
 
-def test_a_due_compaction_that_fails_is_heard_and_told_by_observe(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    broken = True
-
-    async def model(prompt: Prompt) -> str:
-        if broken:
-            raise ModelUnavailable("the model is away")
-        return f"The harbour was discussed, part {len(prompt.text)} {id(prompt)}."
-
-    async def run() -> None:
-        nonlocal broken
-        settings = {"window_tokens": 4_000, "jobs.in_process": False}
-        memory = open_memory(store=tmp_path / "m.db", settings=settings, model=model)
-        history: list[dict[str, Any]] = []
-        session = memory.session("s")
-        failures: set[tuple[str, str]] = set()
-        for number in range(14):
-            history += turn_of(number, "crane winch cargo " * 60)["messages"]
-            await memory.prepare(session, {**turn_of(0), "messages": history})
-            history.append({"role": "assistant", "content": f"answer {number}"})
-            seen = await memory.observe(session, reply_of(number))
-            failures |= {(line.stage, line.outcome) for line in seen.failures}
-            if session.compacting is not None:
-                await asyncio.wait({session.compacting})
-        assert ("compact", "failed") in failures
-        broken = False
-        assert (await memory.compact(session)).compacted
-        seen = await memory.observe(session, {"usage": {}})
-        assert "compact" not in {line.stage for line in seen.failures}
-        await memory.close()
-
-    asyncio.run(run())
-    assert lines(caplog) == [("WARNING", "recollect.compaction"), ("INFO", "recollect.compaction")]
-
-
-def test_a_session_that_ends_in_trouble_is_no_compaction_that_works(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.core.compaction.trigger.FAILURES", 1)
-
-    async def model(prompt: Prompt) -> str:
-        raise ModelUnavailable("the model is away")
-
-    async def run() -> None:
-        settings = {"jobs.in_process": False}
-        async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
-            for name in ("one", "two"):
-                history: list[dict[str, Any]] = []
-                for number in range(14):
-                    history += turn_of(number, "crane winch cargo " * 600)["messages"]
-                    history.append({"role": "assistant", "content": f"answer {number}"})
-                history += turn_of(14)["messages"]
-                await memory.prepare(name, {**turn_of(0), "messages": history})
-                assert not (await memory.compact(name)).compacted
-                memory.end(name)
-
-    asyncio.run(run())
-    assert lines(caplog) == [("WARNING", "recollect.compaction")] * 2
-
-
 def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,33 +311,6 @@ def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     assert asyncio.run(turns(2, history)) == (0, 2), "a process that starts while it is paused"
     assert calls == asked
     assert lines(caplog) == [("WARNING", "recollect.compaction")] * 2
-
-
-def test_memory_files_that_cannot_be_looked_at_are_heard(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.core.transfer.memory_files.LEAST_SECONDS", 0.0)
-    looks = 0
-
-    async def look() -> MemoryFilesResult:
-        nonlocal looks
-        looks += 1
-        if looks < 5:
-            raise PermissionError("no entry")
-        return MemoryFilesResult()
-
-    async def run() -> None:
-        files = Following(look, interval_seconds=0.01)
-        files.wake()
-        await until(lambda: looks > 8)
-        await files.close()
-
-    asyncio.run(run())
-    assert lines(caplog) == [
-        ("WARNING", "recollect.memory_files"),
-        ("INFO", "recollect.memory_files"),
-    ]
 
 
 def test_what_cannot_be_learned_and_what_is_late_is_told(tmp_path: Path) -> None:

@@ -44,27 +44,6 @@ async def kept(file: Path) -> list[tuple[str, str]]:
     return [(one.segment.role, one.segment.text) for one in held]
 
 
-def test_an_observation_reports_a_place_only_for_what_was_stored(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            unknown = await memory.observe("never-prepared", reply("Noted."))
-            await memory.prepare("s", request(1))
-            text = await memory.observe("s", "<html>502 Bad Gateway</html>")
-            for seen in (unknown, text):
-                assert seen.archived is None
-                assert "nothing of this reply is stored" in str(seen)
-            began = await memory.observe("s", reply("Noted."), wait=False)
-            assert "being stored" in str(began)
-            stored = await memory.observe("s", reply("Noted."))
-            assert stored.archived == "store"
-            assert "stored in: store" in str(stored)
-
-    asyncio.run(run())
-    texts = [text for role, text in asyncio.run(kept(tmp_path / "m.db")) if role == "assistant"]
-    assert "Noted." in texts
-    assert not any("502" in text for text in texts)
-
-
 def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [
         {"role": "user", "content": "The crane is at the north quay."},

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.sizes import at_size
 
-from recollect import BlockingEngine, Engine, open_memory
+from recollect import Engine, open_memory
 from recollect.adapters.stores.spool import FileSpool
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_store
@@ -152,26 +152,6 @@ def test_the_same_words_in_requests_that_continue_are_new_messages(tmp_path: Pat
     asyncio.run(run())
 
 
-def test_the_worst_place_of_a_turn_is_told(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory, store, spool = await failing_engine(tmp_path)
-        store.failure = StoreUnavailable("gone")
-
-        async def no_room(record: bytes) -> None:
-            raise OSError(28, "no space left")
-
-        append, spool.append = spool.append, no_room  # type: ignore[method-assign]
-        await memory.prepare("s", request("a question about the harbour"))
-        await asyncio.sleep(0.3)
-        store.failure, spool.append = None, append  # type: ignore[method-assign]
-        await asyncio.sleep(0.3)
-        seen = await memory.observe("s", reply("an answer about the harbour"))
-        assert seen.archived == "nowhere"
-        await memory.close()
-
-    asyncio.run(run())
-
-
 def test_a_passing_refusal_loses_nothing(tmp_path: Path) -> None:
     """A replica that cannot be written to is a matter of waiting, not of the batch."""
     from recollect.errors import StoreError
@@ -238,29 +218,6 @@ def test_a_spool_that_hangs_blocks_nobody_for_ever(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_many_sessions_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory, store, _ = await failing_engine(tmp_path)
-        await memory.prepare("warm", request("the first question of all"))
-        await memory.observe("warm", reply("an answer"))
-        store.seconds = 0.15
-
-        async def talk(n: int) -> float:
-            await memory.prepare(f"s{n}", request(f"question {n} about the harbour"))
-            begun = time.monotonic()
-            seen = await memory.observe(f"s{n}", reply(f"answer {n}"))
-            assert seen.archived in ("store", "spool")
-            return time.monotonic() - begun
-
-        assert max(await asyncio.gather(*[talk(n) for n in range(40)])) < 3.0
-        store.seconds = 0.0
-        assert await memory.settle(20) == 0
-        await memory.close()
-        assert len(await texts(tmp_path / "m.db")) == 82
-
-    asyncio.run(run())
-
-
 def test_a_long_history_seen_for_the_first_time_still_fits(tmp_path: Path) -> None:
     """It is written piece by piece; what is durable in time may leave the view."""
 
@@ -278,17 +235,6 @@ def test_a_long_history_seen_for_the_first_time_still_fits(tmp_path: Path) -> No
         assert len(await texts(tmp_path / "m.db")) == count
 
     asyncio.run(run())
-
-
-def test_each_call_may_have_its_own_event_loop(tmp_path: Path) -> None:
-    memory = open_memory(store=tmp_path / "m.db")
-    told = ["the harbour has two cranes and a quay"]
-    for n in range(4):
-        asyncio.run(memory.prepare("s", request(*told)))
-        asyncio.run(memory.observe("s", reply(f"answer number {n}")))
-        told += [f"answer number {n}", f"question number {n} of them?"]
-    asyncio.run(memory.close())
-    assert asyncio.run(texts(tmp_path / "m.db")) == told[:-1]
 
 
 ENDS = {
@@ -344,13 +290,6 @@ def test_a_cancelled_prepare_loses_nothing(tmp_path: Path) -> None:
         assert len(found) == len(set(found)) == 61
 
     asyncio.run(run())
-
-
-def test_a_blocking_engine_can_be_closed_twice(tmp_path: Path) -> None:
-    memory = BlockingEngine(open_memory(store=tmp_path / "m.db"))
-    memory.prepare("s", request("hello there harbour"))
-    memory.close()
-    memory.close()
 
 
 def test_a_memory_that_is_deleted_under_a_running_engine_begins_anew(tmp_path: Path) -> None:

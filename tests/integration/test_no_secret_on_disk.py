@@ -28,7 +28,7 @@ from recollect.adapters.stores.sqlite.rows import unpack_body
 from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.engine.background import runner_of
-from recollect.core.engine.keeper import keep_note
+from recollect.core.engine.lookup import keep_note
 from recollect.core.rules import redaction
 from recollect.core.rules.redaction import redact
 from recollect.core.rules.secret_table import SecretMatch

@@ -26,11 +26,10 @@ from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.engine.session import Context
-from recollect.core.search.openclaw import WarmIndex, WarmMessage, Weights, words_of
+from recollect.core.search.openclaw import WarmIndex, WarmMessage, Weights
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, FactType
 from recollect.core.values.segment import SegmentId
-from recollect.system.config.settings import Preset
 
 START = datetime(2026, 2, 10, 14, 31, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -273,29 +272,6 @@ def test_decay_comes_before_the_threshold(tmp_path: Path) -> None:
     assert set(recalled) == {True, False}, "the case shows nothing"
 
 
-def test_one_word_of_seven_at_a_cosine_of_a_third_is_no_hit() -> None:
-    """0.7 * 0.33 + 0.3 * 1: the best word hit counts fully, the cosine as it is."""
-    index = WarmIndex(max_segments=100, eviction_days=None)
-    texts = ["The harbour crane lifts forty tons", "Roses want water", "Lunch is at noon today"]
-    for at, text in enumerate(texts):
-        index.add(
-            WarmMessage(id=SegmentId(str(at)), session="s", role="user", said_at=START, text=text),
-            None,
-        )
-    question = "who paints our crane before winter comes"
-    for least, found in ((0.0, ["0"]), (0.53, ["0"]), (0.54, [])):
-        hits, _ = index.search(
-            question,
-            None,
-            now=START,
-            limit=8,
-            weights=Weights(min_score=least),
-            near={SegmentId("0"): 0.33},
-        )
-        assert [hit.id for hit in hits] == found
-        assert all(hit.score == pytest.approx(0.7 * 0.33 + 0.3) for hit in hits)
-
-
 def found_in(index: WarmIndex, query: str, now: float) -> list[str]:
     hits, _ = index.search(query, None, now=now, limit=8, weights=Weights(min_score=0.0))
     return [hit.id for hit in hits]
@@ -318,37 +294,6 @@ def test_the_index_holds_so_many_messages_of_so_many_days() -> None:
     assert sorted(found_in(index, "crane", START + 80 * DAY)) == ["40", "60", "80"]
     assert sorted(found_in(index, "crane", START + 131 * DAY)) == ["60", "80"]
     assert found_in(index, "crane", START + 171 * DAY) == []
-
-
-def test_ideographs_are_words_alone_and_in_pairs() -> None:
-    """The plugin's own example; symbols are passed over, punctuation parts words."""
-    assert words_of("\u98de\u4e66\u6d88\u606f") == [
-        "\u98de",
-        "\u4e66",
-        "\u98de\u4e66",
-        "\u6d88",
-        "\u4e66\u6d88",
-        "\u606f",
-        "\u6d88\u606f",
-    ]
-    assert words_of("Deploy `v2.1` to us-east_1, a+b=c") == [
-        "deploy",
-        "v2",
-        "1",
-        "to",
-        "us",
-        "east",
-        "1",
-        "abc",
-    ]
-
-
-def test_what_shares_a_word_only_is_not_recalled(tmp_path: Path) -> None:
-    now = START + 10 * DAY
-    asked = "how many tons does our crane carry over the northern quay?"
-    assert block_of(TALK, (), asked, now) == ""
-    context = asyncio.run(live(tmp_path, TALK, [spoken("user", asked)], now=now))
-    assert block_in(context) == ""
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 30])
@@ -465,38 +410,6 @@ def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
     before, after = asyncio.run(run())
     assert "STAGE_HOOK" in before
     assert "STAGE_HOOK" not in after
-
-
-@pytest.mark.parametrize("preset", ["recollect", "openclaw"])
-def test_a_transformer_that_is_not_here_stops_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: Preset
-) -> None:
-    """Outside the preset recall goes by words, under it by hash vectors; both say so."""
-    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "no models"))
-    file = tmp_path / "openclaw.json"
-    file.write_text('{agents: {defaults: {memoryContext: {embeddingModel: "transformer"}}}}')
-
-    async def run() -> tuple[Context, dict[str, int]]:
-        clock = Clock(START)
-        memory = open_memory(store=tmp_path / "m.db", openclaw=file, preset=preset, clock=clock)
-        await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
-        clock.seconds += HOUR
-        context = await memory.prepare("s", {"messages": [spoken("user", ASKED)]})
-        await memory.close()
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        made = dict((await store.stats()).vectors)
-        await store.close()
-        return context, made
-
-    context, made = asyncio.run(run())
-    told = " ".join(line.said for line in context.report.lines if line.stage == "recall")
-    assert "STAGE_HOOK" in block_in(context)
-    if preset == "recollect":
-        assert "searched by words only: no transformer: " in told
-        assert made == {}
-    else:
-        assert "searched without onnx vectors: no transformer: " in told
-        assert all(name.startswith("hash:") for name in made)
 
 
 def test_the_search_command_asks_as_a_turn_would(

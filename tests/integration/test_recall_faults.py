@@ -256,24 +256,6 @@ def test_a_search_may_take_as_long_as_the_settings_say(
     asyncio.run(scenario())
 
 
-def test_a_turn_that_cannot_wait_for_it_still_learns_that_it_hangs() -> None:
-    async def scenario() -> None:
-        embedder = Embedding()
-        embedder.misbehave = hangs
-        vectors = QuestionVectors([embedder], seconds=0.2)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(vectors.embedded({"onnx": ASKED}), 0.05)
-        await until_true(lambda: not vectors._asking)
-        asked = len(embedder.asked)
-        found, notes = await vectors.embedded({"onnx": ASKED})
-        assert found == ()
-        assert tuple(map(str, notes)) == ("searched without onnx vectors: no answer within 0.2 s",)
-        assert len(embedder.asked) == asked, "it is left alone"
-        await vectors.close()
-
-    asyncio.run(scenario())
-
-
 def test_loading_blocks_no_turn(tmp_path: Path) -> None:
     async def scenario() -> None:
         embedder = Embedding()
@@ -328,24 +310,6 @@ def test_a_change_of_model_embeds_anew_and_both_are_searched_meanwhile(tmp_path:
             assert [one.name for one in upkeep.meanwhile] == [old.name]
             release.set()
             await until(file, {new.name})
-
-    asyncio.run(scenario())
-
-
-def test_other_dimensions_under_the_same_name_are_told(tmp_path: Path) -> None:
-    """A model that was replaced in place: the store refuses its vectors, words go on."""
-    file = tmp_path / "m.db"
-
-    async def scenario() -> None:
-        first = Embedding("same-name")
-        async with engine_with(file, first) as engine:
-            held = await talked(engine)
-            await until(file, {"same-name"})
-        async with engine_with(file, Embedding("same-name", 32)) as engine:
-            context = await ask(engine, held)
-            assert SECRET in block_of(context), recall_line(context)
-            assert "searched by words only" in recall_line(context)
-            assert "64 dimensions here, not 32" in recall_line(context)
 
     asyncio.run(scenario())
 

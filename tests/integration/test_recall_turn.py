@@ -50,33 +50,6 @@ def test_a_question_is_not_what_the_view_shows(tmp_path: Path) -> None:
     assert not any(QUESTION in line for line in found.lines)
 
 
-def test_the_report_says_why_nothing_was_recalled(tmp_path: Path) -> None:
-    async def run() -> Context:
-        await remember(tmp_path / "m.db", HARBOUR)
-        memory = open_memory(store=tmp_path / "m.db", settings=BY_WORDS, clock=Clock())
-        context = await memory.prepare("s", said("who owns the zeppelin hangar?"))
-        await memory.close()
-        return context
-
-    told = str(asyncio.run(run()).report)
-    assert "recalled nothing: memory has nothing relevant" in told
-
-
-def test_what_the_view_shows_is_not_recalled(tmp_path: Path) -> None:
-    async def run() -> tuple[str, ...]:
-        settings = {**BY_WORDS, "recall.every_turn": True}
-        await remember(tmp_path / "m.db", HARBOUR)
-        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
-        again = said(HARBOUR[0], "yes, it does", "which crane stands at the north quay?")
-        context = await memory.prepare("s", again)
-        await memory.close()
-        return tuple(edit.text for edit in context.edits if isinstance(edit, Insert))
-
-    (block,) = asyncio.run(run())
-    assert HARBOUR[0] not in block
-    assert HARBOUR[2] in block
-
-
 REMINDER = "You have used 10% of your context."
 CARGO = "the red crane lifts forty tons of cargo, and Olga paints it"
 
@@ -172,32 +145,6 @@ def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> Non
     assert not any("winter" in line for line in found.lines)
 
 
-@pytest.mark.parametrize("padding", ["", " and it was computed on the build machine" * 6])
-def test_one_of_fifty_statements_alike_is_found_when_they_left_the_view(
-    tmp_path: Path, padding: str
-) -> None:
-    sums = [f"{number * 7_919:06x}cafe" for number in range(51)]
-
-    async def run() -> Context:
-        settings = {**BY_WORDS, "window_tokens": 8_000}
-        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
-        talk: list[str] = []
-        for number in range(1, 51):
-            talk.append(f"the checksum of module {number} is {sums[number]}{padding}")
-            await memory.prepare("s", said(*talk))
-            talk.append("noted")
-        for number in range(8):
-            talk += [f"tell me of the sea, part {number}", "waves and wind " * 300]
-        talk.append("what is the checksum of module 9?")
-        context = await memory.prepare("s", said(*talk))
-        await memory.close()
-        return context
-
-    context = asyncio.run(run())
-    blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
-    assert any(sums[9] in block for block in blocks), str(context.report)
-
-
 SUBJECTS = ("indexer", "gateway", "scheduler", "archive")
 PORTS = ("4711", "4822", "4933", "5044")
 NOTES = "\n".join(
@@ -206,33 +153,6 @@ NOTES = "\n".join(
     for name, port in zip(SUBJECTS, PORTS, strict=True)
 )
 """One message of four passages, one on each subject."""
-
-
-def test_every_passage_of_a_long_message_can_be_asked_for(tmp_path: Path) -> None:
-    """Blocks stand until the next batch moment; what they do not quote is still to be had."""
-
-    async def run() -> list[Context]:
-        await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
-        memory = open_memory(store=tmp_path / "m.db", settings=BY_WORDS, clock=Clock())
-        talk: list[str] = []
-        turns = []
-        for subject in SUBJECTS:
-            talk.append(f"which port has the {subject}?")
-            turns.append(await memory.prepare("s", said(*talk)))
-            talk.append("I look it up")
-        await memory.close()
-        return turns
-
-    turns = asyncio.run(run())
-    assert all(context.report.failures == () for context in turns)
-    for context, port in zip(turns, PORTS, strict=True):
-        shown = "".join(str(message["content"]) for message in context.request["messages"])
-        assert f"moved to port {port}" in shown
-        assert all(shown.count(f"moved to port {each}") <= 1 for each in PORTS), "said twice"
-    put_back = [context.report.recalled for context in turns if context.report.recalled]
-    assert len(put_back) > 1, "one block held everything: the test shows nothing"
-    assert len({segment for rows in put_back for segment, _ in rows[:1]}) == 1
-    assert all(":" not in segment and score > 0 for rows in put_back for segment, score in rows)
 
 
 @pytest.mark.parametrize("pause", [0.0, 1200.0])
@@ -333,27 +253,6 @@ def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
 
     context = asyncio.run(run())
     assert (later in str(context.request)) is recalled
-
-
-def test_an_encrypted_memory_caches_no_vectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A vector tells much of its text."""
-    monkeypatch.setenv("TEST_STORE_KEY", "correct horse battery staple")
-
-    async def run(settings: dict[str, Any]) -> None:
-        key = {"store.key": "env:TEST_STORE_KEY"}
-        memory = open_memory(store=tmp_path / "m.db", settings={**settings, **key}, clock=Clock())
-        await memory.prepare("s", said(*HARBOUR))
-        until = asyncio.get_running_loop().time() + 20
-        while not any(HARBOUR[0] in asked.content.decode() for asked in server.asked):
-            assert asyncio.get_running_loop().time() < until
-            await asyncio.sleep(0.02)
-        await memory.close()
-
-    with remote() as (server, settings):
-        asyncio.run(run(settings))
-    assert cache_files() == []
 
 
 @pytest.mark.parametrize("spelled", ["m.db", "./folder/../m.db"])

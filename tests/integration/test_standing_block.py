@@ -107,43 +107,6 @@ def test_what_was_laid_down_outlives_a_compaction(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_the_summary_says_does_not_stand_twice(tmp_path: Path) -> None:
-    async def say_all(prompt: Prompt) -> str:
-        return "## Goal\n" + "\n".join(f"- {text}" for text in LAID_DOWN)
-
-    async def scenario() -> None:
-        settings = {**SETTINGS, "window_tokens": 9_000}
-        async with open_memory(store=tmp_path / "m.db", settings=settings, model=say_all) as memory:
-            held = [user("We look after a harbour."), assistant("fine")]
-            for text in LAID_DOWN:
-                held += [user(text), assistant("noted")]
-            context = (await worked(memory, held, 60))[-1]
-            shown = json.dumps(context.request)
-            assert [shown.count(text) for text in LAID_DOWN] == [1, 1]
-
-    asyncio.run(scenario())
-
-
-def test_rules_stand_before_work_that_was_asked_for(tmp_path: Path) -> None:
-    """Little room: what holds on is kept, what was to be done and what tools repeat is not."""
-    rules = ("Nobody touches the grey boards, they are asbestos.", "For charts use altair.")
-
-    async def scenario() -> None:
-        settings = {**SETTINGS, "recall.standing_tokens": 160}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            held = [user("We look after a harbour."), assistant("fine")]
-            for text in rules:
-                held += [user(text), assistant("Noted, I will keep that in mind.")]
-            for number in range(20):
-                held += [user(f"Write a page on crane {number} for Jo Blom."), assistant("done")]
-            context = (await worked(memory, held, 40))[-1]
-            (block,) = standing(context)
-            assert all(rule in block for rule in rules)
-            assert block.count("Write a page") < 5
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -285,23 +248,6 @@ def test_what_is_to_stand_since_a_compaction_waits_for_an_edit_batch(tmp_path: P
     asyncio.run(scenario())
 
 
-def test_standing_instructions_of_other_sessions_stand_where_the_space_is_searched(
-    tmp_path: Path,
-) -> None:
-    async def scenario() -> None:
-        settings = {**SETTINGS, "recall.scope": "space"}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            await memory.prepare("one", request([user("Always give distances in nautical miles.")]))
-            await memory.settle()
-            other = await memory.prepare("two", request([user("how far is the lighthouse?")]))
-            assert "nautical miles" in json.dumps(other.request)
-        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
-            alone = await memory.prepare("three", request([user("how far is the lighthouse?")]))
-            assert "nautical miles" not in json.dumps(alone.request)
-
-    asyncio.run(scenario())
-
-
 def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
@@ -316,18 +262,5 @@ def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path
         await store.close()
         assert LAID_DOWN[0] in kept
         assert not [text for text in kept if BLOCK_OPENING in text or STANDING_NOTE in text]
-
-    asyncio.run(scenario())
-
-
-def test_our_own_records_are_not_taken_for_secrets(tmp_path: Path) -> None:
-    """Each would push a real one out of what a session knows to be secret."""
-
-    async def scenario() -> None:
-        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
-            held = [user("We look after a harbour."), assistant("fine"), user(LAID_DOWN[0])]
-            await worked(memory, held, 40)
-            await memory.settle()
-            assert not memory.session("s").keeping.secrets
 
     asyncio.run(scenario())

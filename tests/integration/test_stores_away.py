@@ -24,16 +24,13 @@ from recollect.cli.store_options import Memory, Place
 from recollect.core.boundary import Failure
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import in_process_jobs
-from recollect.core.formats.stored_records import write_batch
 from recollect.core.ports import Store
-from recollect.core.values.batch import Batch, SessionWrite, WriteResult
-from recollect.core.values.recall import Recalled, RecallRequest
+from recollect.core.values.batch import Batch, WriteResult
 from recollect.errors import StoreUnavailable
 from recollect.system.config import build
 
 WINDOW = 6_000
 NOTE = "cargo and winch over the quay, with ropes and tide tables of the day "
-REPLY = {"role": "assistant", "content": [{"type": "text", "text": "an answer"}]}
 QUIET = {"jobs.in_process": False, "window_tokens": WINDOW}
 
 
@@ -130,21 +127,6 @@ def test_what_an_earlier_process_spooled_is_known_before_the_store_takes_it(tmp_
             assert await memory.settle() == 0
         found = await stored(file)
         assert len(found) == len(set(found)) == len(talk.messages) + 1
-
-    asyncio.run(run())
-
-
-def test_lateness_names_the_store_and_a_time_that_people_read() -> None:
-    async def hangs() -> Store:
-        await asyncio.sleep(60)
-        raise AssertionError("nobody waits for this")
-
-    async def run() -> None:
-        archive = DurableArchive(hangs, None)
-        answer = await archive.ask(lambda store: store.session("s"), seconds=0.162145)
-        assert isinstance(answer, Failure)
-        assert answer.said == "the store gave no answer within 0.2 s"
-        await archive.close()
 
     asyncio.run(run())
 
@@ -274,79 +256,6 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
     asyncio.run(run())
 
 
-def test_a_look_into_a_long_spool_holds_up_no_write(tmp_path: Path) -> None:
-    """Two sessions begin while much waits in the spool, and another one goes on."""
-
-    async def away() -> Store:
-        raise StoreUnavailable("no such server")
-
-    async def spooled() -> FileSpool:
-        return FileSpool(tmp_path / "spool", space="default")
-
-    def batch(session: str, turn: int) -> Batch:
-        state = b"x" * 16_000
-        write = SessionWrite(session=session, turn=turn, state=state)
-        return Batch(at=float(turn), session=write)
-
-    async def run() -> None:
-        spool = await spooled()
-        for turn in range(2_000):
-            await spool.append(write_batch(batch(f"s{turn % 50}", turn)))
-        await spool.close()
-        archive = DurableArchive(away, spooled)
-        assert await archive.settle(0) == 2_000
-        begun = time.monotonic()
-        looks = [
-            asyncio.create_task(archive.waiting_for(name, seconds=20)) for name in ("s7", "s8")
-        ]
-        slowest = writes = 0.0
-        while not all(look.done() for look in looks):
-            since = time.monotonic()
-            kept = await archive.write(batch("other", int(writes)))
-            assert kept.where == "spool", kept.said
-            slowest, writes = max(slowest, time.monotonic() - since), writes + 1
-        took = time.monotonic() - begun
-        for look, turn in zip(looks, (7, 8), strict=True):
-            found = await look
-            assert not isinstance(found, Failure), found.said
-            assert [one.turn for one in found] == list(range(turn, 2_000, 50))
-        assert writes > 10
-        assert slowest < took / 4, (slowest, took)
-        await archive.close()
-
-    asyncio.run(run())
-
-
-class Hanging:
-    """A recall that never comes."""
-
-    async def recall(self, request: RecallRequest) -> Recalled:
-        await asyncio.sleep(60)
-        return Recalled()
-
-
-def test_only_opening_may_take_longer_in_a_first_turn(tmp_path: Path) -> None:
-    async def opened() -> Store:
-        await asyncio.sleep(1.5)
-        return await SQLiteStore.open(tmp_path / "m.db", space="default")
-
-    async def run() -> None:
-        deadlines = {"turn.deadline_seconds": 1.0}
-        settings = build(deadlines)
-        archive = DurableArchive(opened, None, settings.store)
-        archive.open_seconds = 4.0
-        async with Engine(settings, archive=archive, recaller=Hanging()) as memory:
-            begun = time.monotonic()
-            context = await memory.prepare("s", Talk().body("what is the heron called?"))
-            took = time.monotonic() - begun
-            assert lines_of(context, "load") == []
-            ((outcome, said),) = lines_of(context, "recall")
-            assert outcome == "late", said
-            assert 1.8 < took < 3.0
-
-    asyncio.run(run())
-
-
 class Disk:
     """A small disk of its own that can be filled, and freed again."""
 
@@ -424,51 +333,6 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     asyncio.run(run())
     given_up = [one for one in caplog.records if "although they are durable nowhere" in one.message]
     assert len(given_up) == 1
-
-
-def test_a_long_history_on_a_full_disk_is_read_once(
-    disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """800 messages that can be kept nowhere cost their turn once, and no turn after it."""
-    monkeypatch.setattr("recollect.core.engine.archive.UNDURABLE_SECONDS", 0.0)
-
-    async def run() -> None:
-        talk = Talk()
-        texts = [f"number {at}: {NOTE * 3}" for at in range(800)]
-        talk.messages = [
-            {"role": ("user", "assistant")[at % 2], "content": text}
-            for at, text in enumerate(texts)
-        ]
-        settings = {**QUIET, "recall.enabled": False}
-        async with open_memory(store=disk.folder / "m.db", settings=settings) as memory:
-            await memory.prepare("warm", talk.body("x"))
-            assert await memory.settle() == 0
-            disk.fill()
-            taken = list[float]()  # of the processor, whatever else the machine does
-            for _ in range(4):
-                begun = time.process_time()
-                context = await talk.exchange(memory)
-                taken.append(time.process_time() - begun)
-                assert not context.report.over_limit
-            assert max(taken[1:]) < taken[0] / 2, taken
-            disk.free()
-            assert await memory.settle(10) == 0
-
-    asyncio.run(run())
-
-
-def test_what_is_kept_nowhere_is_counted_by_settle() -> None:
-    async def no_store() -> Store:
-        raise StoreUnavailable("no such server")
-
-    async def run() -> None:
-        memory = Engine(build({}), archive=DurableArchive(no_store, None))
-        await memory.prepare("s", Talk().body("a question about the harbour"))
-        assert (await memory.observe("s", REPLY)).archived == "nowhere"
-        assert await memory.settle(0) == 2, "the question's batch and the reply's"
-        await memory.close()
-
-    asyncio.run(run())
 
 
 class Dear(SQLiteStore):
@@ -609,17 +473,6 @@ def test_nothing_runs_on_after_close(
         assert ours() == []
 
     asyncio.run(run(), debug=False)
-    gc.collect()
-    assert ours() == []
-    assert [one.message for one in caplog.records if one.name == "asyncio"] == []
-
-
-def test_nothing_runs_on_after_a_close_in_another_event_loop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    memory = slow_engine(tmp_path, 0.0, 0.2)
-    asyncio.run(memory.prepare("s", Talk().body("a question")))
-    asyncio.run(memory.close())
     gc.collect()
     assert ours() == []
     assert [one.message for one in caplog.records if one.name == "asyncio"] == []

@@ -32,7 +32,7 @@ from recollect.errors import EmbedderError, RecollectError, StoreUnavailable
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
-    from recollect.core.engine.keeper import NoteResult
+    from recollect.core.engine.lookup import NoteResult
     from recollect.core.ports import Embedder, Store
     from recollect.core.transfer.memory_files import MemoryFiles
     from recollect.core.upkeep.chores import Reindexed
@@ -65,7 +65,7 @@ def memory_add(*, text: str, session: str, memory: Memory) -> None:
         raise RecollectError("the note is empty; pass its text")
 
     async def work(store: Store, place: Place) -> NoteResult:
-        from recollect.core.engine.keeper import keep_note
+        from recollect.core.engine.lookup import keep_note
         from recollect.core.rules.tokens import Weigher
 
         return await keep_note(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from typing import Any
 
 from recollect.core.compaction import trigger as breaker
@@ -47,13 +45,6 @@ def test_three_failures_in_a_row_open_it_for_its_time() -> None:
     assert not is_open(held, 602)
 
 
-def test_a_success_in_between_begins_the_count_anew() -> None:
-    held = after(after(Breaker(), ended("failed")), ended("failed"))
-    held = after(held, ended("reduced", 40_000), turn=5)
-    held = after(after(held, ended("failed")), ended("failed"))
-    assert not is_open(held, 0)
-
-
 def test_afterwards_one_try_is_free_and_decides() -> None:
     held = failed_three_times()
     again = after(held, ended("failed"), now=700, turn=9)
@@ -94,21 +85,6 @@ def test_lesson_14_a_window_that_refills_at_once_opens_it() -> None:
     assert is_open(after(held, ended("reduced", 50_000), turn=16), 0)
 
 
-def test_a_window_that_refills_slowly_does_not() -> None:
-    held = Breaker()
-    for turn in range(0, 300, 3):
-        held = after(held, ended("reduced", 50_000), turn=turn)
-        assert not is_open(held, 0)
-
-
-def test_compactions_that_somebody_asks_for_are_no_refills() -> None:
-    held = Breaker()
-    for turn in range(6):
-        held = after(held, ended("reduced", 50_000, "manual"), turn=turn)
-        held = after(held, ended("irreducible", kind="manual"), turn=turn)
-    assert not is_open(held, 0)
-
-
 def test_a_clock_that_was_set_back_does_not_keep_it_open() -> None:
     held = after(
         after(after(Breaker(), ended("failed"), now=9e9), ended("failed"), now=9e9),
@@ -117,8 +93,3 @@ def test_a_clock_that_was_set_back_does_not_keep_it_open() -> None:
     )
     assert is_open(held, 9e9)
     assert not is_open(held, 1e9)
-
-
-def test_it_is_kept_as_json() -> None:
-    held = failed_three_times()
-    assert Breaker(**json.loads(json.dumps(asdict(held)))) == held

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.compaction.worked import assistant, calls, good_summary, history, results, user
+from tests.unit.compaction.worked import assistant, calls, history, results, user
 
 from recollect.core.compaction.carry import (
     FAILURE_CHARS,
@@ -16,7 +16,6 @@ from recollect.core.compaction.carry import (
     SUMMARY_CHARS,
     append_carried,
     carry,
-    strip_carried,
 )
 from recollect.core.compaction.lines import MOST_NAMES
 from recollect.core.formats.summaries import PI_CLOSING
@@ -56,18 +55,6 @@ class TestFiles:
     ) -> None:
         carried = carry(history(assistant(calls(1, name, **arguments))))
         assert (carried.read_files, carried.modified_files) == (read, modified)
-
-    def test_modified_files_are_not_listed_as_read(self) -> None:
-        before = Carried(read_files=("b.py", "z.py"), modified_files=("c.py",))
-        carried = carry(
-            history(
-                assistant(calls(1, "read", path="a.py"), calls(2, "edit", path="b.py")),
-                assistant(calls(3, "read", path="c.py")),
-            ),
-            before,
-        )
-        assert carried.read_files == ("a.py", "z.py")
-        assert carried.modified_files == ("b.py", "c.py")
 
     def test_a_write_that_failed_changed_nothing(self) -> None:
         carried = carry(
@@ -135,11 +122,6 @@ class TestFailures:
         assert len(carried.failures) == MOST_FAILURES
         assert all(len(one.said) <= FAILURE_CHARS for one in carried.failures)
 
-    def test_earlier_failures_stay_until_newer_ones_push_them_out(self) -> None:
-        before = Carried(failures=(ToolFailure(tool="bash", said="old: Error"),))
-        carried = carry(history(*self.fail(1, "new", "Error")), before)
-        assert [one.said for one in carried.failures] == ["old: Error", "new: Error"]
-
 
 class TestIdentifiers:
     def test_what_is_spoken_of_often_comes_first_and_fades(self) -> None:
@@ -167,17 +149,6 @@ class TestIdentifiers:
         assert "4f2a9c1d" in carried.identifiers[:12]
         assert len(carried.identifiers) <= MOST_NAMES
 
-    def test_what_a_call_is_about_comes_before_what_it_writes(self) -> None:
-        call = calls(1, "edit", path="src/a.py", oldText="x", newText="inner_name = 1\n" * 99)
-        assert carry(history(assistant(call))).identifiers == ("src/a.py", "inner_name")
-
-    def test_those_of_the_past_come_along(self) -> None:
-        before = Carried(identifiers=("INV-20931",))
-        assert "INV-20931" in carry(history(user("thanks")), before).identifiers
-
-    def test_a_compact_command_names_nothing(self) -> None:
-        assert carry(history(user("/compact keep src/a.py"))).identifiers == ()
-
 
 FULL = Carried(
     read_files=("a.py", "b.py"),
@@ -201,15 +172,6 @@ class TestAppended:
             "<workspace-critical-rules>\nBe kind.\n</workspace-critical-rules>"
         )
 
-    def test_taken_off_again_the_body_is_left(self) -> None:
-        body = "## Goal\nShip it."
-        assert strip_carried(done(body, FULL, "Be kind.")) == body
-        assert strip_carried(body) == body
-
-    def test_the_models_own_list_survives_code_taking_its_own_off(self) -> None:
-        body = "## Goal\nShip it.\n\n## Exact identifiers\n- 4f2a9c1d: the build"
-        assert strip_carried(done(body, FULL, "Be kind.")) == body
-
     def test_the_split_turn_stays_behind_its_rule(self) -> None:
         body = (
             "## Goal\nShip it.\n\n## Exact identifiers\n- q1\n\n---\n\n"
@@ -219,21 +181,6 @@ class TestAppended:
         assert (
             "Ship it.\n\n---\n\n**Turn Context (split turn):**\n\nAsked for x.\n\n## Exact" in text
         )
-
-    def test_again_it_changes_nothing(self) -> None:
-        once = done(good_summary(), FULL, "Be kind.")
-        assert done(once, FULL, "Be kind.") == once
-
-    def test_rules_are_made_anew_and_never_piled_up(self) -> None:
-        text = done(done("## Goal\nx", FULL, "Old rule."), FULL, "New rule.")
-        assert "Old rule." not in text
-        assert text.count("<workspace-critical-rules>") == 1
-
-    def test_a_name_that_the_body_loses_by_its_length_is_listed(self) -> None:
-        body = "## Progress\n" + "did some thing or other\n" * 2_000 + "wrote src/deep/name.py\n"
-        text = done(body, FULL)
-        assert len(text) <= SUMMARY_CHARS
-        assert "src/deep/name.py" in text
 
     def test_a_long_section_does_not_push_out_a_short_one(self) -> None:
         body = "## Progress\n" + "did it\n" * 9_000 + "\n## Pending user asks\n- the last word"

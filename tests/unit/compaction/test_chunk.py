@@ -31,9 +31,6 @@ class TestRatio:
     def test_it_falls_with_the_size_of_messages(self, average: int, ratio: float) -> None:
         assert adaptive_ratio([average] * 5, 10_000) == pytest.approx(ratio)
 
-    def test_of_nothing(self) -> None:
-        assert adaptive_ratio([], 10_000) == 0.4
-
 
 class TestChunks:
     def test_they_are_balanced_and_within_the_budget(self) -> None:
@@ -43,11 +40,6 @@ class TestChunks:
         assert len(sizes) > 2
         assert max(sizes) <= done.budget_tokens
         assert max(sizes) - min(sizes) < 450, "no small rest at the end"
-
-    def test_all_in_one_where_it_fits(self) -> None:
-        done = chunked(long_history(3), window_tokens=200_000)
-        assert len(done.chunks) == 1
-        assert done.chunks[0] == tuple(sorted(done.chunks[0], key=lambda e: int(e.key[1:])))
 
     def test_calls_are_read_with_their_results(self) -> None:
         messages = [said("user", 10)]
@@ -70,12 +62,6 @@ class TestChunks:
         assert [entry.key for entry in done.oversized] == ["k4", "k5"]
         assert sum(len(one) for one in done.chunks) == 8
 
-    def test_a_group_over_the_budget_that_can_be_read_is_a_chunk_of_its_own(self) -> None:
-        messages = [*turn(0, 30), call(5), result(5, 800), *turn(6, 30)]
-        done = chunked(messages, window_tokens=4_000, ratio=0.15)
-        assert done.oversized == ()
-        assert ["k4", "k5"] in [[e.key for e in one] for one in done.chunks]
-
     def test_a_retry_reads_half_as_much_at_once(self) -> None:
         first = chunked(long_history(), window_tokens=8_000)
         again = chunked(long_history(), window_tokens=8_000, halvings=1)
@@ -84,19 +70,6 @@ class TestChunks:
         hopeless = chunked(long_history(), window_tokens=8_000, halvings=12)
         assert hopeless.chunks == ()
         assert len(hopeless.oversized) == 80, "what can never be read is named, not lost"
-
-    def test_an_overhead_over_the_window_leaves_nothing_to_read(self) -> None:
-        done = chunked(long_history(2), window_tokens=1_000, overhead_tokens=5_000)
-        assert len(done.oversized) == 8
-
-    def test_the_weight_is_that_of_what_is_written(self) -> None:
-        messages = [*turn(0), call(5), result(5, 9_000), *turn(6)]
-        done = chunked(messages, window_tokens=4_000, weigh=lambda entry: min(entry.tokens, 200))
-        assert done.oversized == ()
-
-    def test_nothing_to_read(self) -> None:
-        done = chunked([], window_tokens=4_000)
-        assert done.chunks == ()
 
 
 class TestShare:
@@ -108,13 +81,3 @@ class TestShare:
         budget_tokens = int(8_000 * 0.5 / MARGIN)
         assert sum(map(tokens, main)) <= budget_tokens
         assert sum(map(tokens, main)) + tokens(apart[-1]) > budget_tokens
-
-    def test_within_it_nothing_does(self) -> None:
-        chunks = chunked(long_history(), window_tokens=8_000).chunks
-        apart, _ = share(chunks, window_tokens=200_000, max_history_share=0.5)
-        assert apart == ()
-
-    def test_the_newest_chunk_is_always_the_main_ones(self) -> None:
-        chunks = chunked(long_history(2), window_tokens=200_000).chunks
-        _, main = share(chunks, window_tokens=100, max_history_share=0.1)
-        assert main == chunks

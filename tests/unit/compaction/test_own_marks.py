@@ -14,7 +14,7 @@ from recollect.core.compaction.carry import append_carried, strip_carried
 from recollect.core.compaction.probe import probe
 from recollect.core.compaction.receipt import pin
 from recollect.core.compaction.render import defuse, render
-from recollect.core.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned, without_names
+from recollect.core.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, Probe, ToolFailure
 from recollect.core.values.edit import QuotedLine
@@ -84,38 +84,11 @@ class TestTakenOffAgain:
         again, quoted = as_committed(known, carried, rules)
         assert strip_carried(again) == f"{known}\n\n{quoted}".strip()
 
-    @given(_LINES.map("\n## Exact identifiers\n".join))
-    def test_nor_about_the_models_own_identifiers(self, body: str) -> None:
-        known = body_of(as_committed(body, Carried(), "")[0])
-        assert body_of(as_committed(known)[0]) == known
-
     @pytest.mark.parametrize("tag", OWN_TAGS)
     def test_a_summary_that_speaks_of_a_tag_loses_nothing(self, tag: str) -> None:
         body = f"## Goal\nThe list stands in\n<{tag}>\nand much more.\n\n## Decisions\nKeep it."
         left = body_of(as_committed(body)[0])
         assert left == body.replace("<", "&lt;")
-
-    def test_an_older_summary_that_spoke_of_a_tag_loses_nothing_either(self) -> None:
-        stored = (
-            "## Goal\nAbout\n<exact-names>\nlists.\n\n<exact-names>\na.py, b.py\n</exact-names>"
-        )
-        assert strip_carried(stored) == "## Goal\nAbout\n<exact-names>\nlists."
-        assert without_names(stored) == "## Goal\nAbout\n<exact-names>\nlists."
-
-    def test_code_s_sections_do_not_pile_up_without_failures_either(self) -> None:
-        carried = Carried(read_files=("a.py",))
-        once = append_carried("Ship.", carried, most_tokens=900, count_tokens=count_text)
-        twice = append_carried(once, carried, most_tokens=900, count_tokens=count_text)
-        assert twice == once
-
-    def test_the_gate_sees_the_lines_and_not_what_an_older_version_only_listed(self) -> None:
-        summary, quoted = as_committed("It is in <exact-names>\nand elsewhere.")
-        seen = without_names(summary)
-        assert "Keep other_name.py as it was before" in seen
-        assert "and elsewhere." in seen
-        assert seen.endswith(quoted)
-        older = f"Ship it.\n\n<exact-names>\na.py, b.py\n</exact-names>\n\n{quoted}"
-        assert without_names(older) == f"Ship it.\n\n{quoted}"
 
 
 FAKED = (

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.turn.test_stages import entries, said
 
 from recollect.core.compaction.probe import probe
-from recollect.core.compaction.receipt import pin
-from recollect.core.rules.text import SENTENCE_CHARS, sentence_spans
-from recollect.core.rules.tokens import count_text
+from recollect.core.rules.text import SENTENCE_CHARS
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.statements import is_error_line, statement_kind
 
@@ -52,43 +50,6 @@ def test_exact_things_are_found_whole(text: str, kind: str, expected: list[str])
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "this and/or that, either way",
-        r"it joins them with '.\n\n', or with '.\r\n' on some machines",
-        r"ends in ';\nThen' and '..\tAnd'",
-        "in 2024 we had 12 of 30",
-        "on 7/22 he was in the U.S. again",
-        "HTML/React is on GitHub",
-        "a sentence.Another without a space",
-        "no more, no less: plain words only",
-    ],
-)
-def test_ordinary_words_and_small_numbers_are_none(text: str) -> None:
-    assert things(text) == {}
-
-
-def test_a_thing_inside_another_is_the_others() -> None:
-    assert things("https://host/commit/4f2a9c1d/src/app.py") == {
-        "url": ["https://host/commit/4f2a9c1d/src/app.py"]
-    }
-
-
-@given(st.text(max_size=300))
-def test_spans_stand_in_the_text_and_do_not_overlap(text: str) -> None:
-    end = 0
-    for one in exact_things(text):
-        assert one.start >= end
-        assert text[one.start : one.end] == one.text
-        end = one.end
-    end = 0
-    for start, stop in sentence_spans(text):
-        assert end <= start < stop
-        assert text[start:stop].strip()
-        end = stop
-
-
-@pytest.mark.parametrize(
     ("sentence", "kind"),
     [
         ("We decided to keep the orders on PostgreSQL.", "decision"),
@@ -108,11 +69,6 @@ def test_spans_stand_in_the_text_and_do_not_overlap(text: str) -> None:
 )
 def test_statements_are_told_apart(sentence: str, kind: str | None) -> None:
     assert statement_kind(sentence, by_user=True) == kind
-
-
-def test_a_model_that_needs_to_do_something_is_about_to_do_it() -> None:
-    assert statement_kind("Now I need to fix the imports.", by_user=True) == "task"
-    assert statement_kind("Now I need to fix the imports.", by_user=False) is None
 
 
 @pytest.mark.parametrize(
@@ -178,12 +134,6 @@ def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
     assert (one.source, one.key) == (held[1].id, held[1].key)
 
 
-def test_code_between_fences_settles_nothing() -> None:
-    text = "Here it is:\n```\n# you must never call this\nrun_all(1)\n```\nWe decided to keep it."
-    held = found([said("assistant", text)])
-    assert held == {"symbol": ["run_all"], "decision": ["We decided to keep it."]}
-
-
 def test_a_sentence_that_says_nothing_else_comes_with_its_neighbours() -> None:
     messages = [
         said("assistant", "Which host does the payment service answer on?"),
@@ -241,11 +191,6 @@ def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> Non
     assert probes == ()
 
 
-def test_a_question_about_the_compact_command_is_asked_about() -> None:
-    told = "Never run /compact while src/wombat.py is open."
-    assert found([said("user", told)])["constraint"] == [told]
-
-
 def test_recalled_blocks_are_not_asked_about_again() -> None:
     block = (
         '<recalled-context source="memory-context">\n'
@@ -274,16 +219,6 @@ def test_probes_are_bounded_and_stand_in_their_messages(
         assert one.key in keys
     names = [(one.kind, one.text.casefold()) for one in probes]
     assert len(names) == len(set(names))
-
-
-def test_what_was_pinned_is_probed_by_its_own_words() -> None:
-    rule = "Never push to the release branch without asking me."
-    pinned = pin(
-        probe(entries([said("user", rule)])), most_tokens=500, count_tokens=count_text
-    ).text
-    (again,) = probe((), previous_summary=f"## Goal\nShip it.\n\n{pinned}")
-    assert (again.kind, again.text, again.stands) == ("constraint", rule, True)
-    assert again.sentence == rule
 
 
 @pytest.mark.parametrize(

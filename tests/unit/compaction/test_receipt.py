@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.compaction.probe import contains, probe, without
+from recollect.core.compaction.probe import contains, probe
 from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
@@ -133,26 +133,6 @@ def test_what_memory_returns_has_to_hold_it() -> None:
     assert one.standing == "lost"
 
 
-def test_a_sentence_that_says_nothing_else_cannot_be_asked_by() -> None:
-    async def recall(query: str) -> str:
-        raise AssertionError(query)
-
-    (one,) = run([made("hash", "4f2a9c1", "4f2a9c1, ok")], "", recall).receipt.findings
-    assert one.standing == "lost"
-
-
-def test_things_of_a_bare_list_are_asked_for_one_by_one() -> None:
-    """All of them masked leaves nothing: then each is asked for by the others."""
-
-    async def recall(query: str) -> str:
-        return "4f2a9c1 8d6d2dd" if "8d6d2dd" in query else ""
-
-    sentence = "4f2a9c1 8d6d2dd"
-    probes = [made("hash", "4f2a9c1", sentence), made("hash", "8d6d2dd", sentence)]
-    findings = run(probes, "", recall).receipt.findings
-    assert [one.standing for one in findings] == ["recallable", "lost"]
-
-
 def test_what_would_be_lost_is_pinned_the_most_important_first() -> None:
     probes = [
         made("constraint", "Never touch the legacy tables."),
@@ -166,22 +146,6 @@ def test_what_would_be_lost_is_pinned_the_most_important_first() -> None:
     standings = [(one.standing, one.pinned) for one in done.receipt.findings]
     assert standings == [("in summary", True), ("in summary", True), ("lost", False)]
     assert done.receipt.pinned_tokens == words(done.pinned) <= 33
-
-
-def test_one_quoted_line_keeps_all_that_stands_in_it() -> None:
-    sentence = "Commit 4f2a9c1 moved the parser to src/parse.py last night."
-    probes = [made("hash", "4f2a9c1", sentence), made("path", "src/parse.py", sentence)]
-    done = run(probes, "", pin_tokens=100)
-    assert done.pinned.count("\n- ") == 1
-    assert all(one.pinned for one in done.receipt.findings)
-
-
-def test_nothing_is_pinned_where_nothing_would_be_lost() -> None:
-    probes = [made("path", "src/app.py", "We changed src/app.py.")]
-    done = run(probes, "We changed src/app.py.", pin_tokens=100)
-    assert done.pinned == ""
-    assert done.receipt.pinned_tokens == 0
-    assert done.receipt.count("in summary") == 1
 
 
 def test_what_was_pinned_is_pinned_again_where_the_next_summary_drops_it() -> None:
@@ -281,7 +245,3 @@ def test_every_probe_has_one_finding_and_what_is_pinned_is_there(
             assert contains(whole, one.probe)
         else:
             assert not contains(summary, one.probe)
-
-
-def test_what_is_masked_is_gone_however_it_is_spaced() -> None:
-    assert without("It needs 512\n  MB here, 512 MB there", ("512 MB",)) == "It needs here, there"

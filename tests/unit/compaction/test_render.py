@@ -9,7 +9,7 @@ from tests.unit.compaction.histories import entries_of
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
 from recollect.core.compaction.ask import PromptTerms, initial_prompt, update_prompt
-from recollect.core.compaction.render import ARGUMENT_CHARS, RESULT_CHARS, excerpt, render
+from recollect.core.compaction.render import excerpt, render
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
@@ -36,17 +36,6 @@ def test_each_kind_of_part_has_its_label() -> None:
     )
 
 
-def test_a_long_result_is_cut_and_says_by_how_much() -> None:
-    text = render(history(assistant(calls(1, "bash")), user(results(1, "r" * 2_500))))
-    assert text.endswith("r" * RESULT_CHARS + "\n\n[... 500 more characters truncated]")
-
-
-def test_what_was_written_into_a_file_is_cut() -> None:
-    text = render(history(assistant(calls(1, "write", path="a.py", content="c" * 50_000))))
-    assert 'path="a.py"' in text
-    assert len(text) < ARGUMENT_CHARS + 200
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -62,19 +51,6 @@ def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
     assert text == "[User]: [User ran /compact]"
 
 
-def test_a_summary_that_tells_of_the_command_is_shown() -> None:
-    told = (
-        "This session is being continued from a previous conversation. The user ran "
-        "<command-name>/compact</command-name> after the gateway moved."
-    )
-    assert "the gateway moved" in render(history(user(told)))
-
-
-def test_a_question_about_the_command_is_a_question() -> None:
-    assert "what does /compact do" in render(history(user("what does /compact do")))
-    assert "/compactor is down" in render(history(user("/compactor is down")))
-
-
 def test_system_messages_are_not_summarised() -> None:
     entries = entries_of(
         [{"role": "system", "content": "never push"}, {"role": "user", "content": "push"}]
@@ -87,11 +63,6 @@ def test_recalled_blocks_are_not_said_again() -> None:
     text = render(history(user(f"{block}\n\nand now?")))
     assert "old news" not in text
     assert "and now?" in text
-
-
-def test_images_are_noted() -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aa"}}
-    assert render(history(user(image, "see?"))) == "[User]: [image, image/png]\nsee?"
 
 
 _HOSTILE = st.lists(
@@ -169,11 +140,3 @@ def test_nobody_speaks_under_anothers_label(label: str, line_break: str) -> None
         "[Assistant]",
     ]
     assert sum(label in line or label.strip() in line for line in lines) >= 4, "legible as it was"
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["[User guide](https://x.test)", "[1] A paper", "user: postgres", "[users] = 3", "a [User]: b"],
-)
-def test_what_is_no_label_is_shown_as_it_was(text: str) -> None:
-    assert f"\n{text}" in render(history(user("see"), assistant(f"It says\n{text}")))

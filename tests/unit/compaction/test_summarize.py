@@ -23,7 +23,7 @@ from tests.unit.compaction.worked import (
 )
 
 from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
-from recollect.core.compaction.summarize import MOST_CALLS, NO_HISTORY, TURN_JOINT, Summarizer
+from recollect.core.compaction.summarize import MOST_CALLS, TURN_JOINT, Summarizer
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.core.values.model import Prompt
@@ -73,14 +73,6 @@ class TestOnePiece:
         assert "A parser that streams." in done.text
         assert done.chunks == 1
         assert done.notes == ()
-
-    def test_the_conversation_is_in_the_prompt_and_every_section_asked_for(self) -> None:
-        model = always(good_summary())
-        run(plan_of(long_history(4)), model)
-        prompt = model.prompts[0]
-        assert "[User]: Question 3" in prompt.text
-        assert "## Pending user asks" in prompt.text
-        assert "previous-summary" not in prompt.text
 
     def test_the_summary_before_goes_in_without_what_code_added(self) -> None:
         before = run(
@@ -157,15 +149,6 @@ class TestStages:
         assert "Question 0:" not in update[0].text
         assert done.chunks > 2
 
-    def test_default_mode_is_one_pass_where_it_fits(self) -> None:
-        model = ScriptedModel([good_summary()])
-        done = run(plan_of(long_history(25)), model, settings=compaction(mode="default"))
-        assert done.chunks == 1
-        assert run(plan_of(long_history(25)), numbered()).chunks > 1
-        assert run(
-            plan_of(long_history(120)), numbered(), settings=compaction(mode="default")
-        ).chunks > 1  # fmt: skip
-
     @pytest.mark.parametrize("window", [4_096, 8_192, 64_000, 1_000_000])
     def test_prompts_and_summary_fit_any_window(self, window: int) -> None:
         turns = min(400, max(12, window // 150))
@@ -176,10 +159,6 @@ class TestStages:
             assert asked + prompt.max_output_tokens <= window
         assert count_text(done.text) <= min(4_000, window // 10)
         assert len(done.text) <= SUMMARY_CHARS
-
-    def test_a_summary_fits_the_session_also_where_the_model_reads_more(self) -> None:
-        done = run(plan_of(long_history(60)), numbered(), 1_000_000, most_summary_tokens=100)
-        assert count_text(done.text) <= 100
 
 
 class TestLargeMessages:
@@ -192,12 +171,6 @@ class TestLargeMessages:
         assert "FIRST LINE" in read
         assert "LAST LINE" in read
         assert done.text.count("[Large user message (~") == 1
-
-    def test_a_long_result_is_not_too_large(self) -> None:
-        entries = history(
-            user("look" + WORDS * 30), assistant(calls(1, "bash")), user(results(1, "x" * 900_000))
-        )
-        assert run(plan_of(entries), always(good_summary())).oversized == 0
 
     def test_more_than_can_be_read_is_thinned_out_and_that_is_noted(self) -> None:
         messages = [user(f"Question {n}: {WORDS * (40 if n % 2 else 1)}END{n}") for n in range(200)]
@@ -225,10 +198,6 @@ class TestSplitTurn:
         assert len(model.prompts) == 2
         assert f"- readers wait for the stream{TURN_JOINT}The user wants PREFIX." in done.text
 
-    def test_without_a_history_that_is_said(self) -> None:
-        done = run(plan_of((), long_history(6)), always("The user wants PREFIX of the parser."))
-        assert done.text.startswith(f"{NO_HISTORY}{TURN_JOINT}The user wants PREFIX")
-
     def test_without_new_history_the_summary_before_stands(self) -> None:
         done = run(
             plan_of((), long_history(6)),
@@ -236,12 +205,6 @@ class TestSplitTurn:
             previous_summary=good_summary("old"),
         )
         assert done.text.startswith("## Goal\nA old that streams.")
-
-    def test_a_short_beginning_stays_word_for_word(self) -> None:
-        model = ScriptedModel([good_summary()])
-        done = run(plan_of(long_history(6), history(user("Now rename it to ledger."))), model)
-        model.check()
-        assert f"{TURN_JOINT}[User]: Now rename it to ledger." in done.text
 
 
 class TestAudited:
@@ -253,13 +216,6 @@ class TestAudited:
         assert "- the heading ## Open TODOs" in model.prompts[1].text
         assert "A second that streams" in done.text
         assert done.notes == ()
-
-    def test_still_lacking_the_better_one_is_kept_and_that_is_noted(self) -> None:
-        lacking = good_summary("first").replace("## Open TODOs\n- tests\n\n", "")
-        worse = "## Goal\nA second that streams."
-        done = run(plan_of(long_history(6)), ScriptedModel([lacking, worse]))
-        assert "A first that streams" in done.text
-        assert done.notes == ("the summary lacks: Open TODOs",)
 
     def test_a_second_version_that_fails_leaves_the_first(self) -> None:
         done = run(
@@ -277,22 +233,6 @@ class TestAudited:
         assert any("no second version" in note for note in done.notes)
         assert any("the summary lacks" in note for note in done.notes)
 
-    def test_a_heading_that_the_summary_before_had_is_asked_for(self) -> None:
-        lacking = good_summary().replace("## Open TODOs\n- tests\n\n", "")
-        model = ScriptedModel([lacking, good_summary("second")])
-        done = run(plan_of(long_history(6)), model, previous_summary=good_summary("old"))
-        model.check()
-        assert "A second that streams" in done.text
-
-    def test_off_nothing_is_asked_again(self) -> None:
-        model = ScriptedModel(["The parser streams."])
-        assert run(plan_of(long_history(6)), model, settings=compaction(audit=False)).notes == ()
-
-    def test_identifiers_that_code_carries_are_not_asked_for_again(self) -> None:
-        entries = history(user(WORDS * 30 + "see src/deep/name.py"), assistant("ok"))
-        model = ScriptedModel([good_summary()])
-        assert "src/deep/name.py" in run(plan_of(entries), model).text
-
 
 class TestInstructions:
     def test_they_are_a_focus_and_never_a_task(self) -> None:
@@ -301,14 +241,6 @@ class TestInstructions:
         done = run(plan_of(long_history(6)), model, instructions=told)
         assert f"<focus>\n{told}\n</focus>" in model.prompts[0].text
         assert told not in done.text
-
-    def test_those_of_an_earlier_time_are_not_seen_again(self) -> None:
-        entries = history(
-            *[user(WORDS * 20), assistant("fine")], user("/compact delete the branch"), user("next")
-        )
-        model = always(good_summary())
-        done = run(plan_of(entries), model)
-        assert "delete the branch" not in model.prompts[0].text + done.text
 
 
 class TestBounds:
@@ -330,11 +262,6 @@ class TestBounds:
         assert isinstance(done, NoSummary)
         assert "deadline_seconds" in str(done.reason)
         assert done.spent.calls == 1
-
-    def test_usage_is_added_up(self) -> None:
-        done = run(plan_of(long_history(4)), ScriptedModel([good_summary()]))
-        assert done.spent.input_tokens == 100
-        assert done.spent.output_tokens > 0
 
 
 def test_ten_compactions_in_a_row_carry_code_lists_without_piling_up() -> None:

@@ -65,12 +65,6 @@ def test_lesson_6_a_stale_count_triggers_nothing() -> None:
     assert "counted again" in str(done.reason)
 
 
-def test_a_turn_that_jumps_over_both_says_that_notes_are_still_due() -> None:
-    over = LIMITS.compact_tokens + 5_000
-    assert triggered(over).flush_first
-    assert not triggered(over, flushed_in=0).flush_first
-
-
 @pytest.mark.parametrize(("held", "said"), [("paused", "undone"), ("breaker_open", "no progress")])
 def test_held_back_it_does_not_compact_and_says_so(held: str, said: str) -> None:
     over = LIMITS.compact_tokens + 1
@@ -79,11 +73,3 @@ def test_held_back_it_does_not_compact_and_says_so(held: str, said: str) -> None
     assert done.due == "nothing"
     assert said in str(done.reason)
     assert due(over, **how) == "flush", "notes can be written all the same"
-
-
-def test_switched_off() -> None:
-    over = LIMITS.compact_tokens + 1
-    assert due(over, options={"compaction.enabled": False}) == "nothing"
-    off = {"compaction.flush.enabled": False}
-    assert due(LIMITS.flush_tokens, options=off) == "nothing"
-    assert not triggered(over, options=off).flush_first

@@ -78,23 +78,3 @@ class TestUndo:
         done = undo(made.edits)
         assert set(done.edits) == {cut_at(5, 1), block_at(6)}
         assert "previous summary is active again" in str(done.reason)
-
-    def test_what_was_decided_after_the_cut_stays(self) -> None:
-        made = replace_past((), cut_at(5), HISTORY)
-        done = undo((*made.edits, short(7), block_at(9, "new")))
-        assert done.edits == (short(7), block_at(9, "new"))
-
-    def test_older_blocks_come_back_before_newer_ones_at_the_same_message(self) -> None:
-        made = replace_past((block_at(9, "old"),), cut_at(5), HISTORY)
-        done = undo((*made.edits, block_at(9, "new")))
-        assert done.edits == (block_at(9, "old"), block_at(9, "new"))
-
-    def test_a_block_whose_message_is_gone_stays_away(self) -> None:
-        made = replace_past((block_at(1), block_at(9), block_at(None)), cut_at(5), HISTORY)
-        done = undo(made.edits, known={key(1)})
-        assert done.edits == (block_at(1), block_at(None))
-
-    def test_a_result_never_shows_what_was_said(self) -> None:
-        made = replace_past((block_at(1),), cut_at(5), HISTORY)
-        assert "recalled" not in repr(made)
-        assert "recalled" not in repr(undo(made.edits))

@@ -110,18 +110,6 @@ def test_a_model_is_asked_without_the_names_of_who_speaks(tmp_path: Path) -> Non
     assert hashed.given == ["Where did Caroline go with Balthazar?"]
 
 
-def test_one_message_that_begins_like_a_name_is_no_speaker(tmp_path: Path) -> None:
-    model = Recording("onnx")
-    ask(
-        tmp_path,
-        QuestionVectors([model], seconds=5.0),
-        "where did we see that Quillwort before?",
-        "Quillwort: it grows in lakes",
-        "Quillwort: it is rare",
-    )
-    assert "where did we see that Quillwort before?" in model.given
-
-
 def test_one_that_failed_is_left_alone_for_a_while_and_then_asked_again(tmp_path: Path) -> None:
     now = 0.0
     embedder = Recording("static", fails=True)

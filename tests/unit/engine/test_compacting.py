@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from tests.integration.long_talk import (
     SESSION,
@@ -22,7 +21,6 @@ from tests.integration.long_talk import (
     sound,
 )
 
-from recollect import BlockingEngine
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.values.compaction import CompactionResult
 from recollect.errors import ModelUnavailable
@@ -57,26 +55,6 @@ def test_a_compaction_ahead_of_need_holds_up_nobody_and_is_picked_up(tmp_path: P
     asyncio.run(run())
 
 
-def test_a_reply_to_a_request_from_before_the_cut_does_not_compact_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        async with opened(tmp_path / "m.db", model, background=True) as memory:
-            used = (await grown(memory, talk, 10)).report.tokens_after
-            long = reply("yes", used_tokens=used, written_tokens=WINDOW)
-            await memory.observe(SESSION, long)
-            await asyncio.wait_for(model.asked.wait(), 5)
-            await memory.prepare(SESSION, talk.body("a short one"))  # goes out as long as before
-            model.answer.set()
-            running = memory.session(SESSION).compacting
-            assert running is not None
-            assert (await running).compacted
-            seen = await memory.observe(SESSION, long)  # its count is of the past
-            assert seen.due == "nothing", seen.due_reason
-            assert memory.session(SESSION).compacting is running
-
-    asyncio.run(run())
-
-
 def test_a_turn_over_the_limit_waits_for_the_one_that_runs(tmp_path: Path) -> None:
     async def run() -> None:
         talk, model = Talk(), Held()
@@ -95,45 +73,6 @@ def test_a_turn_over_the_limit_waits_for_the_one_that_runs(tmp_path: Path) -> No
             assert OPENING in shown(context)
 
     asyncio.run(run())
-
-
-def test_what_one_was_asked_for_is_made_behind_the_one_that_runs(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        async with opened(tmp_path / "m.db", model) as memory:
-            await grown(memory, talk, 10)
-            first = asyncio.create_task(memory.compact(SESSION))
-            await asyncio.wait_for(model.asked.wait(), 5)
-            second = asyncio.create_task(memory.compact(SESSION, instructions="mind the tide"))
-            await asyncio.sleep(0.05)
-            model.answer.set()
-            results = [await first, await second]
-            assert results[0].compacted
-            honest(results[1])
-            assert memory.session(SESSION).state.compactions == sum(r.compacted for r in results)
-
-    asyncio.run(run())
-
-
-def test_instructions_are_used_once(tmp_path: Path) -> None:
-    wish = "look after the tide tables of the northern harbour"
-
-    async def run() -> None:
-        talk, model = Talk(), scribe()
-        async with opened(tmp_path / "m.db", model) as memory:
-            await grown(memory, talk, 9)
-            done = await memory.compact(SESSION, instructions=wish)
-            assert done.compacted, done.reason
-            assert all(prompt.text.count(wish) == 1 for prompt in model.prompts)
-            assert wish not in shown(await memory.prepare(SESSION, talk.body("so?")))
-            asked = len(model.prompts)
-            await grown(memory, talk, 6)
-            assert (await memory.compact(SESSION)).compacted
-            assert not any(wish in prompt.text for prompt in model.prompts[asked:])
-
-    asyncio.run(run())
-    for path in tmp_path.iterdir():
-        assert wish.encode() not in path.read_bytes(), "nor is it kept"
 
 
 def test_turns_of_one_session_at_once_compact_once(tmp_path: Path) -> None:
@@ -191,23 +130,6 @@ def test_an_undone_session_compacts_by_itself_again_once_it_was_asked_to(tmp_pat
     asyncio.run(run())
 
 
-def test_a_long_history_is_compacted_when_it_is_first_seen(tmp_path: Path) -> None:
-    """A session that is resumed: nothing of it was known before this request."""
-
-    async def run() -> None:
-        talk, model = Talk(), scribe()
-        async with opened(tmp_path / "m.db", model) as memory:
-            context = sound(await memory.prepare(SESSION, talk.exchange(20).body("so?")))
-            assert context.compaction is not None
-            assert context.compaction.compacted, context.compaction.reason
-            assert OPENING in shown(context)
-            again = sound(await memory.prepare(SESSION, talk.body("so?")))
-            assert again.request == context.request, "and stays so"
-            assert again.compaction is None
-
-    asyncio.run(run())
-
-
 def test_compact_needs_something_to_start_from(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(tmp_path / "m.db", scribe()) as memory:
@@ -260,23 +182,6 @@ def test_a_session_that_took_another_way_meanwhile_is_left_alone(tmp_path: Path)
             assert context.request["messages"] == other["messages"], "not a word of it changed"
 
     asyncio.run(run())
-
-
-def test_the_blocking_engine_does_the_same(tmp_path: Path) -> None:
-    talk = Talk().exchange(9)
-    heard: list[Any] = []
-    with BlockingEngine(opened(tmp_path / "m.db", scribe())) as memory:
-        memory.on("after_compaction", lambda event, context: heard.append(event))
-        before = memory.prepare(SESSION, talk.body("so?")).request
-        done = memory.compact(SESSION, instructions="mind the tide")
-        honest(done)
-        assert done.compacted
-        assert len(heard) == 1
-        assert OPENING in shown(memory.prepare(SESSION, talk.body("so?")))
-        memory.flushed(SESSION)
-        assert memory.session(SESSION).state.flushed_in == 1
-        assert memory.undo(SESSION).undone is not None
-        assert memory.prepare(SESSION, talk.body("so?")).request == before
 
 
 def test_a_long_turn_of_tool_calls_is_compacted_within_and_keeps_its_task(tmp_path: Path) -> None:

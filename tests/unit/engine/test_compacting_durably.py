@@ -20,7 +20,6 @@ from tests.integration.long_talk import (
     said,
     scribe,
     shown,
-    soon,
     sound,
     stored,
 )
@@ -31,7 +30,6 @@ from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.values.batch import Batch, WriteResult
-from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Answer, Prompt
 from recollect.errors import StoreUnavailable
@@ -204,25 +202,6 @@ def test_a_secret_in_a_summary_stays_off_the_disk(tmp_path: Path) -> None:
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert files
     assert [path.name for path in files if KEY.encode() in path.read_bytes()] == []
-
-
-def test_closing_stops_a_compaction_and_leaves_the_history(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        memory = opened(tmp_path / "m.db", model)
-        await grown(memory, talk, 9)
-        running = asyncio.create_task(memory.compact(SESSION))
-        await asyncio.wait_for(model.asked.wait(), 5)
-        await soon(memory.close())
-        done: CompactionResult = await soon(running)
-        honest(done)
-        assert done.convergence == "failed"
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            context = sound(await memory.prepare(SESSION, talk.body("so?")))
-            assert not [edit for edit in context.edits if isinstance(edit, Cut)]
-        assert len(await stored(tmp_path / "m.db")) >= len(talk.messages)
-
-    asyncio.run(run())
 
 
 def test_two_processes_do_not_both_cut(tmp_path: Path) -> None:

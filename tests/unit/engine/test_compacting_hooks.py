@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,6 @@ from tests.integration.long_talk import (
     shown,
     sound,
 )
-
-from recollect.core.formats.summaries import PI_OPENING
-
-OPENING = PI_OPENING.split("\n", 1)[0]
 
 
 def test_hooks_are_told_what_openclaw_tells_them(tmp_path: Path) -> None:
@@ -123,32 +118,6 @@ def test_hooks_run_together_and_a_bad_one_costs_a_note(
             await grown(memory, talk, 6)
             again = await memory.compact(SESSION)
             assert not any("after_compaction" in note for note in again.notes)
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("manner", ["raises", "hangs"])
-def test_a_hook_that_could_supply_a_summary_and_fails_costs_a_note(
-    manner: str, tmp_path: Path
-) -> None:
-    async def bad(event: Any, context: Any) -> None:
-        if manner == "hangs":
-            await asyncio.sleep(60)
-        raise ValueError("what the user said")
-
-    async def run() -> None:
-        talk, model = Talk(), scribe()
-        settings = {"compaction__deadline_seconds": 0.5}
-        async with opened(tmp_path / "m.db", model, **settings) as memory:
-            memory.on("session_before_compact", bad)
-            await grown(memory, talk, 9)
-            begun = time.monotonic()
-            done = await memory.compact(SESSION)
-            honest(done)
-            assert time.monotonic() - begun < 5
-            if manner == "raises":
-                assert done.compacted, done.reason
-            assert any("session_before_compact" in said for said in (*done.notes, str(done.reason)))
 
     asyncio.run(run())
 

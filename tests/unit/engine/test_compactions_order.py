@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from tests.integration.long_talk import (
 
 from recollect import BlockingEngine, Engine
 from recollect.core.formats.summaries import PI_OPENING
-from recollect.core.turn.draft import Draft
 from recollect.core.values.model import Answer, Prompt
 
 OPENING = PI_OPENING.split("\n", 1)[0]
@@ -79,12 +77,6 @@ async def flushing(memory: Engine, talk: Talk) -> Noting:
     return noting
 
 
-async def until(held: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not held():  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
-
-
 def test_a_full_turn_compacts_while_notes_are_written(tmp_path: Path) -> None:
     async def run() -> None:
         talk = Talk()
@@ -95,60 +87,6 @@ def test_a_full_turn_compacts_while_notes_are_written(tmp_path: Path) -> None:
             assert context.compaction.compacted, context.compaction.reason
             assert OPENING in shown(context)
             noting.written.set()
-
-    asyncio.run(run())
-
-
-def test_notes_that_end_within_a_compaction_do_not_stop_it(tmp_path: Path) -> None:
-    """They change the session's state, but not its history."""
-
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        async with opened(tmp_path / "m.db", model, background=True) as memory:
-            noting = await flushing(memory, talk)
-            turn = asyncio.create_task(memory.prepare(SESSION, talk.exchange(9).body("and now?")))
-            await soon(model.asked.wait())
-            noting.written.set()
-            await until(lambda: memory.session(SESSION).state.flushed_in == 0)
-            model.answer.set()
-            context = sound(await soon(turn))
-            assert context.compaction is not None
-            assert context.compaction.compacted, context.compaction.reason
-            assert memory.session(SESSION).state.flushed_in == 0, "nor is it forgotten"
-
-    asyncio.run(run())
-
-
-def test_notes_of_the_last_cycle_are_none_of_the_next(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe(), background=True) as memory:
-            noting = await flushing(memory, talk)
-            assert (await memory.compact(SESSION)).compacted
-            noting.written.set()
-            await until(lambda: memory.session(SESSION).state.flushed_in is not None)
-            used = (await grown(memory, talk, 1)).report.tokens_after
-            near = reply("yes", used_tokens=used, written_tokens=NEAR - used)
-            assert (await memory.observe(SESSION, near)).due == "flush"
-            await until(lambda: noting.told == [0, 1])
-
-    asyncio.run(run())
-
-
-def test_notes_that_are_being_written_are_not_asked_for_again(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        async with opened(tmp_path / "m.db", model, background=True) as memory:
-            noting = await flushing(memory, talk)
-            full = await memory.observe(SESSION, reply("yes", used_tokens=WINDOW))
-            assert full.due == "compaction"
-            assert full.flush_first
-            await asyncio.sleep(0.05)
-            assert not model.prompts, "the notes come first"
-            noting.written.set()
-            await soon(model.asked.wait())
-            assert noting.told == [0]
-            model.answer.set()
 
     asyncio.run(run())
 
@@ -207,45 +145,6 @@ def test_a_turn_whose_compaction_lost_a_race_makes_its_own(tmp_path: Path) -> No
             state = memory.session(SESSION).state
             assert state.compactions == 1, "one for both"
             assert state.breaker.failures == 0, "nothing failed"
-
-    asyncio.run(run())
-
-
-def test_a_manual_compaction_leaves_the_last_request_as_it_was_counted(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            used = (await grown(memory, talk, 9)).report.tokens_after
-            done = await memory.compact(SESSION)
-            assert done.compacted
-            while done.compacted:  # until nothing is left to cut
-                done = await memory.compact(SESSION)
-            honest(done)
-            long = reply("yes", used_tokens=used, written_tokens=WINDOW)
-            seen = await memory.observe(SESSION, long)  # to the request from before
-            assert seen.due == "nothing", seen.due_reason
-
-    asyncio.run(run())
-
-
-def test_what_breaks_while_a_view_is_made_is_a_failed_compaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(self: Draft, edits: Any) -> None:
-        raise ValueError("what the user said")
-
-    async def run() -> None:
-        talk, trouble = Talk(), unheard()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await grown(memory, talk, 9)
-            assert (await memory.compact(SESSION)).compacted
-            monkeypatch.setattr(Draft, "under", broken)
-            done = await memory.compact(SESSION)  # the last request does not know the first cut
-            honest(done)
-            assert done.convergence == "failed"
-            assert "what the user said" not in str(done.reason)
-            assert OPENING in shown(sound(await memory.prepare(SESSION, talk.body("so?"))))
-        assert trouble() == []
 
     asyncio.run(run())
 
@@ -321,24 +220,6 @@ def test_what_the_host_wrote_is_known_after_a_restart(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_session_that_was_not_opened_yet_is_loaded_before_it_is_marked(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await grown(memory, talk, 9)
-            assert (await memory.compact(SESSION)).compacted
-        async with opened(tmp_path / "m.db", scribe()) as other:
-            await other.flushed(SESSION)
-            assert other.session(SESSION).state.compactions == 1
-            assert other.session(SESSION).state.flushed_in == 1
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            context = sound(await memory.prepare(SESSION, talk.body("go on")))
-            assert context.state.flushed_in == 1
-            assert OPENING in shown(context), "and the rest of it stands"
-
-    asyncio.run(run())
-
-
 def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path: Path) -> None:
     async def run() -> None:
         talk = Talk()
@@ -358,41 +239,6 @@ def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path
             assert context.state.flushed_in == 1
 
     asyncio.run(run())
-
-
-def test_a_session_nobody_spoke_in_is_not_kept_for_a_flush(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await memory.flushed("nobody")
-            assert memory.session("nobody").state.flushed_in == 0
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            assert (await memory.prepare("nobody", Talk().body("hello"))).report.turn == 1
-
-    asyncio.run(run())
-
-
-def test_a_flush_from_another_thread_disturbs_no_turn(tmp_path: Path) -> None:
-    talk = Talk().exchange(3)
-    with BlockingEngine(opened(tmp_path / "m.db", scribe())) as memory:
-        over = threading.Event()
-        failed: list[BaseException] = []
-
-        def turns() -> None:
-            try:
-                for _ in range(12):
-                    memory.prepare(SESSION, talk.exchange(repeats=2).body("go on"))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is wrong
-                failed.append(error)
-            finally:
-                over.set()
-
-        thread = threading.Thread(target=turns)
-        thread.start()
-        while not over.is_set():
-            memory.flushed(SESSION)
-        thread.join()
-        assert failed == []
-        assert memory.session(SESSION).state.flushed_in == 0
 
 
 def test_an_async_hook_cannot_make_the_blocking_engine_wait_for_itself(tmp_path: Path) -> None:

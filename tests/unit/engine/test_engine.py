@@ -7,7 +7,6 @@ import inspect
 import json
 import pickle
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,12 @@ import pytest
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.core.engine import batch_moment, prepare
-from recollect.core.turn.trim import trim
 from recollect.core.values.edit import Cut, Insert, Shorten
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
-from recollect.errors import FormatError, StaleSession
+from recollect.errors import StaleSession
 from recollect.system.config import build
 
 
@@ -98,14 +96,6 @@ def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
     assert [line.stage for line in late] == ["recall"]
 
 
-def test_the_whole_turn_has_a_deadline_too() -> None:
-    settings = build({"turn.deadline_seconds": 0.05, "recall.deadline_seconds": 20.0})
-    context = run(
-        Engine(settings, recaller=Memory(seconds=30)).prepare("s", request("which port?"))
-    )
-    assert [line.stage for line in context.report.failures] == ["recall"]
-
-
 def test_a_failing_memory_does_not_stop_a_turn_and_is_told() -> None:
     secret = "hunter2-in-an-error-message"
     engine = Engine(recaller=Memory(error=RuntimeError(secret)))
@@ -168,21 +158,6 @@ def test_what_is_no_request_goes_through_and_is_told(body: bytes) -> None:
     assert [line.stage for line in context.report.failures][:1] == ["read"]
 
 
-@pytest.mark.parametrize("messages", [7, {"role": "user"}, [object()], [print]])
-def test_what_is_no_list_of_messages_goes_through_and_is_told(messages: Any) -> None:
-    given = {"messages": messages}
-    context = run(Engine().prepare("s", given))
-    assert context.request is given
-    assert [line.stage for line in context.report.failures][:1] == ["read"]
-
-
-def test_messages_that_refer_to_themselves_go_through() -> None:
-    loop: dict[str, Any] = {"role": "user"}
-    loop["content"] = [loop]
-    given = {"messages": [loop]}
-    assert run(Engine().prepare("s", given)).request is given
-
-
 def test_a_long_session_does_not_pile_up() -> None:
     """Thousands of turns, several batch moments: what is remembered stays in proportion."""
     engine = Engine(build({"window_tokens": 4_000}))
@@ -240,14 +215,6 @@ def test_an_error_is_understood_as_it_comes(error: Any) -> None:
     assert run(memory.prepare("s", other)).report.window_tokens == 128_000, "learned for a model"
 
 
-def test_an_overflow_without_a_number_makes_the_window_smaller() -> None:
-    memory = open_memory()
-    given = request("crane winch " * 9_000)
-    sent = run(memory.prepare("s", given)).report.tokens_after
-    run(memory.observe("s", RuntimeError("context_length_exceeded")))
-    assert run(memory.prepare("s", given)).report.window_tokens == int(sent * 0.9)
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -261,16 +228,6 @@ def test_an_overflow_without_a_number_makes_the_window_smaller() -> None:
 def test_observing_nonsense_never_raises(reply: Any) -> None:
     memory = open_memory()
     assert run(memory.observe("s", reply)).usage is None
-
-
-def test_an_object_that_fails_to_dump_is_told_not_raised() -> None:
-    class Broken:
-        def model_dump(self, **_: Any) -> Any:
-            raise RuntimeError("the secret text")
-
-    seen = run(open_memory().observe("s", Broken()))
-    assert seen.failures
-    assert "secret" not in seen.failures[0].said
 
 
 def test_one_absurd_report_causes_no_edit() -> None:
@@ -287,36 +244,6 @@ def test_one_absurd_report_causes_no_edit() -> None:
     assert again.report.tokens_after < 30_000
 
 
-def test_room_for_the_reply_is_kept() -> None:
-    given = request("hello")
-    assert run(Engine().prepare("s", given)).report.limit_tokens == 180_000
-    roomy = {**given, "max_tokens": 64_000}
-    assert run(Engine().prepare("s", roomy)).report.limit_tokens == 136_000
-    ceiling = {**given, "max_tokens": 128_000}
-    assert run(Engine().prepare("s", ceiling)).report.limit_tokens == 180_000
-
-
-def test_the_source_of_the_window_is_told() -> None:
-    def source(model: str, **settings: Any) -> str:
-        made = {**request("hello"), "model": model}
-        return str(run(Engine(build(settings)).prepare("s", made)).report.window_source)
-
-    assert source("claude-x") == "model"
-    assert source("my-own-model") == "assumed"
-    assert source("claude-x", window_tokens=9_000) == "settings"
-
-
-@pytest.mark.parametrize("given", [None, 5, "text", [{"role": "user", "content": "hi"}]])
-def test_what_is_no_request_at_all_is_a_type_error_that_says_so(given: Any) -> None:
-    with pytest.raises(TypeError, match="a request is a mapping"):
-        run(Engine().prepare("s", given))
-
-
-def test_a_session_is_named_by_a_string() -> None:
-    with pytest.raises(TypeError, match="named by a string"):
-        run(Engine().prepare(5, request("hello")))  # type: ignore[arg-type]
-
-
 def test_an_unknown_format_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="openai-chat"):
         run(Engine().prepare("s", request("hello"), format="openai"))  # type: ignore[arg-type]
@@ -331,24 +258,6 @@ def test_a_counter_that_raises_does_not_stop_a_turn() -> None:
     context = run(Engine(counter=Counter()).prepare("s", given))
     assert context.request is given
     assert context.report.failures
-
-
-def test_a_recaller_that_raises_at_once_does_not_stop_a_turn() -> None:
-    class Eager:
-        def recall(self, request: RecallRequest) -> Any:
-            raise RuntimeError
-
-    given = request("which port does the server use?")
-    context = run(Engine(recaller=Eager()).prepare("s", given))
-    assert context.request is given
-    assert [line.stage for line in context.report.failures] == ["recall"]
-
-
-def test_an_ended_session_begins_anew() -> None:
-    engine = Engine()
-    run(engine.prepare("s", request("hello")))
-    engine.end("s")
-    assert run(engine.prepare("s", request("hello"))).report.turn == 1
 
 
 def test_a_block_is_recalled_once_a_turn_not_at_every_tool_step() -> None:
@@ -382,22 +291,6 @@ def test_at_the_head_stands_one_block_behind_the_summary() -> None:
         shown = [str(message["content"]) for message in context.request["messages"]]
         assert [at for at, said in enumerate(shown) if "<recalled-context" in said] == [1]
         texts += [f"reply {turn}", f"and which host in case {turn}?"]
-
-
-def test_off_the_loop_a_long_stage_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines bind what waits; a pure stage that is slow still does its work."""
-    real = trim
-
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(0.2)
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(batch_moment, "trim", slow)
-    settings = {"window_tokens": 4_000, "turn.deadline_seconds": 0.06}
-    given = request(*[f"turn {n}: " + "crane winch " * 40 for n in range(61)])
-    context = run(Engine(build(settings), off_the_loop=True).prepare("s", given))
-    assert context.report.failures == ()
-    assert not context.report.over_limit
 
 
 class WhereCounted:
@@ -445,12 +338,6 @@ def test_without_waiting_a_reply_is_learned_before_it_is_kept(tmp_path: Path) ->
     run(turn())
 
 
-def test_a_prefill_is_left_to_be_continued() -> None:
-    given = request("which port does the server use?", '{"port":')
-    context = run(Engine(recaller=Memory()).prepare("s", given))
-    assert context.request is given
-
-
 def test_state_survives_a_process() -> None:
     engine = Engine(build({"window_tokens": 4_000}))
     session = engine.session("s")
@@ -464,14 +351,6 @@ def test_state_survives_a_process() -> None:
     second = run(other.prepare(other.session("s", read_state(kept)), given))
     assert second.request == first.request
     assert pickle.loads(pickle.dumps(session.state)) == session.state
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b'{"version":2}', b'{"version":1}', b'{"version":1,"path":7}']
-)
-def test_what_is_no_state_is_refused(raw: bytes) -> None:
-    with pytest.raises(FormatError):
-        read_state(raw)
 
 
 def test_turns_of_one_session_are_serialised() -> None:

@@ -116,21 +116,3 @@ def test_prefixes_of_bridges_are_no_words_of_the_user(
 ) -> None:
     assert strip_channel_prefix(text) == said
     assert channel_of(text) == channel
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[Line 42] is wrong",
-        "[Line #42] is wrong",
-        "[Signal 9] killed it",
-        "[Matrix multiplication 3x3] explain this",
-        "[Matrix A @ B] explain this",
-        "[Slack #ops migration, decided 2026-02-10] we use port 4711",
-        "[Slack migration 2026-02-10 decided] we use port 4711",
-        "[Discord] is where they talk",
-    ],
-)
-def test_words_in_brackets_are_no_bridges_prefix(text: str) -> None:
-    assert strip_channel_prefix(text) == text
-    assert channel_of(text) is None

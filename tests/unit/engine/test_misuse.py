@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recollect import BlockingEngine, Engine, SessionState, open_memory
+from recollect import Engine, SessionState, open_memory
 
 REQUEST: dict[str, Any] = {"model": "claude-x", "messages": [{"role": "user", "content": "hello"}]}
 REPLY = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
@@ -63,15 +62,6 @@ def test_a_memory_file_is_no_session(tmp_path: Any) -> None:
     asyncio.run(used())
 
 
-def test_so_does_a_blocking_one() -> None:
-    with BlockingEngine(Engine()) as memory:
-        memory.prepare("s", REQUEST)
-    for call in (lambda: memory.observe("s", REPLY), lambda: memory.session("another")):
-        with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
-            call()
-    memory.end("s")
-
-
 def test_with_names_async_with_and_the_blocking_memory() -> None:
     with pytest.raises(TypeError, match=r"`async with open_memory.*open_blocking_memory"), Engine():
         pass
@@ -87,19 +77,6 @@ def test_a_space_has_a_name(space: Any) -> None:
 def test_a_session_has_a_name() -> None:
     with pytest.raises(ValueError, match="give each conversation one of its own"):
         run(Engine().prepare("", REQUEST))
-
-
-@pytest.mark.parametrize("given", [{"messages": "hi"}, {"messages": [1, 2]}, {"input": ["a"]}])
-def test_what_holds_no_messages_goes_out_as_it_came_and_is_told(given: dict[str, Any]) -> None:
-    for request in (given, json.dumps(given).encode()):
-        context = run(Engine().prepare("s", request))
-        assert context.request is request
-        (line,) = context.report.failures
-        assert line.stage == "read"
-
-
-async def coming() -> dict[str, Any]:
-    return REPLY
 
 
 async def streaming() -> AsyncIterator[dict[str, Any]]:
@@ -146,19 +123,6 @@ def test_a_stream_is_no_reply_and_the_way_to_watch_it_is_told(name: str) -> None
         run(Engine().observe("s", STREAMS[name]()))
 
 
-def test_a_call_that_was_not_awaited_is_named() -> None:
-    with pytest.raises(TypeError, match="`await` the client's call"):
-        run(Engine().observe("s", coming()))
-
-    async def task() -> None:
-        running = asyncio.ensure_future(coming())
-        with pytest.raises(TypeError, match="`await` the client's call"):
-            await Engine().observe("s", running)
-        await running
-
-    asyncio.run(task())
-
-
 def test_nothing_is_no_reply() -> None:
     with pytest.raises(TypeError, match="None: give what the client returned"):
         run(Engine().observe("s", None))
@@ -182,18 +146,6 @@ def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
         assert "neither a provider's reply nor an error" in line.said
 
     run(used())
-
-
-def test_an_error_of_the_callers_own_is_no_reply_that_was_kept(tmp_path: Any) -> None:
-    async def used() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            await memory.prepare("s", REQUEST)
-            path = memory.session("s").state.path
-            seen = await memory.observe("s", ValueError("my own bug"))
-            assert (seen.usage, seen.failures) == (None, ())
-            assert memory.session("s").state.path == path
-
-    asyncio.run(used())
 
 
 def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) -> None:
@@ -236,11 +188,3 @@ def test_a_context_is_neither_a_request_nor_a_reply() -> None:
         run(engine.observe("s", context))
     with pytest.raises(TypeError, match="a request is a mapping"):
         run(engine.compact("s", 5))  # type: ignore[arg-type]
-
-
-def test_a_forgotten_await_of_ours_is_told_by_python() -> None:
-    """`prepare` stays a coroutine function: tasks, mocks and frameworks look for one."""
-    assert inspect.iscoroutinefunction(Engine.prepare)
-    warned = pytest.warns(RuntimeWarning, match=r"Engine.prepare.*never awaited")
-    with warned, pytest.raises(AttributeError, match="coroutine"):
-        Engine().prepare("s", REQUEST).request  # type: ignore[attr-defined] # noqa: B018

@@ -14,8 +14,13 @@ import pytest
 from recollect import Settings
 from recollect.adapters.wiring import open_store
 from recollect.core.engine import Engine
-from recollect.core.engine.ledger import LastRecord, Rebuilt, rebuild_request, record_turn
-from recollect.core.engine.outcomes import RecordedOutcomes
+from recollect.core.engine.ledger import (
+    LastRecord,
+    Rebuilt,
+    RecordedOutcomes,
+    rebuild_request,
+    record_turn,
+)
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import split_request
 from recollect.core.formats.turn_records import (
@@ -26,7 +31,6 @@ from recollect.core.formats.turn_records import (
     write_outcomes,
 )
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.upkeep.masks import Masks, strings_in
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.core.values.edit import Edit, LeaveOut
 from recollect.core.values.history import Entry, View
@@ -158,21 +162,6 @@ def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports(
         for reason in fate.reasons:
             texts = [value for value in reason.numbers.values() if isinstance(value, str)]
             assert all(text.isalpha() or "the store" in text for text in texts)
-
-
-def test_packed_outcomes_hold_names_of_causes_and_nothing_that_was_said() -> None:
-    report = prepared(40)
-    body = b""
-
-    def name(changes: OutcomeChanges) -> PieceHash:
-        nonlocal body
-        body = write_outcomes(changes, lambda reason: reason)
-        return PieceHash("0" * 32)
-
-    RecordedOutcomes().record(report, name)
-    names = {cause.name.lower() for cause in Cause}
-    assert names.issuperset(strings_in(body))
-    assert Masks().json(body).body == body
 
 
 def earlier_report(report: Report, *, with_fates: bool) -> bytes:

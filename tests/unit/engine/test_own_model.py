@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.integration.long_talk import SESSION, Talk, grown, notes, opened, scribe, sound
 
-from recollect import open_memory
 from recollect.core.values.model import Answer, Prompt
 
 
@@ -22,11 +21,6 @@ class OnlyAsks:
 class IsCalled:
     async def __call__(self, prompt: Prompt) -> str:
         return notes(prompt)
-
-
-class Named(OnlyAsks):
-    name = "claude-x"
-    window_tokens = 6_000
 
 
 class AsksAtOnce:
@@ -54,15 +48,6 @@ def test_whatever_can_be_asked_summarises(tmp_path: Path, model: Any) -> None:
             context = sound(await grown(memory, talk, 12))
             assert memory.session(SESSION).state.compactions == 1
             assert "berth-17" in str(context.request)
-
-    asyncio.run(run())
-
-
-def test_a_window_that_an_own_model_states_counts(tmp_path: Path) -> None:
-    async def run() -> None:
-        body = Talk().exchange(3).body("so?")
-        async with open_memory(store=tmp_path / "m.db", model=Named()) as memory:
-            assert (await memory.prepare(SESSION, body)).report.window_tokens == 6_000
 
     asyncio.run(run())
 

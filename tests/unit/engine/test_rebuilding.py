@@ -121,21 +121,6 @@ def test_what_was_forgotten_stands_as_a_mark(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_turn_that_is_not_kept_is_told_with_those_that_are(tmp_path: Path) -> None:
-    async def run() -> None:
-        await sent(tmp_path / "m.db", [request(0), request(1)])
-        found = await rebuilt(tmp_path / "m.db", 9)
-        assert isinstance(found, NotRebuilt)
-        assert "1 to 2" in found.reason
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        nobody = await rebuild_request(store, "nobody", 1)
-        await store.close()
-        assert isinstance(nobody, NotRebuilt)
-        assert "no turn" in nobody.reason
-
-    asyncio.run(run())
-
-
 def test_outcomes_of_which_a_record_is_gone_are_said_to_be_missing(tmp_path: Path) -> None:
     async def run() -> None:
         file = tmp_path / "m.db"

@@ -148,24 +148,6 @@ def test_an_error_of_the_stream_goes_on_and_teaches() -> None:
     asyncio.run(run())
 
 
-def test_who_reads_keeps_their_own_error(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory = open_memory(store=tmp_path / "m.db", settings=SETTINGS)
-        await memory.prepare("s", REQUEST)
-        with pytest.raises(ZeroDivisionError):
-            async with memory.watch("s", Stream()) as stream:
-                async for event in stream:
-                    if event is EVENTS[4]:
-                        raise ZeroDivisionError
-        observation = memory.session("s").observation
-        assert observation is not None
-        assert observation.broken_off
-        await memory.close()
-
-    asyncio.run(run())
-    assert "[broken off]" in asyncio.run(kept(tmp_path / "m.db"))[1]
-
-
 def test_cancelling_is_not_delayed_and_loses_nothing(tmp_path: Path) -> None:
     class Hanging(Stream):
         async def __anext__(self) -> Any:
@@ -229,27 +211,6 @@ def test_a_memory_that_fails_raises_nothing_into_the_loop(
     assert [record.name for record in caplog.records] == ["recollect.watched_stream"]
 
 
-def test_an_event_that_cannot_be_read_goes_on_too(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken:
-        type = "content_block_delta"
-
-        def model_dump(self, **_: Any) -> Any:
-            raise RuntimeError("quotes hovercraft")
-
-    async def run() -> None:
-        engine = Engine()
-        await engine.prepare("s", REQUEST)
-        events = [*EVENTS[:4], Broken(), *EVENTS[4:]]
-        assert [event async for event in engine.watch("s", Stream(events))] == events
-        observation = engine.session("s").observation
-        assert observation is not None
-        assert observation.broken_off
-
-    asyncio.run(run())
-    assert [record.name for record in caplog.records] == ["recollect.watched_stream"]
-    assert "hovercraft" not in caplog.text
-
-
 @pytest.mark.parametrize("way", ["whole", "break", "with"])
 def test_without_a_loop(way: str, tmp_path: Path) -> None:
     with open_blocking_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
@@ -267,44 +228,6 @@ def test_without_a_loop(way: str, tmp_path: Path) -> None:
         assert observation.broken_off == (way == "break")
     texts = asyncio.run(kept(tmp_path / "m.db"))
     assert texts[1] == ("The cran\n[broken off]" if way == "break" else TEXT)
-
-
-@pytest.mark.parametrize("in_thread", [False, True])
-def test_a_plain_stream_in_an_event_loop(in_thread: bool, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
-            await memory.prepare("s", REQUEST)
-            stream = memory.watch("s", plain())
-            assert (await asyncio.to_thread(list, stream) if in_thread else list(stream)) == EVENTS
-            later = [*REQUEST["messages"], {"role": "user", "content": "so?"}]
-            await memory.prepare("s", {**REQUEST, "messages": later})
-
-    asyncio.run(run())
-    assert asyncio.run(kept(tmp_path / "m.db")) == ["where is the crane?", TEXT, "so?"]
-
-
-class Both(Stream):
-    """Read by `for` or by `async for`, as some clients' are."""
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._events
-
-    def __next__(self) -> Any:
-        return next(self._events)
-
-
-def test_a_stream_that_can_be_read_both_ways() -> None:
-    with BlockingEngine(Engine()) as memory:
-        memory.prepare("s", REQUEST)
-        assert list(memory.watch("s", Both())) == EVENTS
-        assert memory.session("s").observation is not None
-
-    async def run() -> None:
-        engine = Engine()
-        await engine.prepare("s", REQUEST)
-        assert [event async for event in engine.watch("s", Both())] == EVENTS
-
-    asyncio.run(run())
 
 
 async def coming() -> Any:
@@ -330,21 +253,3 @@ def test_what_is_no_stream_is_told() -> None:
         Engine().watch("s", plain())
     with BlockingEngine(Engine()) as memory, pytest.raises(TypeError, match="async for"):
         memory.watch("s", Stream())
-
-
-def test_a_list_of_events_is_a_reply(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
-            await memory.prepare("s", REQUEST)
-            seen = await memory.observe("s", EVENTS)
-            assert seen.usage is not None
-            assert not seen.broken_off
-            (line,) = (await memory.observe("s", [{"no": "event"}])).failures
-            assert (line.stage, line.outcome) == ("read", "failed")
-            assert "event of a stream" in line.said
-            delta = await memory.observe("s", EVENTS[4])
-            assert delta.usage is None, "a stretch by itself says nothing"
-            assert (await memory.observe("s", EVENTS[0])).usage is not None
-
-    asyncio.run(run())
-    assert asyncio.run(kept(tmp_path / "m.db")) == ["where is the crane?", TEXT]

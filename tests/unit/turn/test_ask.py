@@ -63,37 +63,11 @@ def test_in_mid_turn_the_message_that_began_it_asks() -> None:
     assert tuple(request.view) == ("limit = 3",)
 
 
-def test_calls_and_results_of_the_view_are_shown() -> None:
-    request = asked(entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")]))
-    assert any("src/hidden.py" in text for text in request.view)
-    assert "limit = 3" in request.view
-
-
 def test_a_message_that_says_little_asks_for_itself_alone() -> None:
     """Otherwise "thanks" would ask again what the message before it asked."""
     request = asked(entries(["where is the crane?", "at the quay", "ok"]))
     assert request.newest == "ok"
     assert request.query == "where is the crane?"
-
-
-@pytest.mark.parametrize(
-    ("scope", "searched"), [("space", "space"), ("session", "session"), ("auto", "session")]
-)
-def test_what_is_searched(scope: str, searched: str) -> None:
-    assert asked(entries(["where is it?"]), scope=scope).scope == searched
-
-
-def test_every_turn_asks_without_a_gate() -> None:
-    assert asked(entries(["where is it?"])).gated
-    assert not asked(entries(["where is it?"]), every_turn=True).gated
-
-
-def test_nobody_asks() -> None:
-    request = asked(())
-    assert (request.newest, request.query, request.asking) == ("", "", None)
-    assert asked(entries([RESULT])).newest == ""
-    block = '<recalled-context source="memory-context">\nthe port is 3000\n</recalled-context>'
-    assert asked(entries([user(block)])).newest == "", "our own block asks for nothing"
 
 
 def test_a_request_does_not_show_what_was_said() -> None:
@@ -126,19 +100,9 @@ def test_a_model_that_only_takes_note_is_asked_nothing() -> None:
     assert asked(entries([*short, "Ada: when does the crane lift?"])).asks == "question"
 
 
-def test_a_label_is_no_person() -> None:
-    talk = ["JSON: {}", "Noted.", "Ada: the crane is green", "Noted.", "Ada: how are you?"]
-    assert asked(entries(talk)).asks == "question"
-
-
 def test_what_was_cut_names_all_of_its_exchange() -> None:
     view = entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")])
     exchange = tuple(entry.key for entry in view[:4])
     cut = Shorten(anchor=view[2].key, part=0, text="[cut]", stage="prune", reason=NOT_RUN, turn=1)
     assert asked(view).told_in_part == {}
     assert asked(view, edits=[cut]).told_in_part == dict.fromkeys(exchange, exchange)
-
-
-def test_one_person_with_a_name_talks_to_the_model() -> None:
-    alone = ["Ada: the crane is green", "Noted.", "Ada: do you know what you told me?"]
-    assert asked(entries(alone)).asks == "past"

@@ -72,11 +72,6 @@ class TestMeaning:
         assert not empty.open
         assert empty.reason.cause is Cause.NOTHING_HELD
 
-    def test_whom_it_never_heard_of_is_said(self) -> None:
-        shut = verdict("which north quay did Bartholomew build his ship at?", CRANE, often=9)
-        assert not shut.open
-        assert shut.reason.cause is Cause.UNHEARD
-
     def test_meaning_opens_it_without_a_shared_word(self) -> None:
         vector = AskedVector(embedder="e", values=b"", scale=Scale(mean=0.05, spread=0.08))
         near = candidate("a", "we bought an automobile", similarities=(0.8,))
@@ -101,32 +96,6 @@ class TestMeaning:
         stated = verdict("We suggest a zebra for the harbour.", held, FILLER)
         assert stated.threshold == OPENINGS["other"].certainty
 
-    @pytest.mark.parametrize("newest", ["ok", "crane", "quay!", "do it", "the", "…"])
-    def test_a_short_message_asks_for_nothing(self, newest: str) -> None:
-        shut = verdict(request(newest, query="which crane?"), "a crane", "a quay")
-        assert not shut.open
-
-    def test_one_word_is_enough_for_a_question(self) -> None:
-        assert verdict("and of Ann?", "Ann is here").open
-        assert verdict("and of ann?", "Ann is here").open
-        assert not verdict("tell ann", "Ann is here").open
-
-    def test_min_score_replaces_the_threshold(self) -> None:
-        opened = verdict(QUESTION, CRANE, often=9)
-        assert opened.score is not None
-        assert verdict(QUESTION, CRANE, often=9, least=opened.score).open
-        stricter = verdict(QUESTION, CRANE, often=9, least=opened.score + 1e-9)
-        assert not stricter.open
-        assert stricter.threshold == opened.score + 1e-9
-        assert verdict("what did my aunt cook at the quay?", CRANE, least=0.0).open
-
-    def test_ungated_it_is_open_wherever_something_was_found(self) -> None:
-        for asked in ("ok", "what did Bartholomew cook?", QUESTION):
-            told = verdict(request(asked, gated=False), FILLER, shown=(CRANE,), least=1.0)
-            assert told.open
-            assert told.reason.cause is Cause.ASKED_FOR
-        assert not verdict(request(QUESTION, gated=False)).open
-
 
 PATCH = "the patch is in src/payment/webhook.ts since monday"
 ASKS_PATCH = "please look again at src/payment/webhook.ts and tell me of all that strikes you there"
@@ -140,9 +109,6 @@ class TestIdentifiers:
         assert str(opened.reason) == "a term of it left the view", "the ledger keeps this line"
         assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
 
-    def test_even_in_a_message_of_one_word(self) -> None:
-        assert verdict("retry_limit", "we set retry_limit to 3", least=1.0).open
-
     def test_one_of_what_the_model_said_last_opens_it(self) -> None:
         turn = request("ok", recent=("Then I change src/payment/webhook.ts next.",))
         assert verdict(turn, PATCH, least=1.0).open
@@ -153,9 +119,6 @@ class TestIdentifiers:
         shown = {where: ("it was SRC/payment/webhook.ts, I think",)}
         assert not verdict(request(ASKS_PATCH, **shown), PATCH, least=1.0).open
 
-    def test_one_that_nothing_outside_the_view_holds_does_not(self) -> None:
-        assert not verdict(ASKS_PATCH, "the payment webhook is patched", least=1.0).open
-
     def test_one_that_is_said_everywhere_does_not(self) -> None:
         key = "src/payment/webhook.ts"
         assert verdict(ASKS_PATCH, PATCH, least=1.0, frequencies={key: 6}).open
@@ -163,18 +126,6 @@ class TestIdentifiers:
         few = {"documents": 40, "least": 1.0}
         assert verdict(ASKS_PATCH, PATCH, frequencies={key: 3}, **few).open  # type: ignore[arg-type]
         assert not verdict(ASKS_PATCH, PATCH, frequencies={key: 4}, **few).open  # type: ignore[arg-type]
-
-    def test_a_piece_of_one_is_not_the_whole(self) -> None:
-        """`ABC-1234` is two words of the index; who holds one of them holds another thing."""
-        for text, opens in (("ABC-1234 is here", True), ("ABC-77 is here", False), ("1234", False)):
-            assert verdict("what of ABC-1234, please?", text, least=1.0).open is opens
-        assert not verdict("try it with --dry-run first", "the towel is dry", least=1.0).open
-
-    def test_how_many_is_told(self) -> None:
-        named = [f"part_number_{n}" for n in range(9)]
-        opened = verdict(f"compare {' '.join(named)}", " ".join(named), least=1.0)
-        assert len(opened.lost_terms) == 9
-        assert str(opened.reason) == "9 terms of it left the view", "the ledger keeps this line"
 
 
 class TestRareWords:
@@ -187,27 +138,6 @@ class TestRareWords:
 
     def test_one_does_not(self) -> None:
         assert not verdict(self.ASKS, "a zebra plays the flute", FILLER, least=1.0).open
-
-    def test_nor_two_in_two_passages(self) -> None:
-        assert not verdict(self.ASKS, "a zebra", "the xylophone", FILLER, least=1.0).open
-
-    def test_nor_one_that_the_index_knows_by_its_pieces(self) -> None:
-        asks = "and was the UserZebra really there, as everybody has told me since then?"
-        shown = request(asks, view=("a userzebra",))
-        assert not verdict(shown, "the UserZebra", FILLER, least=1.0).open
-
-    def test_nor_words_that_are_not_rare(self) -> None:
-        often = {"zebra": 4, "xylophon": 4}
-        texts = ("a zebra plays the xylophone", FILLER)
-        assert not verdict(self.ASKS, *texts, least=1.0, frequencies=often).open
-        rare = {"zebra": 3, "xylophon": 3}
-        assert verdict(self.ASKS, *texts, least=1.0, frequencies=rare).open
-
-    @pytest.mark.parametrize("shown", ["no ZEBRA here", "no xylophone here", "two zebras, then"])
-    def test_nor_what_the_view_shows(self, shown: str) -> None:
-        for where in ("view", "recent"):
-            turn = request(self.ASKS, **{where: (shown,)})
-            assert not verdict(turn, "a zebra plays the xylophone", FILLER, least=1.0).open
 
     def test_one_chinese_word_is_one_word(self) -> None:
         """The index knows it by its characters and their pair: three words, and one meaning."""
@@ -275,18 +205,6 @@ class TestAmongTools:
         before = replace(later, said_at=NOW - 1_800)
         assert verdict(asked, before, shown=(old,), often=9).reason.cause is Cause.VIEW_ANSWERS
 
-    def test_a_chat_goes_by_certainty_alone(self) -> None:
-        assert verdict(request(self.ASKED), self.TOLD, often=9).open
-
-    def test_half_of_what_is_asked_about_is_enough(self) -> None:
-        told = "retention of the ledger backups: ninety days"
-        assert verdict(request(self.ASKED, uses_tools=True), told).open
-
-    def test_what_is_asked_for_and_what_is_said_beside_it_does_not_count(self) -> None:
-        asked = "what is the number of the gas meter? the supplier wants to know it today"
-        told = "the gas meter in the cellar reads ZT 7740213"
-        assert verdict(request(asked, uses_tools=True), told).open
-
     def test_a_follow_up_on_a_statement_is_about_the_statement(self) -> None:
         asked = request(
             "and why?",
@@ -295,8 +213,3 @@ class TestAmongTools:
         )
         told = "the ledger backups have a retention of ninety days, the auditors want it"
         assert verdict(asked, told, often=9).open
-
-    def test_a_question_that_names_nothing_is_about_the_rest_of_its_message(self) -> None:
-        asked = "I am reading the gas meter of the harbour house. What is its number?"
-        told = "the gas meter of the harbour house has the number ZT 7740213"
-        assert verdict(request(asked, uses_tools=True), told, often=9).open

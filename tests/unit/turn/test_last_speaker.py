@@ -105,29 +105,6 @@ def test_a_row_of_ours_is_no_message_that_went_missing(ends: bool) -> None:
     assert [row.role for row in settled.rows] == ["assistant"]
 
 
-@pytest.mark.parametrize(
-    "last", [user(" \n"), user([]), user(""), result("ghost"), {"role": "system", "content": " "}]
-)
-def test_nothing_at_the_end_is_no_prefill(last: dict[str, Any]) -> None:
-    out, _ = prepared([user("Hi"), assistant("Here it is."), last])
-    assert [m["role"] for m in out["messages"]] == ["user", "assistant", "user"]
-
-
-def test_a_second_result_at_the_end_is_no_prefill() -> None:
-    told = [user("Hi"), assistant([CALL]), result("t1"), assistant("Done."), result("t1")]
-    out, _ = prepared(told)
-    assert out["messages"][:4] == told[:4]
-    assert out["messages"][-1]["role"] == "user"
-
-
-def test_the_stand_in_stays_where_it_stood() -> None:
-    """The next request begins as this one went out: the provider's cache goes on."""
-    told = [user("Hi"), assistant("Here it is."), user(" ")]
-    first, _ = prepared(told)
-    later, _ = prepared([*told, assistant("What is?"), user("The crane.")])
-    assert later["messages"][:3] == first["messages"]
-
-
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_prefill_of_the_clients_stays(format_name: FormatName) -> None:
     said = "{" if format_name != "pi" else [{"type": "text", "text": "{"}]
@@ -206,12 +183,3 @@ def test_a_call_told_again_after_its_result_did_run() -> None:
     assert out["input"] == [given[0], given[1], given[2], given[5]]
     assert "may not have run" not in json.dumps(out)
     assert Cause.CALL_TOLD_AGAIN in [one.reason.cause for one in context.report.repairs]
-
-
-def test_another_call_under_the_same_id_gets_its_stand_in() -> None:
-    output = {"type": "function_call_output", "call_id": "c1", "output": "done"}
-    other = function_call("c1", '{"path":"other"}')
-    out, _ = prepared([user("Go"), function_call("c1"), output, other], "openai-responses")
-    assert "may not have run" in json.dumps(out["input"][-1])
-    both = [user("Go"), function_call("c1"), output, function_call("c1"), output]
-    assert prepared(both, "openai-responses")[0]["input"] == both, "it ran twice"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,8 @@ from tests.unit.turn.memories import (
     DAY,
     NOW,
     Memory,
-    asked_by,
     block,
     entries,
-    meaning,
     memory,
     texts,
     user,
@@ -39,8 +36,6 @@ from recollect.core.values.fact import (
     EvidenceSpan,
     Fact,
     FactId,
-    FactVector,
-    FactVectorSet,
     fact_identity,
 )
 from recollect.core.values.history import Entry
@@ -151,47 +146,6 @@ class TestASingleFact:
 
         run(tmp_path, work)
 
-    @pytest.mark.parametrize("made_by", ["user", "import", "model"])
-    @pytest.mark.parametrize(
-        ("written", "asked"),
-        [
-            ("Deploy only after 18:00", "When may I deploy?"),
-            ("My name is Dana and I live in Lisbon", "Where do I live?"),
-            ("The kiln is fired on Mondays", "When is the kiln fired?"),
-        ],
-    )
-    def test_whoever_stored_it_it_answers_a_question_on_its_subject(
-        self, tmp_path: Path, written: str, asked: str, made_by: str
-    ) -> None:
-        async def work(held: Memory) -> None:
-            await know(held, fact("own", written, made_by=made_by))
-            assert names(await held.recall(asked)) == ["own"]
-
-        run(tmp_path, work)
-
-    def test_in_a_script_without_spaces(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            await know(held, fact("port", "预发布网关监听 8443 端口"))
-            assert names(await held.recall("预发布网关监听哪个端口？")) == ["port"]
-            assert (await held.recall("今天晚上给我妹妹做什么菜好？")).empty
-            assert names(await held.recall("端口")) == ["port"]
-
-        run(tmp_path, work)
-
-    def test_by_meaning_where_one_word_is_shared(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            await know(held, fact("car", "my automobile: Volvo", made_by="import"))
-            vectors = (FactVector(fact=FactId("car"), values=meaning("automobile")),)
-            made = FactVectorSet(embedder="toy", dimensions=4, vectors=vectors)
-            await held.store.write(Batch(at=NOW, fact_vectors=(made,)))
-            question = "get the Volvo vehicle washed"
-            assert (await held.recall(question)).empty
-            assert names(await held.recall(question, vectors=[asked_by(question)])) == ["car"]
-            strange = "get the Volvo dinner washed"
-            assert (await held.recall(strange, vectors=[asked_by(strange)])).empty
-
-        run(tmp_path, work)
-
     def test_opens_no_gate_where_it_rests_on_messages(self, tmp_path: Path) -> None:
         """They were asked already, and did not answer."""
 
@@ -220,20 +174,6 @@ class TestWhatStandsInTheView:
 
         run(tmp_path, work)
 
-    def test_nor_under_another_name_of_the_same_history(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            said = await held.remember([PORT, "noted"], session="imported")
-            resting = rests_on(said[0], PORT, PORT, session="imported")
-            await know(held, fact("port", "port of the gateway: 8443", **resting))
-            asking = entries([user(ASKS_PORT)], start=2)
-            again = entries([PORT, "noted"], name="other")
-            request = held.asks((*again, *asking), session="live", scope="space")
-            assert await beside_nothing(held, request) == []
-            alone = held.asks(asking, session="live", scope="space")
-            assert await beside_nothing(held, alone) == ["port"]
-
-        run(tmp_path, work)
-
     def test_what_a_standing_block_says_is_not_recalled_again(self, tmp_path: Path) -> None:
         async def work(held: Memory) -> None:
             await know(held, fact("port", PORT))
@@ -246,21 +186,6 @@ class TestWhatStandsInTheView:
             assert fact_name(FactId("port")) in edit.recalled
             assert fact_identity(FactId("port")) in edit.quotes, "so that forgetting finds it"
             assert (await held.answer(held.asks(view, edits=[edit]))).empty
-
-        run(tmp_path, work)
-
-    def test_nor_what_a_quoted_passage_holds(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            said = await held.remember([PORT, "noted"])
-            await know(held, fact("port", "gateway port: 8443", **rests_on(said[0], PORT, PORT)))
-            request = held.asks(entries([user(ASKS_PORT)], start=2))
-            assert await beside_nothing(held, request) == ["port"]
-            segment = segment_id("s", said[0].key)
-            for quoted in (str(segment), f"{segment}:0"):
-                found = await beside_nothing(held, replace(request, quoted=frozenset({quoted})))
-                assert found == []
-            elsewhere = replace(request, quoted=frozenset({f"{segment}:7"}))
-            assert await beside_nothing(held, elsewhere) == ["port"]
 
         run(tmp_path, work)
 
@@ -287,18 +212,6 @@ class TestWhich:
             assert set(names(space)) == {"mine", "theirs", "all"}
             session = await held.recall(ASKS_PORT, scope="session", every_turn=True)
             assert set(names(session)) == {"mine", "all"}
-
-        run(tmp_path, work)
-
-    def test_times_that_are_asked_for(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            await know(held, fact("early", PORT, NOW - 9 * DAY), fact("late", PORT, NOW - DAY))
-            request = held.asks(entries([user(ASKS_PORT)], name="q"), every_turn=True)
-            assert set(names(await held.answer(request))) == {"early", "late"}
-            after = replace(request, said_after=NOW - 5 * DAY)
-            assert names(await held.answer(after)) == ["late"]
-            before = replace(request, said_before=NOW - 5 * DAY)
-            assert names(await held.answer(before)) == ["early"]
 
         run(tmp_path, work)
 

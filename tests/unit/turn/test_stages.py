@@ -11,11 +11,10 @@ import pytest
 
 from recollect.core.engine import Context, Engine, Session
 from recollect.core.formats.codec import CODECS
-from recollect.core.rules.calls import group
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.align import LastRequest, enter, read
 from recollect.core.turn.inject import inject
-from recollect.core.turn.prune import LINE_OF_IT, prune
+from recollect.core.turn.prune import prune
 from recollect.core.turn.query import query
 from recollect.core.turn.trim import trim
 from recollect.core.values.history import Entry
@@ -100,65 +99,6 @@ class TestPrune:
         assert cleared.text == f"[Old tool result content cleared] One line of it: {found}"
         assert cleared.quotes == (view[2].id,), "it is forgotten with its message"
 
-    def test_a_line_of_a_long_row_is_cut_between_values(self) -> None:
-        row = ", ".join(f'"berth_{n}": {n}' for n in range(400)) + ', "green_crane": "quay 9"'
-        held = [said("user", "where is the green crane?"), call(0), result(0, row)]
-        for n in range(1, 6):
-            held += [call(n), result(n, "x y " * 4_000)]
-        text = next(iter(self.run(entries(held)).edits)).text
-        assert '"green_crane": "quay 9"' in text
-        assert len(text) < 250
-
-    def test_a_result_on_nothing_that_was_asked_leaves_no_line(self) -> None:
-        held = [said("user", "go on"), call(0), result(0, "zebra giraffe lion " * 200)]
-        for n in range(1, 6):
-            held += [call(n), result(n, "x y " * 4_000)]
-        cleared = next(iter(self.run(entries(held)).edits))
-        assert cleared.text == "[Old tool result content cleared]"
-        assert cleared.quotes == ()
-
-    def test_where_lines_take_more_than_their_room_the_oldest_go(self) -> None:
-        held = [said("user", "which cranes failed?")]
-        for n in range(300):
-            text = "noise and more noise\n" * 40 + f"crane_{n} failed by itself\n"
-            held += [call(n), result(n, text), said("assistant", f"crane_{n}, see above")]
-        view = entries(held)
-        made = self.run(view).edits
-        told = [LINE_OF_IT in edit.text for edit in made]
-        assert told == sorted(told), "the newest keep theirs"
-        assert not told[0]
-        assert told[-1]
-        assert sum(WEIGHER.text(e.text) for e in made if e.quotes) <= 0.05 * (100_000 - 16_000)
-        assert self.run(view, made).edits == (), "running it again changes nothing more"
-
-    def test_a_result_shorter_than_its_line_is_cleared_all_the_same(self) -> None:
-        short = (
-            "crane seven failed at the quay on sunday, of all days, and the foreman of the night "
-        )
-        short += "shift wrote it down twice in the book of the harbour"
-        held = [said("user", "which crane failed?")]
-        for n in range(20):
-            held += [call(n), result(n, short)]
-        view = entries(held)
-        made = self.run(view).edits
-        assert {edit.text for edit in made} == {"[Old tool result content cleared]"}
-        assert len(made) == 17
-        assert self.run(view, made).edits == ()
-
-    def test_an_id_that_is_used_again_is_another_call(self) -> None:
-        noise = "x y\n" * 400
-        held = [
-            said("user", "who owns the ferry?"), call(0), result(0, f"{noise}ferry owner Ada\n"),
-            said("assistant", "see above"),
-            said("user", "who owns the crane?"), call(0), result(0, f"{noise}crane owner Ben\n"),
-            said("assistant", "see above"),
-        ]  # fmt: skip
-        for n in range(1, 5):
-            held += [call(n), result(n, noise)]
-        texts = [edit.text for edit in self.run(entries(held)).edits if edit.quotes]
-        assert [text.endswith("ferry owner Ada") for text in texts[:2]] == [True, False]
-        assert texts[1].endswith("crane owner Ben")
-
     def test_no_half_of_a_secret_is_kept(self) -> None:
         secret = "API_TOKEN=" + "a1B2c3D4" * 8
         key = "-----BEGIN KEY-----\n" + "Zm9v\n" * 400 + "-----END KEY-----\n"
@@ -215,12 +155,6 @@ class TestPrune:
         touched = {edit.anchor for edit in self.run(held).edits}
         assert touched == {EntryKey(f"k{at}") for at in (2, 4, 6)}
 
-    def test_nothing_before_the_first_user_message(self) -> None:
-        messages = [call(9), result(9, "x y " * 4_000), *self.history()[1:]]
-        held = entries([{"role": "assistant", "content": "hello"}, *messages])
-        first_user = next(at for at, entry in enumerate(held) if entry.role == "user")
-        assert all(int(edit.anchor[1:]) >= first_user for edit in self.run(held).edits)
-
     def test_images_are_never_trimmed(self) -> None:
         image = {
             "type": "image",
@@ -228,9 +162,6 @@ class TestPrune:
         }
         held = entries(self.history([{"type": "text", "text": "x y " * 4_000}, image]))
         assert self.run(held).edits == ()
-
-    def test_what_is_shorter_than_the_placeholder_stays(self) -> None:
-        assert self.run(entries(self.history("ok"))).edits == ()
 
     def test_users_and_assistants_words_are_never_touched(self) -> None:
         held = entries([said("user", "x " * 9_000), said("assistant", "y " * 9_000)] * 8)
@@ -266,12 +197,6 @@ class TestTrim:
         assert gone
         assert all(edit.reason.cause is Cause.LEAST_RELEVANT for edit in made.edits)
 
-    def test_a_short_query_goes_by_age(self) -> None:
-        held = [said("user" if n % 2 == 0 else "assistant", f"remark {n}") for n in range(21)]
-        made = self.run(entries(held), 30, "ok", protect_first_user=False)
-        gone = [int(edit.anchor[1:]) for edit in made.edits]
-        assert gone == list(range(len(gone)))
-
     def test_calls_and_results_leave_together(self) -> None:
         held: list[Any] = []
         for n in range(10):
@@ -294,13 +219,6 @@ class TestTrim:
         assert EntryKey("k0") in gone
         assert {EntryKey(f"k{at}") for at in (61, 62)}.isdisjoint(gone), "the last tool span"
 
-    def test_the_first_user_message_stays(self) -> None:
-        held = [said("user", "TASK: paint the crane, and never touch the winch, whatever happens")]
-        held += [said("user" if n % 2 else "assistant", f"remark {n} " * 5) for n in range(40)]
-        gone = {edit.anchor for edit in self.run(entries(held), 10**6).edits}
-        assert gone
-        assert EntryKey("k0") not in gone
-
     def test_a_question_leaves_with_its_answer(self) -> None:
         held: list[Any] = []
         for n in range(30):
@@ -312,23 +230,6 @@ class TestTrim:
         assert gone
         assert {at + 1 for at in gone if at % 2 == 0} == {at for at in gone if at % 2}
 
-    def test_no_gap_is_smaller_than_its_note(self) -> None:
-        held: list[Any] = []
-        for n in range(20):
-            held += [said("user", "yes"), said("assistant", f"a long reply number {n} " * 30)]
-        held.append(said("user", "a long reply number 7?"))
-        tight = entries(held)
-        made = self.run(tight, 2_000, "reply")
-        gone = sorted(int(edit.anchor[1:]) for edit in made.edits)
-        runs: list[list[int]] = []
-        for at in gone:
-            if runs and runs[-1][-1] == at - 1:
-                runs[-1].append(at)
-            else:
-                runs.append([at])
-        assert runs
-        assert all(sum(tight[at].tokens for at in run) > 20 for run in runs)
-
     def test_a_summary_stays(self) -> None:
         opening = "This session is being continued from a previous conversation that ended."
         held: list[Any] = [said("user", opening), said("assistant", "ok")]
@@ -336,32 +237,6 @@ class TestTrim:
         gone = {edit.anchor for edit in self.run(entries(held), 10**6).edits}
         assert gone
         assert EntryKey("k0") not in gone
-
-    def test_everything_protected_is_said(self) -> None:
-        assert self.run(entries([said("user", "hi")]), 100).reason.cause is Cause.ALL_PROTECTED
-
-
-class TestGroups:
-    def test_words_beside_results_are_a_group_of_their_own(self) -> None:
-        mixed = result(1, "out")
-        mixed["content"].append({"type": "text", "text": "and also this"})
-        found = group(entries([said("user", "go"), call(1), mixed]), CODECS["anthropic"].rules)
-        assert [g.members for g in found] == [
-            [("k0", None)],
-            [("k1", None), ("k2", 0)],
-            [("k2", 1)],
-        ]
-
-    def test_reasoning_goes_with_its_run(self) -> None:
-        items = [
-            {"type": "message", "role": "user", "content": "go"},
-            {"type": "reasoning", "summary": []},
-            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
-            {"type": "function_call_output", "call_id": "c", "output": "1"},
-        ]
-        held = entries(items, "openai-responses")
-        found = group(held, CODECS["openai-responses"].rules)
-        assert [len(g.members) for g in found] == [1, 3]
 
 
 class TestNotesAndLastResorts:

@@ -71,22 +71,6 @@ def test_in_a_chat_only_rules_stand_and_nothing_of_people_who_talk_to_each_other
     assert made.edit is None
 
 
-def test_sentences_stand_in_the_order_in_which_they_were_said() -> None:
-    """A later line replaces an earlier one: so the block says."""
-    told = "We use port 7480 for the crane. Never use Redis, always use port 7512 instead."
-    left = [entry("u", "user", Text(text=told))]
-    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=1_000, turn=1)
-    assert made.edit is not None
-    assert -1 < made.edit.text.index("7480") < made.edit.text.index("7512")
-
-
-def test_a_message_that_says_nothing_is_no_trouble() -> None:
-    left = [entry("none", "user"), entry("rule", "user", Text(text="Never push to main."))]
-    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=900, turn=1)
-    assert made.edit is not None
-    assert "Never push to main." in made.edit.text
-
-
 ONE_OFF = (
     "Rename load_tariffs to read_tariffs in harbour/rates.py.",
     "Now undo that rename, the old name was better.",
@@ -101,20 +85,6 @@ LASTING = (
     "We decided to keep the berth numbers of 1998.",
     "Reply in Dutch when the mail is from Vlissingen.",
 )
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        "Currently the limit is 500 requests.",
-        "Monday the database moves to port 5544.",
-        "Yesterday the cluster moved to Zurich.",
-        "Customers all pay 20 EUR a month.",
-    ],
-)
-def test_a_statement_that_begins_like_an_order_is_none(stated: str) -> None:
-    assert states(stated)
-    assert not states("Undo that rename in module 12.")
 
 
 @pytest.mark.parametrize(
@@ -161,19 +131,6 @@ def test_a_request_is_an_order_and_never_a_decision(text: str) -> None:
     lines = made.edit.text.splitlines()
     assert f"user: {LASTING[0]}" in lines
     assert [line for line in lines if text in line and line.startswith("user:")] == []
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        "Bought a car with 120 hp from Marta.",
-        "Got a dog called Bruno in 2024.",
-        "Looks a bit like pier 7.",
-        "Shipped the release 4.2 on Monday.",
-    ],
-)
-def test_a_report_without_its_subject_is_no_order(stated: str) -> None:
-    assert states(stated)
 
 
 def test_orders_that_were_carried_out_are_marked_and_rules_are_not() -> None:

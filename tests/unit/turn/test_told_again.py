@@ -64,21 +64,6 @@ def test_a_provider_call_told_again_leaves_its_pair_alone(kind: str, order: str,
     assert kept["content"] == blocks_of(sent, kind)
 
 
-@pytest.mark.parametrize("kind", TOOLS)
-def test_a_provider_call_told_again_in_a_later_message(kind: str) -> None:
-    turns = [{"role": "assistant", "content": blocks_of(o, kind)} for o in ("At", "A1t", "1t")]
-    out = prepared("anthropic", [HI, turns[0], HI, turns[1], HI, turns[2], HI])
-    shown = [message["content"] for message in out if message["role"] == "assistant"]
-    assert shown == [[WORDS], blocks_of("A1t", kind), [WORDS]]
-
-
-def test_a_result_of_another_kind_answers_nothing() -> None:
-    call, other = blocks_of("A", "server_tool_use") + blocks_of("1", "mcp_tool_use")
-    answer = {"role": "assistant", "content": [call, other, WORDS]}
-    _, kept, _ = prepared("anthropic", [HI, answer, HI])
-    assert kept["content"] == [WORDS]
-
-
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "done"}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"}

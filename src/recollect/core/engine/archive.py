@@ -1,12 +1,9 @@
-"""Writes batches durably and reads the store, each kind of work within a deadline of its own.
+"""Writes batches durably and reads the store, each within a deadline.
 
-Owns when a batch goes where: to the store, else to the spool, else it waits in memory; while
-anything waits, what follows waits behind it, so a store that was away receives each session in the
-order it happened. Reads go on while writes wait. It must never make a turn wait for a store that
-is known to be away: one that hangs costs a deadline once, and is tried again in the background.
-Always holds: `write` answers "store" or "spool" only for what is durable there; no write that was
-begun is cut off before `close`, except where whoever sent it sends it again; nothing of it runs
-after `close`.
+A batch goes to the store, else to the spool, else it waits in memory; later batches wait behind
+it, so a store that was down receives each session in order. No turn waits for a store that is
+known to be down: one that hangs costs a deadline once, and is tried again in the background.
+`write` answers "store" or "spool" only for what is durable there.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Container
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import (
@@ -50,22 +48,14 @@ UNDURABLE_SECONDS = 10.0
 """How long messages that neither the store nor the spool takes stay in the view; then it is trimmed
 to its limit, and they wait in memory."""
 RETRY_SECONDS = 0.1
-"""How long after a failure the store is tried again in the background; doubled up to the most."""
 RETRY_MOST_SECONDS = 3.0
 SPOOL_SECONDS = 1.0
-"""How long the spool may take: it is a file, but a disk can hang and a lock be held."""
-AGAIN_SECONDS = 0.3
-"""How long a turn waits for one more try where nothing could be kept."""
 CLOSE_SECONDS = 1.0
-"""How long closing waits for the spool to drain."""
 STOP_SECONDS = 2.0
-"""How long closing waits for a store that hangs, or is busy with what it was given."""
 BUG_SECONDS = 60.0
 """How long a batch is offered to a store that fails on it for no reason it can name."""
 HELD_BYTES = 64 << 20
-"""How much may wait in memory while neither store nor spool takes anything."""
 PROBE: SessionId = ""
-"""The session that is asked for to find out whether the store answers again."""
 _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 
@@ -97,9 +87,8 @@ class DurableArchive:
         *,
         sent_again: bool = False,
     ) -> None:
-        """`settings` has the deadlines. With `sent_again` whoever was not answered sends the same
-        again: a batch that the store does not take in time is cut off and given up, since beside
-        what is sent again it would be written once more."""
+        """With `sent_again` a caller without an answer sends the same again: a batch that the store
+        does not take in time is given up, or it would be written twice."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -113,16 +102,13 @@ class DurableArchive:
         self._opening = asyncio.Lock()
         self._opening_spool = asyncio.Lock()
         self._again = asyncio.Event()
-        self._tried = asyncio.Event()
         self._store: Store | None = None
         self._spool: Spool | None = None
         self._spooling = False
         self._held: deque[_WaitingBatch] = deque()
         self._held_bytes = 0
         self._nowhere_since: float | None = None
-        self._try_hangs = False
         self._unread = ""
-        self._is_away = False
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -131,22 +117,18 @@ class DurableArchive:
         self._gave_up = False
         self._stuck: tuple[bytes, float] = (b"", 0.0)
         self.set_aside = 0
-        """How many spooled batches the store refused; they lie beside the spool."""
         self.replaced = 0
-        """How often the store's file was gone while it was open: nothing that was written to it
-        before is durable any more."""
+        """How often the store's file was gone while it was open: what it held is not durable."""
         self._drain_said = ""
         self._took = False
-        """The store has taken something that waited since draining began."""
         self._store_part, self._spool_part = Part("store"), Part("spool")
         self.jobs_due: Callable[[float], None] = lambda _: None
-        """Hears when the first of the jobs is due that came with a batch, once the store has it."""
         self._uses: deque[tuple[ModelUse, str]] = deque()
         self._counting: asyncio.Task[None] | None = None
 
     @property
     def where(self) -> Where:
-        """Where a batch goes now: behind what waits, or to the store."""
+        """Where a batch goes now."""
         if self._nowhere_since is not None:
             return "nowhere"
         return "spool" if self._spooling else "store"
@@ -157,8 +139,8 @@ class DurableArchive:
         return self.where != "store"
 
     def trouble(self, *, told: Container[object] = ()) -> str:
-        """What people should know about the store and its spool; empty when all is well. Why
-        batches wait is left out where it is among those `told`."""
+        """Problems of the store and its spool; empty if there is none. The reason why batches wait
+        is left out if it is among those `told`."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
             texts.append(f"batches wait in the spool: {self._drain_said}")
@@ -169,11 +151,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def gives_up(self) -> bool:
-        """Whether what is durable nowhere may leave a view: it could not be kept for too long.
-
-        A window that grows for ever would be refused by every provider. What leaves it waits in
-        memory, and stands in the client's own history.
-        """
+        """Whether messages that are durable nowhere may leave a view, after too long a time: every
+        provider would refuse a window that grows for ever. They wait in memory."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -189,13 +168,14 @@ class DurableArchive:
     async def store(self) -> Store:
         """The open store; StoreError when it cannot be opened."""
         async with self._opening:
-            if self._store is None:
-                self._refuse_closed()
+            if self._store is None and not self._closed:
                 opened = await self._open_store()
                 if self._closed:
                     await opened.close()
-                self._refuse_closed()
-                self._store = opened
+                else:
+                    self._store = opened
+            if self._store is None:
+                raise StoreUnavailable("this memory is closed; open it again")
             return self._store
 
     async def _on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
@@ -208,10 +188,6 @@ class DurableArchive:
                 await store.close()
             raise
 
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise StoreUnavailable("this memory is closed; open it again")
-
     async def spool(self) -> Spool | None:
         """The spool of this machine; None where there is none, or it cannot be opened."""
         await self._look_at_spool()
@@ -220,32 +196,25 @@ class DurableArchive:
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Ask the store something; a failure says why. It may take `seconds`, else
-        `store.read_seconds`.
+        """Query the store, within `seconds`, else `store.read_seconds`; a failure says why.
 
-        What takes longer than answers lately do may be a dear question or a store that hangs: it
-        is then asked for next to nothing, too. If it answers that, the question may go on, and
-        fails alone where it is late. If not, the store is away: it is asked again in the
-        background only, until it answers. What waits in the spool is not in the answer.
+        If a query takes longer than recent ones did, the store gets a trivial one, too. If it
+        answers that, only the slow query can fail. If not, the store is down: it is queried in
+        the background only, until it answers.
         """
         await self._settle_in()
         if self._unread:
             self._probe_soon()
             return Failure(said=self._not_asked(), error=StoreUnavailable)
 
-        async def asked() -> T:
-            await self.store()
-            begun = time.monotonic()
-            answer = await self._on_store(question)
-            self._reads.took(time.monotonic() - begun)
-            self._unread = ""
-            return answer
-
         limit = self._settings.read_seconds if seconds is None else seconds
         soon = limit / 2
         if seconds is None and self._store is not None:
             soon = min(self._reads.allowed(), soon)
-        begun, running = time.monotonic(), self._tasks.begin(asked)
+        begun, running = (
+            time.monotonic(),
+            self._tasks.begin(lambda: self._timed(question, self._reads)),
+        )
         watching = self._tasks.begin(lambda: self._watch(running, soon))
         try:
             await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
@@ -271,26 +240,26 @@ class DurableArchive:
         if await done_within(running, seconds):
             return False
         patience = max(0.0, min(seconds, LEAST_SECONDS))  # next to nothing takes no longer
-        found = await attempted(asyncio.wait_for(self._ping(), patience))
+        found = await attempted(asyncio.wait_for(self._on_store(_ping), patience))
         if running.done() or not isinstance(found, Failure):
             return False
         self._goes_away(late("the store", seconds + patience))
         return True
 
     def _goes_away(self, failure: Failure) -> None:
-        self._unread, self._is_away = failure.said, issubclass(failure.error, _AWAY)
+        self._unread = failure.said
         self._store_fails(failure.said)
         self._probe_soon()
 
     async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
         """Make a batch durable. Batches that must keep their order are written one by one.
 
-        With `later` a batch that can be kept nowhere waits in memory, and `later` is told when it
-        is durable after all; without it such a batch is given up.
+        With `later` a batch that can be kept nowhere waits in memory, and `later` is called when it
+        is durable; without it such a batch is given up.
         """
         await self._settle_in()
         await self._look_at_spool()
-        await self.try_again()
+        self.try_again()
         text = self._not_asked()
         if self.spooling:
             waiting = text if self._unread else "earlier batches wait for it"
@@ -309,17 +278,16 @@ class DurableArchive:
         return await self._to_spool(write_batch(batch), text, later)
 
     async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
-        if self._sent_again:  # as long as somebody waits for the answer: cut off, it would be lost
-            return await attempted(self._written(batch))
+        def work() -> Awaitable[WriteResult]:
+            return self._timed(lambda store: store.write(batch), self._writes)
+
+        if self._sent_again:  # as long as the caller waits: cut off, it would be lost
+            return await attempted(work())
         seconds = self.open_seconds if self._store is None else self._writes.allowed()
-        return await self._tasks.run(lambda: self._written(batch), seconds)
+        return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
-        """Count a call of a model in the store, beside whatever is done now: nobody waits for it.
-
-        While the store is away counts wait in memory until it takes a batch again. A count that
-        was begun is never begun again unless the store refused it: better late than twice.
-        """
+        """Count a call of a model in the store, in the background; while it is down, later."""
         self._uses.append((use, day))
         self._count_soon()
 
@@ -333,7 +301,8 @@ class DurableArchive:
         await self._settle_in()
         while self._uses and not self._closed:
             use, day = self._uses.popleft()
-            counted = await attempted(self._on_store(_add_use(use, day)))
+            add = partial(_add_use, use=use, day=day)
+            counted = await attempted(self._on_store(add))
             if isinstance(counted, Failure):
                 self._uses.appendleft((use, day))
                 return
@@ -341,11 +310,7 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """What waits in the spool to be remembered of a session, oldest first.
-
-        It is newer than what the store says, and may be all there is of what another process
-        left; what an earlier process spooled counts, too.
-        """
+        """The states of a session that wait in the spool, oldest first: newer than the store's."""
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
@@ -361,36 +326,24 @@ class DurableArchive:
                 return None
             return write if write is not None and write.session == session else None
 
-        hangs = True
-
-        async def scanned() -> list[SessionWrite]:
-            nonlocal hangs
+        async def scanned() -> tuple[SessionWrite, ...]:
             writes = await spool.scan(pick)
-            self._spool_hangs = hangs = False
-            return writes
+            self._spool_hangs = False
+            return tuple(writes)
 
         found = await self._tasks.run(scanned, seconds, "the spool")
-        if isinstance(found, Failure):
-            self._spool_hangs = hangs
-            return found
-        return tuple(found)
+        self._spool_hangs = isinstance(found, Failure)
+        return found
 
-    async def try_again(self) -> None:
-        """Where nothing could be kept: try once more, now; returns soon."""
-        if not self._held or self._try_hangs:
-            return
-        self._tried.clear()
-        self._start_draining()
-        self._again.set()
-        try:
-            async with asyncio.timeout(AGAIN_SECONDS):
-                await self._tried.wait()
-        except TimeoutError:
-            self._try_hangs = True  # it costs this once
+    def try_again(self) -> None:
+        """If batches wait in memory: try once more, now; returns at once."""
+        if self._held:
+            self._start_draining()
+            self._again.set()
 
     async def settle(self, seconds: float) -> int:
-        """Give what waits this long to be written; returns how many batches still wait, in the
-        spool or in memory, and 1 where the spool cannot be looked into."""
+        """Give waiting batches this long to be written; returns how many still wait, and 1 if the
+        spool cannot be read."""
         await self._settle_in()
         await self._look_at_spool()
         self._again.set()
@@ -431,7 +384,7 @@ class DurableArchive:
         self._loop = loop
         self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._opening_spool = asyncio.Lock()
-        self._again, self._tried = asyncio.Event(), asyncio.Event()
+        self._again = asyncio.Event()
         self._store = self._spool = self._draining = self._probing = self._counting = None
         self._spooling, self._unread = False, ""
         self._tasks.forget()
@@ -441,21 +394,20 @@ class DurableArchive:
         if self._held:
             self._start_draining()
 
-    async def _written(self, batch: Batch) -> WriteResult:
+    async def _timed(self, work: Callable[[Store], Awaitable[T]], deadline: AdaptiveDeadline) -> T:
         await self.store()
         begun = time.monotonic()
-        written = await self._on_store(lambda store: store.write(batch))
-        self._writes.took(time.monotonic() - begun)
+        done = await self._on_store(work)
+        deadline.took(time.monotonic() - begun)
         self._unread = ""
-        return written
+        return done
 
     def _note_jobs(self, written: WriteResult) -> None:
         if written.due_at is not None and not (self._closed or loop_ends()):
             self.jobs_due(written.due_at)
 
     def _not_asked(self) -> str:
-        how = "is away" if self._is_away else "cannot be used yet"
-        return f"the store {how}: {self._unread}"
+        return f"the store is away: {self._unread}"
 
     def _store_fails(self, text: str) -> None:
         if not self._closed:  # what was begun before `close` may end after it
@@ -467,10 +419,9 @@ class DurableArchive:
             self._count_soon()
 
     async def _look_at_spool(self) -> None:
-        if self._spool is not None or self._open_spool is None:
-            return
-        async with self._opening_spool:
-            await self._open_spool_once()
+        if self._spool is None and self._open_spool is not None:
+            async with self._opening_spool:
+                await self._open_spool_once()
 
     async def _open_spool_once(self) -> None:
         if self._spool is not None or self._open_spool is None or self._closed:
@@ -495,7 +446,8 @@ class DurableArchive:
         waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
-            self._start_spooling()
+            self._spooling = True
+            self._start_draining()
 
     async def _to_spool(
         self, record: bytes, text: str, later: Callable[[Kept], None] | None
@@ -507,11 +459,13 @@ class DurableArchive:
             text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
         else:
             # Before the append, so that nothing overtakes it even if this call is cancelled.
-            self._start_spooling()
+            self._spooling = True
+            self._start_draining()
             kept = await self._tasks.run(
                 lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
             )
-            self._start_spooling()
+            self._spooling = True
+            self._start_draining()
             if not isinstance(kept, Failure):
                 self._spool_part.back()
                 return Kept(where="spool", said=text)
@@ -534,10 +488,6 @@ class DurableArchive:
         self._start_draining()
         return fits
 
-    def _start_spooling(self) -> None:
-        self._spooling = True
-        self._start_draining()
-
     def _start_draining(self) -> None:
         if self._closed or loop_ends():
             return  # nobody would end what begins now
@@ -552,14 +502,11 @@ class DurableArchive:
         wait = RETRY_SECONDS
         while self._unread:
             await asyncio.sleep(wait)
-            found = await attempted(asyncio.wait_for(self._ping(), self.open_seconds))
+            found = await attempted(asyncio.wait_for(self._on_store(_ping), self.open_seconds))
             if not isinstance(found, Failure):
                 self._unread = ""
                 self._store_works()
             wait = min(2 * wait, RETRY_MOST_SECONDS)
-
-    async def _ping(self) -> object:
-        return await self._on_store(lambda store: store.session(PROBE))
 
     async def _drain(self) -> None:
         wait, self._took = RETRY_SECONDS, False
@@ -573,9 +520,7 @@ class DurableArchive:
                     self._spool_part.back(how="nothing waits for it any more")
                     if self._took:  # a spool that stayed empty says nothing of the store
                         self._store_works()
-                    self._note_tried()
                     return
-            self._note_tried()
             if failed is None and isinstance(waiting, Failure):
                 failed = waiting
             if failed is not None:
@@ -587,10 +532,6 @@ class DurableArchive:
                         await self._again.wait()
                 wait = min(2 * wait, RETRY_MOST_SECONDS)
 
-    def _note_tried(self) -> None:
-        self._try_hangs = False
-        self._tried.set()
-
     async def _hand_over(self) -> Failure | None:
         spool = self._spool
         failed: Failure | None = None
@@ -600,11 +541,9 @@ class DurableArchive:
             self._spool_hangs = False
         while self._held:
             record = self._held[0].record
-            kept: Kept | Failure | None = failed
-            if kept is None:
-                kept = await attempted(self._take_held(record))
-            if isinstance(kept, Failure):
-                failed = kept  # what follows goes the same way, or it would overtake this one
+            taken = await attempted(self._take(record)) if failed is None else failed
+            if isinstance(taken, Failure):
+                failed = taken  # what follows goes the same way, or it would overtake this one
                 if spool is None:
                     return failed
                 appended = await attempted(self._append(spool, record))
@@ -613,6 +552,8 @@ class DurableArchive:
                     return failed
                 kept, self._spooling = Kept(where="spool", said=failed.said), True
                 self._spool_part.back()
+            else:
+                kept = Kept(where="store", written=taken)
             done = self._held.popleft()
             self._held_bytes -= len(done.record)
             done.later(kept)
@@ -620,17 +561,9 @@ class DurableArchive:
             self._nowhere_since = None
         return failed
 
-    async def _take_held(self, record: bytes) -> Kept:
-        return Kept(where="store", written=await self._take(record))
-
     async def _take(self, record: bytes) -> WriteResult | None:
-        """One batch that waited into the store.
-
-        What can never be written is set aside, since it must not keep everything behind it out
-        for ever: what is no batch, what the store refuses for itself, and what it fails on again
-        and again for no reason it can name. Everything else is a matter of waiting.
-        """
-        written = await attempted(self._on_store(lambda store: _write(store, record)))
+        # A batch that can never be written is set aside: it must not block all behind it.
+        written = await attempted(self._write_record(record))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True
             self._note_jobs(written)
@@ -642,6 +575,10 @@ class DurableArchive:
             return None
         raise StoreUnavailable(written.said)
 
+    async def _write_record(self, record: bytes) -> WriteResult:
+        batch = read_batch(record)
+        return await self._on_store(lambda store: store.write(batch))
+
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:
         if issubclass(failure.error, StoreError | OSError):
             return False
@@ -652,9 +589,9 @@ class DurableArchive:
         return time.monotonic() - since > BUG_SECONDS
 
 
-def _add_use(use: ModelUse, day: str) -> Callable[[Store], Awaitable[None]]:
-    return lambda store: store.add_model_use(use, day=day)
+async def _add_use(store: Store, *, use: ModelUse, day: str) -> None:
+    await store.add_model_use(use, day=day)
 
 
-async def _write(store: Store, record: bytes) -> WriteResult:
-    return await store.write(read_batch(record))
+async def _ping(store: Store) -> None:
+    await store.session(PROBE)

@@ -13,7 +13,8 @@ from typing import Final
 
 from recollect.core.boundary import Boundary
 from recollect.core.engine.archive import Kept
-from recollect.core.engine.keeper import ArchiveState, SessionKeeper
+from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.keeping import ArchiveState
 from recollect.core.rules.budget import WORTHWHILE_SHARE
 from recollect.core.rules.price import price_edit
 from recollect.core.turn.apply import Applied

@@ -15,7 +15,7 @@ from recollect.core.values.history import SessionState, View
 from recollect.core.values.message import ToolResult
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import Recalled, passage_name
-from recollect.core.values.report import BatchMoment, Report
+from recollect.core.values.report import BatchMoment, Outcome, Report
 
 CHARS_A_TOKEN: Final = 4
 """A rough size for what could not be read."""
@@ -154,3 +154,18 @@ def _marked_blocks(draft: Draft) -> tuple[str, ...]:
     new += [part.text for part in results if part.recalls is not None]
     marks = (block_mark(text, draft.given.secret) for text in new)
     return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]
+
+
+def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
+    """How a compaction ended, for the report of a turn."""
+    if done.compacted:
+        return "done", Reason(
+            Cause.COMPACTED,
+            why=done.reason,
+            before=done.tokens_before,
+            after=done.tokens_after,
+            seconds=done.seconds,
+        )
+    if done.convergence == "failed":
+        return "failed", Reason(Cause.NOT_COMPACTED, why=done.reason)
+    return "nothing", Reason(Cause.IRREDUCIBLE, why=done.reason)

@@ -20,9 +20,9 @@ from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
-from recollect.core.engine.context import TurnResult, context_of
+from recollect.core.engine.context import TurnResult, compaction_line, context_of
 from recollect.core.engine.hooks import Hook, HookName, Hooks
-from recollect.core.engine.keeper import HandedOver, SessionKeeper
+from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.marks import MarkReply, ToldAnswers
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, overtaken
@@ -40,9 +40,7 @@ from recollect.core.engine.session import (
     Session,
     check_format,
     check_reply,
-    check_session_name,
     check_space_name,
-    check_state,
     checked_request,
     load,
 )
@@ -70,7 +68,6 @@ from recollect.core.values.history import SessionId, SessionState, SpaceId, requ
 from recollect.core.values.message import MessageId
 from recollect.core.values.model import FormatName, ModelUse, Request
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.report import Outcome
 from recollect.core.values.upkeep import Certificate
 from recollect.errors import StaleSession
 from recollect.system.config import Settings
@@ -113,12 +110,8 @@ class Engine(StoredMemory):
         reads_facts: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, as servers want it. `reads_facts` queues
-        jobs that read sessions for facts. `delete_stored` removes all that is stored of the space.
-
-        Without an `archive` nothing is kept, without a `model` nothing is compacted;
-        `open_memory` gives it both.
-        """
+        """`off_the_loop` runs pure stages in a thread, as servers want it. Without an `archive`
+        nothing is kept, without a `model` nothing is compacted; `open_memory` gives it both."""
         self.settings = settings or Settings()
         self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
@@ -168,7 +161,6 @@ class Engine(StoredMemory):
         self._closed = False
         self._told = ToldAnswers(self._secret, self._seal)
         self._summary_model = "" if self._model is None else self._model.name
-        """The name of the model that summarises; empty where none does."""
 
     def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
         archive.jobs_due = self._wake_jobs
@@ -186,61 +178,6 @@ class Engine(StoredMemory):
                 archive.count(use, day)
 
         return MeteredModel(model, self._clock, record, used=self._beside.add_use)
-
-    def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
-        """The session of this name; `state` continues one that was kept elsewhere."""
-        check_session_name(id)
-        check_state(state)
-        known = self._sessions.get(id)
-        if known is None or state is not None:
-            self._check_open()  # those that there were can be looked at
-            known = self._sessions[id] = Session(id, state)
-        return known
-
-    def end(self, session: Session | SessionId) -> None:
-        """Let go of a session's handle; without an archive its state is gone with it."""
-        name = session.id if isinstance(session, Session) else check_session_name(session)
-        self._sessions.pop(name, None)
-        self._compactor.part.forget(whose=name)
-
-    def _abandon(self, session: SessionId) -> None:
-        """Release a session whose request was not answered, its writes and its compactions: another
-        process may go on with it, and the state here would be older than the stored one."""
-        handle = self._sessions.get(session)
-        if handle is not None:
-            self.end(handle)
-            self._compactor.cancel(handle)
-            if self._keeper is not None:
-                self._keeper.abandon(handle.keeping)
-
-    async def _hand_over(
-        self, session: Session | SessionId, seconds: float | None = None
-    ) -> HandedOver | None:
-        """Release a session when all of it is kept, so that any process may go on with it.
-
-        Waits `seconds`, else `turn.deadline_seconds`. Returns the worst place of its messages;
-        "stale" if another process went on with it, so that its last turn was left out; None if
-        nothing is kept.
-        """
-        handle = self._handle(session)
-        async with handle.lock:
-            where: HandedOver | None = None
-            if self._keeper is not None:
-                where = await self._keeper.hand_over(
-                    handle.id,
-                    handle.state,
-                    handle.keeping,
-                    seconds=self.settings.turn.deadline_seconds if seconds is None else seconds,
-                    now=self._clock.now(),
-                    learned=handle.learned,
-                )
-            if self._sessions.get(handle.id) is handle:
-                self.end(handle)
-            return where
-
-    def _handle(self, session: Session | SessionId) -> Session:
-        self._check_open()
-        return session if isinstance(session, Session) else self.session(session)
 
     async def prepare(
         self,
@@ -328,9 +265,9 @@ class Engine(StoredMemory):
                 boundary.note("jobs", "done", use_reason(uses))
             ended, handle.compacted_meanwhile = handle.compacted_meanwhile, None
             if compacted is not None:
-                boundary.note("compact", *_compaction_line(compacted))
+                boundary.note("compact", *compaction_line(compacted))
             elif ended is not None:
-                outcome, how = _compaction_line(ended)
+                outcome, how = compaction_line(ended)
                 boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
             state = await load(handle, self._stored, boundary)
             given = await self._given(
@@ -637,17 +574,3 @@ def _is_short(reply: Any) -> bool:
     if isinstance(reply, bytes | str):
         return len(reply) <= SHORT_BYTES
     return isinstance(reply, list | tuple) and len(reply) <= SHORT_EVENTS
-
-
-def _compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
-    if done.compacted:
-        return "done", Reason(
-            Cause.COMPACTED,
-            why=done.reason,
-            before=done.tokens_before,
-            after=done.tokens_after,
-            seconds=done.seconds,
-        )
-    if done.convergence == "failed":
-        return "failed", Reason(Cause.NOT_COMPACTED, why=done.reason)
-    return "nothing", Reason(Cause.IRREDUCIBLE, why=done.reason)

@@ -1,9 +1,8 @@
-"""Keeps what is said: loads what is known of a session, writes each turn beside the request.
+"""Keeps sessions: loads their state, and writes each turn while the model answers.
 
-Owns when a message counts as durable. A turn waits for it only at a batch moment, before
-anything may leave the view; otherwise the write runs while the model answers, and what went
-wrong is told in the next report. Always holds: the writes of one session follow each other, so
-a reply never overtakes the question it answers.
+A turn waits for a write only at a batch moment, before a message may leave the view. The next
+report tells what went wrong. The writes of one session follow each other, so a reply never
+overtakes its question.
 """
 
 from __future__ import annotations
@@ -12,12 +11,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from recollect.core.boundary import Boundary, Failure, attempted
-from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept, Where
+from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept
+from recollect.core.engine.keeping import (
+    ArchiveState,
+    HandedOver,
+    IngestCounts,
+    learn_kept,
+    newest_session,
+    note_where,
+)
 from recollect.core.engine.ledger import (
     LastRecord,
     RecordedTurn,
@@ -25,31 +32,26 @@ from recollect.core.engine.ledger import (
     record_turn,
     session_write,
 )
-from recollect.core.formats.stored_records import StateWriter, join_state
-from recollect.core.ports import Embedder, Store
-from recollect.core.rules.identity import ROOT, chain, identify, segment_id
+from recollect.core.formats.stored_records import join_state
+from recollect.core.ports import Embedder
+from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.rules.redaction import JudgedTexts
-from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.ingest import IngestResult, earlier_calls, ingest
 from recollect.core.values.batch import (
     Batch,
     LedgerPiece,
     NewJob,
-    SessionWrite,
     StoredSession,
-    WriteResult,
     extract_job,
 )
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.history import Entry, SessionState, requests_of
-from recollect.core.values.message import EntryKey, Message, MessageId, Role, Text
+from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Request
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.report import Outcome, Report, StageLine
+from recollect.core.values.report import Report
 from recollect.core.values.segment import (
     NewSegment,
-    Segment,
     Source,
     Vector,
     VectorSet,
@@ -58,7 +60,6 @@ from recollect.core.values.segment import (
 )
 from recollect.errors import FormatError, StoreUnavailable
 from recollect.system.config import Settings
-from recollect.system.config.settings import Redaction as RedactionSettings
 from recollect.system.telemetry import empty_context, measured
 
 T = TypeVar("T")
@@ -76,89 +77,6 @@ INLINE_PASSAGES: Final = 64
 """More than these at once are embedded by a job: it would hold up the event loop."""
 INLINE_SECONDS: Final = 0.5
 """One that hangs must not keep a message from the store: a job embeds it later."""
-HandedOver: TypeAlias = Where | Literal["stale"]
-"""Where a session is that was handed over; stale: another process went on with it meanwhile, so its
-last turn was left out, and is to be sent again."""
-_RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
-
-
-@dataclass(slots=True)
-class ArchiveState:
-    """What is known about a session's place in the archive, in this process."""
-
-    loaded: bool = False
-    stale: bool = False
-    """Another process went on with it: what it left counts, not ours."""
-    overtaken: bool = False
-    """The store left out what was written of it last, since another process was first."""
-    durable: set[EntryKey] = field(default_factory=set, repr=False)
-    waiting: set[EntryKey] = field(default_factory=set, repr=False)
-    """Messages that could be kept nowhere, and wait in memory to be written."""
-    forgotten: set[MessageId] = field(default_factory=set, repr=False)
-    """Messages that the store refused because they were forgotten: nothing quotes them again."""
-    secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """What was masked in the session, for where it is repeated without its label. Never stored."""
-    judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
-    path: tuple[EntryKey, ...] = field(default=(), repr=False)
-    """The path as it was last written."""
-    writer: StateWriter = field(default_factory=StateWriter, repr=False)
-    replaced: int = 0
-    """`DurableArchive.replaced` when this was learned."""
-    last_record: LastRecord = field(default_factory=LastRecord, repr=False)
-    recorded_at: float = 0.0
-    """When the last record was made; after a day one that rests on nothing is made, since what
-    it would rest on may have expired."""
-    refusals: int = 0
-    """How many batches the store had refused when the last record was made: it may be in one."""
-    tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
-    where: Where = "nowhere"
-    """The worst place that anything of this turn went to."""
-    awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Somebody waits for what is written: it goes before the request is sent on."""
-    trouble: list[StageLine] = field(default_factory=list)
-    """What went wrong beside the last turn; told in the next report."""
-    abandoned: bool = False
-    """Nobody waits for it any more, and who sent it sends it again: nothing of it is begun."""
-
-    def begin_anew(self, replaced: int) -> None:
-        """The store is another one now: what this session says is written to it from the start."""
-        self.replaced = replaced
-        self.durable.clear()
-        self.path, self.last_record = (), LastRecord()
-
-    def load_again(self) -> None:
-        """What the store has counts from now on, not what is in memory."""
-        self.loaded, self.stale = False, True
-        self.path, self.last_record = (), LastRecord()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestCounts:
-    """What became of messages that were ingested."""
-
-    read: int = 0
-    stored: int = 0
-    known: int = 0
-    """They were there already."""
-    forgotten: int = 0
-    """They stay out, because they were forgotten on purpose."""
-    redacted: int = 0
-    """How many secrets were masked."""
-    tokens: int = 0
-    """Of what was stored."""
-
-    def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
-        """With one more batch."""
-        stored = frozenset(written.stored)
-        new = [one.segment for one in made.segments if one.segment.id in stored]
-        return replace(
-            self,
-            stored=self.stored + len(written.stored),
-            known=self.known + len(written.known),
-            forgotten=self.forgotten + len(written.forgotten),
-            redacted=self.redacted + (made.redacted if new else 0),
-            tokens=self.tokens + sum(segment.tokens for segment in new),
-        )
 
 
 class SessionKeeper:
@@ -230,11 +148,6 @@ class SessionKeeper:
     async def _known(
         self, session: str, keeping: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
-        """What the store knows of a session, and on top of it what still waits in the spool.
-
-        Awaited before a session's first turn is shaped, within `OPEN_SECONDS`; what else
-        the turn may wait for is not lessened by it.
-        """
         begun, seconds = time.monotonic(), self.archive.open_seconds
         # the spool first: what reaches the store in between is then in both, not in neither
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
@@ -253,10 +166,7 @@ class SessionKeeper:
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Kept:
-        """Write these messages, and wait for it; nothing leaves a view before.
-
-        Who stops waiting stops nothing: the write goes on, and what it has done so far counts.
-        """
+        """Write these messages, and wait for it. The write goes on if the caller stops waiting."""
         kept = Kept(where="store", said="all of it")
 
         async def write() -> Kept:
@@ -265,7 +175,7 @@ class SessionKeeper:
             return kept
 
         if self.not_durable(entries, keeping):
-            await self.archive.try_again()
+            self.archive.try_again()
             await asyncio.wait({self._beside(keeping, write)})
         return kept
 
@@ -317,10 +227,7 @@ class SessionKeeper:
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Kept:
-        """Write a session's state apart from a turn, and wait for it; nothing is cut before.
-
-        With a compaction messages leave the view: they are read for facts.
-        """
+        """Write a session's state apart from a turn, and wait for it."""
         kept = Kept(where="nowhere", said="it could not be written")
 
         async def write() -> Kept:
@@ -422,7 +329,7 @@ class SessionKeeper:
         async def run() -> None:
             if before:
                 await asyncio.wait(before)
-            _note_where(keeping, await attempted(work()))
+            note_where(keeping, await attempted(work()))
 
         async def run_to_the_end() -> None:
             try:
@@ -504,8 +411,6 @@ class SessionKeeper:
         *,
         as_it_came: bool,
     ) -> RecordedTurn | None:
-        """The turn for the ledger. A session that could not be loaded counts its turns anew; the
-        store leaves out those whose session it knows further on, and what is recorded stays."""
         rows = report.view.rows
         if not (self._settings.ledger.enabled and rows):
             return None
@@ -556,7 +461,7 @@ class SessionKeeper:
             if whole.empty:
                 keeping.durable.update(entry.key for entry in chunk)
                 continue
-            learn = partial(_learn_kept, keeping, session, chunk)
+            learn = partial(learn_kept, keeping, session, chunk)
             kept = await self.archive.write(whole, learn)
             if kept.waits:
                 keeping.waiting.update(entry.key for entry in chunk)
@@ -574,8 +479,7 @@ class SessionKeeper:
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """What these messages give away is masked in those that follow. They were written by
-        another process, so nothing else of this one reads them before it writes."""
+        """Mask in later messages what these give away: another process wrote them."""
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
@@ -616,8 +520,6 @@ class SessionKeeper:
         return await self._off_loop(sum(len(entry.raw) for entry in chunk), work)
 
     async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
-        """Those that the store does not have yet, where it can say so; the rest is written
-        again at worst, which changes nothing."""
         if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
             return entries
         ids = {segment_id(session, entry.key): entry for entry in entries}
@@ -643,47 +545,6 @@ class SessionKeeper:
         if self._settings.ledger.retention_days is not None:
             jobs.append(NewJob(kind="expire", key="daily", run_at=now))
         return tuple(jobs)
-
-
-def _note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
-    where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
-    keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
-    if where != "store":
-        outcome: Outcome = "failed" if where == "nowhere" else "late"
-        reason = Reason(Cause.SPOOLED if where == "spool" else Cause.NOT_KEPT, error=kept.said)
-        keeping.trouble.append(
-            StageLine(stage="ingest", outcome=outcome, reasons=(reason,), seconds=0.0)
-        )
-
-
-def newest_session(
-    stored: StoredSession | None, waiting: Sequence[SessionWrite]
-) -> StoredSession | None:
-    """A session as it will be once what waits has been written, oldest first."""
-    for write in waiting:
-        path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
-        if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
-            continue  # the store will call it stale
-        stored = StoredSession(
-            session=write.session,
-            turn=write.turn,
-            state=write.state,
-            path=path[: write.path_from] + write.path,
-            ids=ids[: write.path_from] + write.ids,
-        )
-    return stored
-
-
-def _learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
-    keys = {entry.key for entry in chunk}
-    keeping.waiting -= keys
-    keeping.durable |= keys
-    written = kept.written
-    if written is not None and written.forgotten:
-        gone = frozenset(written.forgotten)
-        keeping.forgotten.update(
-            entry.id for entry in chunk if segment_id(session, entry.key) in gone
-        )
 
 
 async def embed_now(
@@ -730,61 +591,3 @@ async def embed_now(
         )
         made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
     return tuple(made)
-
-
-NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoteResult:
-    """What became of a note."""
-
-    outcome: NoteOutcome
-    """"nothing" where it is but a recalled block, of which nothing is kept."""
-    segment: Segment | None = None
-
-
-async def keep_note(
-    store: Store,
-    text: str,
-    *,
-    session: str,
-    secret: bytes,
-    weigher: Weigher,
-    redaction: RedactionSettings,
-    now: float,
-    role: Role = "user",
-    embedders: Sequence[str] = (),
-) -> NoteResult:
-    """Write a note to the archive as a message of `session`, in the words of `role`."""
-    made = ingest(
-        [_entry(text, secret, weigher, role)],
-        session=session,
-        source="note",
-        said_at=now,
-        redaction=redaction,
-        now=now,
-        embedders=embedders,
-    )
-    if not made.segments:
-        return NoteResult(outcome="nothing")
-    written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
-    segment = made.segments[0].segment
-    if segment.id in written.forgotten:
-        return NoteResult(outcome="forgotten", segment=segment)
-    return NoteResult(
-        outcome="stored" if segment.id in written.stored else "known", segment=segment
-    )
-
-
-def _entry(text: str, secret: bytes, weigher: Weigher, role: Role) -> Entry:
-    message = Message(role=role, parts=(Text(text=text),), raw=b"")
-    identity = identify(message, secret)
-    return Entry(
-        key=chain(ROOT, identity),
-        id=identity,
-        message=message,
-        tokens=weigher.message(message.parts),
-        role=role,
-        raw=b"",
-    )

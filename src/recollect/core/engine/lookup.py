@@ -9,18 +9,24 @@ its own words for something new.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from recollect.core.engine.keeper import NoteResult, keep_note
-from recollect.core.values.message import MessageId
+from recollect.core.ports import Store
+from recollect.core.rules.identity import ROOT, chain, identify
+from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.ingest import ingest
+from recollect.core.values.batch import Batch
+from recollect.core.values.history import Entry
+from recollect.core.values.message import Message, MessageId, Role, Text
 from recollect.core.values.recall import FILE_SESSIONS, Recalled
-from recollect.core.values.segment import SegmentId, StoredSegment
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 from recollect.errors import StoreError
+from recollect.system.config.settings import Redaction as RedactionSettings
 
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
     from recollect.core.engine.facts.book import FactBook
-    from recollect.core.ports import Store
     from recollect.core.values.history import SessionId
 
 NOTES_SESSION: Final = "notes"
@@ -201,3 +207,61 @@ class MemoryLookup:
 
 def _by_user(stored: StoredSegment) -> bool:
     return stored.segment.role == "user" and stored.segment.tool is None
+
+
+NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteResult:
+    """What became of a note."""
+
+    outcome: NoteOutcome
+    """"nothing" where it is but a recalled block, of which nothing is kept."""
+    segment: Segment | None = None
+
+
+async def keep_note(
+    store: Store,
+    text: str,
+    *,
+    session: str,
+    secret: bytes,
+    weigher: Weigher,
+    redaction: RedactionSettings,
+    now: float,
+    role: Role = "user",
+    embedders: Sequence[str] = (),
+) -> NoteResult:
+    """Write a note to the archive as a message of `session`, in the words of `role`."""
+    made = ingest(
+        [_entry(text, secret, weigher, role)],
+        session=session,
+        source="note",
+        said_at=now,
+        redaction=redaction,
+        now=now,
+        embedders=embedders,
+    )
+    if not made.segments:
+        return NoteResult(outcome="nothing")
+    written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
+    segment = made.segments[0].segment
+    if segment.id in written.forgotten:
+        return NoteResult(outcome="forgotten", segment=segment)
+    return NoteResult(
+        outcome="stored" if segment.id in written.stored else "known", segment=segment
+    )
+
+
+def _entry(text: str, secret: bytes, weigher: Weigher, role: Role) -> Entry:
+    message = Message(role=role, parts=(Text(text=text),), raw=b"")
+    identity = identify(message, secret)
+    return Entry(
+        key=chain(ROOT, identity),
+        id=identity,
+        message=message,
+        tokens=weigher.message(message.parts),
+        role=role,
+        raw=b"",
+    )

@@ -1,4 +1,4 @@
-"""What a program asks of a memory outside of a turn: list, search, facts, import, forget."""
+"""The memory of a space outside of a turn: sessions, lists, search, facts, import, forget."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine.keeper import IngestCounts, SessionKeeper
+from recollect.core.engine.compact import Compactor
+from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.keeping import HandedOver, IngestCounts
 from recollect.core.engine.marks import ToldAnswers
 from recollect.core.engine.session import (
     Session,
     check_format,
     check_order,
     check_session_name,
+    check_state,
     checked_messages,
     listed_message,
 )
@@ -27,7 +30,7 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.memory_files import Following
 from recollect.core.turn.align import LastRequest, enter, read
 from recollect.core.upkeep.jobs import BackgroundJobs
-from recollect.core.values.history import Entry, SessionId, SpaceId
+from recollect.core.values.history import Entry, SessionId, SessionState, SpaceId
 from recollect.core.values.message import MessageId
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import Recalled, RecallRequest
@@ -63,6 +66,7 @@ class StoredMemory:
     _jobs: BackgroundJobs | None
     _files: Following | None
     _told: ToldAnswers
+    _compactor: Compactor
     _sessions: dict[SessionId, Session]
     _delete_stored: Callable[[], Awaitable[Certificate]] | None
     _closed: bool
@@ -81,6 +85,61 @@ class StoredMemory:
                 "this memory is closed: call `open_memory` again, and close it only when the last "
                 "session is done"
             )
+
+    def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
+        """The session of this name; `state` continues one that was kept elsewhere."""
+        check_session_name(id)
+        check_state(state)
+        known = self._sessions.get(id)
+        if known is None or state is not None:
+            self._check_open()  # those that there were can be looked at
+            known = self._sessions[id] = Session(id, state)
+        return known
+
+    def end(self, session: Session | SessionId) -> None:
+        """Let go of a session's handle; without an archive its state is gone with it."""
+        name = session.id if isinstance(session, Session) else check_session_name(session)
+        self._sessions.pop(name, None)
+        self._compactor.part.forget(whose=name)
+
+    def _abandon(self, session: SessionId) -> None:
+        """Release a session whose request was not answered, its writes and its compactions: another
+        process may go on with it, and the state here would be older than the stored one."""
+        handle = self._sessions.get(session)
+        if handle is not None:
+            self.end(handle)
+            self._compactor.cancel(handle)
+            if self._keeper is not None:
+                self._keeper.abandon(handle.keeping)
+
+    async def _hand_over(
+        self, session: Session | SessionId, seconds: float | None = None
+    ) -> HandedOver | None:
+        """Release a session when all of it is kept, so that any process may go on with it.
+
+        Waits `seconds`, else `turn.deadline_seconds`. Returns the worst place of its messages;
+        "stale" if another process went on with it, so that its last turn was left out; None if
+        nothing is kept.
+        """
+        handle = self._handle(session)
+        async with handle.lock:
+            where: HandedOver | None = None
+            if self._keeper is not None:
+                where = await self._keeper.hand_over(
+                    handle.id,
+                    handle.state,
+                    handle.keeping,
+                    seconds=self.settings.turn.deadline_seconds if seconds is None else seconds,
+                    now=self._clock.now(),
+                    learned=handle.learned,
+                )
+            if self._sessions.get(handle.id) is handle:
+                self.end(handle)
+            return where
+
+    def _handle(self, session: Session | SessionId) -> Session:
+        self._check_open()
+        return session if isinstance(session, Session) else self.session(session)
 
     async def ingest(
         self,

@@ -10,7 +10,8 @@ from typing import Any
 
 from recollect.core.boundary import Boundary
 from recollect.core.engine.archive import Where
-from recollect.core.engine.keeper import ArchiveState, SessionKeeper
+from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.keeping import ArchiveState
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.replies import StreamedReply, may_be_reply
 from recollect.core.turn.align import LastRequest

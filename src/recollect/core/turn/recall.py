@@ -12,12 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final
 
 from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.core.ports import Archive
-from recollect.core.rules.identity import segment_id
 from recollect.core.search.facts import FACTS_SHARE, LISTING_WORDS
 from recollect.core.search.names import speaker_of
 from recollect.core.search.passages import MOST_OF_ONE, MOST_OF_RESULT, pack
@@ -30,14 +28,9 @@ from recollect.core.search.question import (
 )
 from recollect.core.search.rank import (
     Ranking,
-    Weighing,
-    lending,
     rank,
     seeds,
-    tools_and_users,
-    vector_shares,
 )
-from recollect.core.search.tokenize import is_unspaced_pair
 from recollect.core.turn.gate import (
     gate,
     is_among_tools,
@@ -54,9 +47,18 @@ from recollect.core.turn.recall_facts import (
     replaced_statements,
     types_asked,
 )
+from recollect.core.turn.recall_steps import (
+    beside_cut,
+    common_words,
+    exchanges_of,
+    known_id,
+    left_out,
+    printed_beside,
+    tail_share,
+    weighing_of,
+    within_exchanges,
+)
 from recollect.core.turn.standing_block import laid_down, may_correct, states
-from recollect.core.values.history import SessionId
-from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
     AskedVector,
@@ -65,7 +67,6 @@ from recollect.core.values.recall import (
     Candidates,
     GateVerdict,
     Hit,
-    Neighbour,
     Recalled,
     RecalledFact,
     RecalledPassage,
@@ -74,28 +75,14 @@ from recollect.core.values.recall import (
     Surroundings,
 )
 from recollect.core.values.segment import Segment, SegmentId
-from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
 PASSAGE_TOKENS: Final = 105
 """About what a passage takes: so many of them are wanted as the budget holds of these, and
-`_CANDIDATE_MULTIPLIER` times as many are looked for by words and by each vector."""
-_CANDIDATE_MULTIPLIER: Final = 4
+`candidate_multiplier` times as many are looked for by words and by each vector."""
 SEEDS_SHARE: Final = 1.6
 """Segments whose surroundings are looked at, for each passage that is wanted."""
 _LEAST_WANTED: Final = 12
-TAIL_SHARE: Final = 0.4
-"""Of the best score, for a passage to be put into a turn's view: what lies below fills the block
-and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
-ASKED_TAIL_SHARE: Final = 0.3
-"""The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
-UNSPACED_TAIL_SHARE: Final = 0.25
-"""The same for a question in a script without spaces, whose words are pairs of characters."""
-NEAREST_SHARE: Final = 0.8
-"""Of the best score: where what is asked was spoken of."""
-COMMON_SHARE: Final = 0.03
-COMMON_LEAST: Final = 5
-"""A word that more passages hold, or this share of them, asks for no fact by itself."""
 _CHARS_A_TOKEN: Final = 6
 """At the most: so many characters are read for each token of the budget."""
 _QUESTION_WORDS: Final = 60
@@ -104,13 +91,8 @@ _QUESTIONS_READ: Final = 32
 _PASSAGES_EACH: Final = 3
 _PASSAGES_OF_RESULT: Final = 16
 """How many passages of a neighbour are looked at; of what tools printed for what is asked more."""
-_EXCHANGES: Final = 3
-_EXCHANGE_ENDS: Final = 32
-"""Exchanges that the view shows in part whose results are looked at, and messages in each of them
-from which that is done."""
 _WEIGHED_BY_KIND: Final = 300
 """Of the best messages so many are read for what they lay down, where somebody searches."""
-_KNOWN_IDS: Final = 16_384
 
 
 async def recall(
@@ -128,7 +110,7 @@ async def recall(
     if types:  # "list all decisions" is no question about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
-    asked = _asked(request, question, vectors)
+    asked = _asked(request, question, vectors, settings)
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
@@ -147,7 +129,7 @@ async def recall(
         archive=archive,
         vectors=asked.vectors,
         types=types,
-        common=_common(judged.found),
+        common=common_words(judged.found),
         read=reads.facts,
     )
     if not verdict.open:
@@ -262,7 +244,7 @@ class _MemorySearch:
         if not request.gated or not asked.leave_out:
             candidates = await self._candidates(asked)
             return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
-        itself = () if request.asking is None else (_known_id(request.session, request.asking),)
+        itself = () if request.asking is None else (known_id(request.session, request.asking),)
         candidates = await self._candidates(replace(asked, leave_out=frozenset(itself)))
         hidden = tuple(
             candidate
@@ -298,7 +280,7 @@ class _MemorySearch:
         """
         if self.request.asking is None:
             return candidates
-        itself = _known_id(self.request.session, self.request.asking)
+        itself = known_id(self.request.session, self.request.asking)
         known = self.reads.known
         if itself not in known:
             known[itself] = itself in await self.archive.known([itself])
@@ -363,7 +345,7 @@ class _MemorySearch:
         if request.gated:
             # among what stands around are echoes and askings, too: the best of them is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
-            share, packed = _tail_share(question), list[SegmentId]()
+            share, packed = tail_share(question), list[SegmentId]()
             if not request.on_purpose:  # about what `packed` will read
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
@@ -397,21 +379,19 @@ class _MemorySearch:
 
     async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
         question, request, candidates = self.question, self.request, judged.found
-        weighing = _weighing(self.asked.vectors, self.settings, request.now)
+        weighing = weighing_of(self.asked.vectors, self.settings, request.now)
         seen = replace(candidates, passages=(*candidates.passages, *judged.in_view))
         near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
         in_view = {candidate.segment: candidate for candidate in judged.in_view}
-        exchanges = _exchanges(
+        exchanges = exchanges_of(
             [in_view[segment_id] for segment_id in near if segment_id in in_view], request
         )
         shown = self.asked.leave_out
-        ends = [
-            segment_id for each in exchanges.values() for segment_id in _beside_cut(each, shown)
-        ]
+        ends = [segment_id for each in exchanges.values() for segment_id in beside_cut(each, shown)]
         reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
-        around = _within_exchanges(reached, in_view.keys(), exchanges)
+        around = within_exchanges(reached, in_view.keys(), exchanges)
         ranking = rank(question, seen, around, weighing)
-        printed = _printed_for_it(ranking, around) if request.gated else frozenset()
+        printed = printed_beside(ranking, around) if request.gated else frozenset()
         rest = await self._rest_of(printed, reached)
         if rest:
             around = replace(around, passages=(*around.passages, *rest))
@@ -541,15 +521,16 @@ def _asked(
     request: RecallRequest,
     question: Question,
     vectors: Sequence[AskedVector],
+    settings: RecallSettings,
 ) -> CandidateQuery:
-    limit = _wanted(request) * _CANDIDATE_MULTIPLIER
+    limit = _wanted(request) * settings.hybrid.candidate_multiplier
     # quoted passages are found too: they must not take the place of others
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
         words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
         vectors=tuple(vectors),
-        lexical_limit=limit,
+        lexical_limit=limit if settings.hybrid.enabled or not vectors else 0,
         vector_limit=limit,
         session=request.session if request.scope == "session" else None,
         with_files=True,
@@ -558,78 +539,6 @@ def _asked(
         cold=request.cold,
         leave_out=left_out(request),
     )
-
-
-def left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """What the view shows whole: as a message, in a block, or as the question itself."""
-    shown = {_known_id(request.session, key) for key in request.shown}
-    if request.asking is not None:
-        shown.add(_known_id(request.session, request.asking))
-    return frozenset(shown | request.quoted_whole)
-
-
-@lru_cache(maxsize=_KNOWN_IDS)
-def _known_id(session: SessionId, key: EntryKey) -> SegmentId:
-    return segment_id(session, key)
-
-
-def _exchanges(
-    nearest: Sequence[Candidate], request: RecallRequest
-) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
-    for candidate in nearest:
-        if len(segment_ids) < _EXCHANGES:
-            segment_ids.setdefault(request.told_in_part[candidate.key], candidate.segment)
-    return {
-        segment: tuple([_known_id(request.session, key) for key in exchange])
-        for exchange, segment in segment_ids.items()
-    }
-
-
-def _beside_cut(
-    exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
-) -> tuple[SegmentId, ...]:
-    ends = [
-        segment_id
-        for before, segment_id, after in zip(
-            (None, *exchange), exchange, (*exchange[1:], None), strict=False
-        )
-        if segment_id in shown
-        and any(near is not None and near not in shown for near in (before, after))
-    ]
-    return tuple(ends[:_EXCHANGE_ENDS])
-
-
-def _within_exchanges(
-    around: Surroundings,
-    in_view: AbstractSet[SegmentId],
-    exchanges: Mapping[SegmentId, Sequence[SegmentId]],
-) -> Surroundings:
-    """What the view shows lends to its own exchange, all of it alike, and to nothing else: between
-    a question and the result that answers it other results may stand."""
-    others = [
-        neighbour
-        for neighbour in around.neighbours
-        if neighbour.of not in in_view and neighbour.segment not in in_view
-    ]
-    own = [
-        Neighbour(segment=segment_id, of=of, distance=1)
-        for of, exchange in exchanges.items()
-        for segment_id in exchange
-        if segment_id != of
-    ]
-    return replace(around, neighbours=(*others, *own))
-
-
-def _printed_for_it(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    nearest = ranking.near_best(NEAREST_SHARE).passages
-    tools, users = tools_and_users(ranking.passages)
-    best = {candidate.segment for candidate in nearest if candidate.tool is None}
-    return {
-        taker
-        for taker, lender, _ in lending(around.neighbours, tools, users)
-        if lender in best and taker in tools
-    }
 
 
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
@@ -657,20 +566,6 @@ def _only_asks(segment: Segment) -> bool:
     )
 
 
-def _common(candidates: Candidates) -> frozenset[str]:
-    most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
-    return frozenset(
-        word for word, count in candidates.document_frequencies.items() if count > most
-    )
-
-
-def _tail_share(question: Question) -> float:
-    pairs = sum(map(is_unspaced_pair, question.words))
-    if 4 * pairs > len(question.words):
-        return UNSPACED_TAIL_SHARE
-    return TAIL_SHARE if question.asks == "other" else ASKED_TAIL_SHARE
-
-
 def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
     kept = tuple(
         candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
@@ -680,26 +575,6 @@ def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
 
 def _wanted(request: RecallRequest) -> int:
     return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
-
-
-def _weighing(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
-    """By what was measured for these embedders, or as the settings say."""
-    kinds = tuple(vector.kind for vector in vectors)
-    shares = vector_shares(kinds)
-    hybrid = settings.hybrid
-    if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
-        wanted = _vector_share(hybrid)
-        shares = tuple(share * wanted / sum(shares) for share in shares)
-    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
-
-
-def _vector_share(hybrid: Hybrid) -> float:
-    vector, text = hybrid.vector_weight, hybrid.text_weight
-    if text is None:
-        return vector or 0.0
-    if vector is None:
-        return 1.0 - text
-    return vector / (vector + text)
 
 
 def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:

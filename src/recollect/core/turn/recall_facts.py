@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from recollect.core.ports import Archive
-from recollect.core.rules.identity import segment_id
 from recollect.core.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
 from recollect.core.search.question import Question, subject
 from recollect.core.search.statements import STANDING_WORD
+from recollect.core.turn.recall_steps import left_out
 from recollect.core.values.fact import EvidenceSpan, Fact, FactType, fact_identity
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
@@ -116,7 +116,7 @@ async def recall_facts(
         if wanted
         else {}
     )
-    shown = _shown(request)
+    shown = left_out(request)
     fresh = [
         ranked_fact
         for ranked_fact in ranked
@@ -293,11 +293,6 @@ def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
     if fact.sources or ranked.score < OPENS_AT:
         return False
     return asks or ranked.nearness >= OPENS_NEAR or ranked.shared >= OPENS_WITH_WORDS
-
-
-def _shown(request: RecallRequest) -> frozenset[SegmentId]:
-    keys = request.shown if request.asking is None else {*request.shown, request.asking}
-    return frozenset(segment_id(request.session, key) for key in keys) | request.quoted_whole
 
 
 def _in_view(

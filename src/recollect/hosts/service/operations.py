@@ -19,7 +19,7 @@ import msgspec
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.facts.book import list_facts
-from recollect.core.engine.keeper import HandedOver
+from recollect.core.engine.keeping import HandedOver
 from recollect.core.engine.ledger import NotRebuilt, rebuild_request
 from recollect.core.facts.results import FactFilter
 from recollect.core.formats.codec import is_message
