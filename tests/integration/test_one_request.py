@@ -68,9 +68,7 @@ def entered(store: Path) -> set[str]:
 
     asyncio.run(run())
     paths = [Path(name) for name in files]
-    return {
-        path.relative_to(PACKAGE).as_posix() for path in paths if path.is_relative_to(PACKAGE)
-    }
+    return {path.relative_to(PACKAGE).as_posix() for path in paths if path.is_relative_to(PACKAGE)}
 
 
 def test_a_turn_enters_only_the_modules_that_the_page_lists(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from tests.unit.compaction.worked import assistant, calls, history, results, use
 
 from recollect.core.compaction.carry import (
     FAILURE_CHARS,
-    FAILURES_HEADING,
     MOST_FAILURES,
     SUMMARY_CHARS,
     append_carried,
@@ -92,13 +91,6 @@ class TestFailures:
         carried = carry(history(*self.fail(1, "x", said, error=False)))
         assert bool(carried.failures) is failed
 
-    def test_a_search_without_a_hit_is_no_failure(self) -> None:
-        said = "(no output)\n\nCommand exited with code 1"
-        assert carry(history(*self.fail(1, "grep -n x a.py", said))).failures == ()
-        assert carry(history(*self.fail(1, "cp a b", said))).failures != ()
-        broken = "grep: a.py: No such file\n\nCommand exited with code 2"
-        assert carry(history(*self.fail(1, "grep -n x a.py", broken))).failures != ()
-
     def test_what_succeeded_later_is_no_failure_any_more(self) -> None:
         before = carry(history(*self.fail(1, "make: it", "Error: broken")))
         carried = carry(
@@ -171,23 +163,6 @@ class TestAppended:
             "<modified-files>\nc.py\n</modified-files>\n\n"
             "<workspace-critical-rules>\nBe kind.\n</workspace-critical-rules>"
         )
-
-    def test_the_split_turn_stays_behind_its_rule(self) -> None:
-        body = (
-            "## Goal\nShip it.\n\n## Exact identifiers\n- q1\n\n---\n\n"
-            "**Turn Context (split turn):**\n\nAsked for x."
-        )
-        text = done(body, FULL)
-        assert (
-            "Ship it.\n\n---\n\n**Turn Context (split turn):**\n\nAsked for x.\n\n## Exact" in text
-        )
-
-    def test_a_long_section_does_not_push_out_a_short_one(self) -> None:
-        body = "## Progress\n" + "did it\n" * 9_000 + "\n## Pending user asks\n- the last word"
-        text = done(body, FULL)
-        assert "- the last word" in text
-        assert "## Progress" in text
-        assert FAILURES_HEADING in text
 
 
 _ANY = st.text(max_size=400) | st.sampled_from(["x " * 9_000, "名字 " * 9_000, "</summary>", "---"])

@@ -48,28 +48,11 @@ class TestChunks:
         for one in chunked(messages, window_tokens=2_000).chunks:
             assert {c for e in one for c in e.calls} == {r for e in one for r in e.results}
 
-    def test_a_late_result_does_not_draw_everything_between_along(self) -> None:
-        messages = [said("user", 10), call(99), *long_history(), result(99, 20)]
-        done = chunked(messages, window_tokens=4_000)
-        assert done.oversized == ()
-        (home,) = [one for one in done.chunks if any("t99" in e.calls for e in one)]
-        assert any("t99" in e.results for e in home)
-        assert len(done.chunks) > 1
-
     def test_what_is_larger_than_half_of_the_window_is_set_apart_whole(self) -> None:
         messages = [*turn(0), call(5), result(5, 3_000), *turn(6)]
         done = chunked(messages, window_tokens=4_000)
         assert [entry.key for entry in done.oversized] == ["k4", "k5"]
         assert sum(len(one) for one in done.chunks) == 8
-
-    def test_a_retry_reads_half_as_much_at_once(self) -> None:
-        first = chunked(long_history(), window_tokens=8_000)
-        again = chunked(long_history(), window_tokens=8_000, halvings=1)
-        assert again.budget_tokens == first.budget_tokens // 2
-        assert len(again.chunks) > len(first.chunks)
-        hopeless = chunked(long_history(), window_tokens=8_000, halvings=12)
-        assert hopeless.chunks == ()
-        assert len(hopeless.oversized) == 80, "what can never be read is named, not lost"
 
 
 class TestShare:

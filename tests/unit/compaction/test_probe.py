@@ -111,17 +111,6 @@ def test_of_a_tools_output_only_what_is_exact_is_asked_about() -> None:
     assert held == {"path": ["docs/setup.md"], "hash": ["4f2a9c1"]}
 
 
-def test_a_failed_call_is_an_attempt_with_the_call_that_led_to_it() -> None:
-    told = "Traceback (most recent call last):\n  File 'a'\nKeyError: 'total'\n"
-    (one,) = (
-        one
-        for one in probe(entries([call(1, "pytest tests/unit"), result(1, told, failed=True)]))
-        if one.kind == "attempt"
-    )
-    assert one.text == "KeyError: 'total'"
-    assert one.sentence.startswith("bash pytest tests/unit: ")
-
-
 def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
     messages = [
         said("assistant", "I look at src/app.py and at its tests."),
@@ -134,36 +123,12 @@ def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
     assert (one.source, one.key) == (held[1].id, held[1].key)
 
 
-def test_a_sentence_that_says_nothing_else_comes_with_its_neighbours() -> None:
-    messages = [
-        said("assistant", "Which host does the payment service answer on?"),
-        said("user", "10.20.30.40"),
-    ]
-    (one,) = probe(entries(messages))
-    assert one.text == "10.20.30.40"
-    assert "payment service" in one.sentence
-
-
 def test_what_the_summary_before_told_is_known_too() -> None:
     held = probe(
         entries([said("user", "go on, please")]),
         previous_summary="## Decisions\n- The gateway stays at gateway/main.go.",
     )
     assert [(one.text, one.source) for one in held] == [("gateway/main.go", "")]
-
-
-def test_the_limit_keeps_every_kind_and_every_stretch_of_the_history() -> None:
-    messages: list[Any] = [said("user", "Never touch the legacy tables, whatever happens.")]
-    messages += [
-        said("assistant", f"I changed module{n}/file_{n}.py and renamed helper_{n} there.")
-        for n in range(400)
-    ]
-    held = probe(entries(messages), limit=40)
-    assert len(held) == 40
-    assert held[0].text == "Never touch the legacy tables, whatever happens."
-    numbers = [int(one.text.split("_")[1].split(".")[0]) for one in held if one.kind == "path"]
-    assert len(numbers) >= 15
-    assert len({number // 50 for number in numbers}) == 8
 
 
 def test_what_the_user_said_comes_before_what_a_tool_printed() -> None:

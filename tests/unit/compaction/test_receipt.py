@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.compaction.probe import contains, probe
+from recollect.core.compaction.probe import contains
 from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
@@ -146,17 +146,6 @@ def test_what_would_be_lost_is_pinned_the_most_important_first() -> None:
     standings = [(one.standing, one.pinned) for one in done.receipt.findings]
     assert standings == [("in summary", True), ("in summary", True), ("lost", False)]
     assert done.receipt.pinned_tokens == words(done.pinned) <= 33
-
-
-def test_what_was_pinned_is_pinned_again_where_the_next_summary_drops_it() -> None:
-    rule = made("constraint", "Never touch the legacy tables.")
-    path = made("path", "deploy/eu.yaml", "The release goes out from deploy/eu.yaml on Friday.")
-    first = run([rule, path], "A summary.", pin_tokens=100).pinned
-    known = probe((), previous_summary=f"A summary.\n\n{first}")
-    assert {one.text for one in known} == {rule.text, path.text}
-    assert set(run(list(known), "Another.", pin_tokens=100).pinned.splitlines()) == set(
-        first.splitlines()
-    )
 
 
 def test_a_quote_cannot_close_the_summary_or_begin_a_section() -> None:

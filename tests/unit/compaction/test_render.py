@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.compaction.histories import entries_of
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
 from recollect.core.compaction.ask import PromptTerms, initial_prompt, update_prompt
-from recollect.core.compaction.render import excerpt, render
+from recollect.core.compaction.render import render
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 
@@ -51,13 +50,6 @@ def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
     assert text == "[User]: [User ran /compact]"
 
 
-def test_system_messages_are_not_summarised() -> None:
-    entries = entries_of(
-        [{"role": "system", "content": "never push"}, {"role": "user", "content": "push"}]
-    )
-    assert render(entries) == "[User]: push"
-
-
 def test_recalled_blocks_are_not_said_again() -> None:
     block = f"{BLOCK_OPENING}\n\nold news\n\n{BLOCK_CLOSING}"
     text = render(history(user(f"{block}\n\nand now?")))
@@ -86,17 +78,6 @@ def test_nothing_said_can_close_the_tags_around_it(
         assert prompt.count(f"<{tag}>") == 1
         assert prompt.count(f"</{tag}>") == 1
     assert "</previous-summary>" not in initial_prompt(text, wanted).text.lower()
-
-
-@given(text=st.text(max_size=200), most=st.integers(0, 100))
-def test_an_excerpt_keeps_head_and_tail(text: str, most: int) -> None:
-    shown = excerpt(text, most)
-    if len(text) <= most:
-        assert shown == text
-    else:
-        assert shown.startswith(text[: most * 2 // 3])
-        assert shown.endswith(text[len(text) - most // 3 :])
-        assert "more characters truncated]" in shown
 
 
 LABELS = (

@@ -126,18 +126,6 @@ class TestStages:
         for n in range(120):
             assert read.count(f"[User]: Question {n}:") == 1
 
-    def test_only_the_first_piece_is_told_of_the_summary_before(self) -> None:
-        model = numbered()
-        run(
-            plan_of(long_history(40)),
-            model,
-            previous_summary=good_summary("OLDNESS"),
-            settings=compaction(max_history_share=0.9),
-        )
-        assert ["OLDNESS" in prompt.text for prompt in model.prompts] == [
-            True, *[False] * (len(model.prompts) - 1)
-        ]  # fmt: skip
-
     def test_over_the_share_the_oldest_are_summarised_apart_and_come_before(self) -> None:
         model = numbered()
         done = run(plan_of(long_history(80)), model, settings=compaction(max_history_share=0.3))
@@ -172,17 +160,6 @@ class TestLargeMessages:
         assert "LAST LINE" in read
         assert done.text.count("[Large user message (~") == 1
 
-    def test_more_than_can_be_read_is_thinned_out_and_that_is_noted(self) -> None:
-        messages = [user(f"Question {n}: {WORDS * (40 if n % 2 else 1)}END{n}") for n in range(200)]
-        model = numbered()
-        done = run(plan_of(history(*messages)), model, 4_096)
-        read = "".join(prompt.text for prompt in model.prompts)
-        assert all(f"Question {n}:" in read and f"END{n}" in read for n in range(200))
-        assert len(model.prompts) <= 45
-        assert any(
-            "100 messages were read by their beginning and end" in note for note in done.notes
-        )
-
 
 class TestSplitTurn:
     def test_the_turns_beginning_follows_behind_its_rule(self) -> None:
@@ -216,13 +193,6 @@ class TestAudited:
         assert "- the heading ## Open TODOs" in model.prompts[1].text
         assert "A second that streams" in done.text
         assert done.notes == ()
-
-    def test_a_second_version_that_fails_leaves_the_first(self) -> None:
-        done = run(
-            plan_of(long_history(6)), ScriptedModel(["The parser streams, readers wait.", ""])
-        )
-        assert "The parser streams" in done.text
-        assert any("second version" in note for note in done.notes)
 
     def test_a_model_that_does_not_write_headings_is_not_paid_twice_each_time(self) -> None:
         plain = "The parser streams, readers wait. FIRST"

@@ -14,7 +14,6 @@ from recollect.core.compaction.carry import (
     strip_carried,
 )
 from recollect.core.compaction.lines import (
-    LINE_CHARS,
     LINES_TOKENS,
     MOST_LINES,
     choose_lines,
@@ -70,19 +69,6 @@ class TestWhatIsTold:
             assistant(thinking("I wonder whether secret_plan_b would be any better"), "Done."),
         )
         assert told(carry(entries)) == ""
-
-    def test_what_the_summary_tells_is_not_told_again(self) -> None:
-        carried = carry(worked())
-        summary = "## Progress\n- parse_header drops the charset where a semicolon is missing"
-        assert FAULT not in told(carried, summary)
-        assert FAULT in told(carried, "## Exact identifiers\n- parse_header, HeaderOptions")
-
-    def test_of_a_long_text_the_sentence_around_the_name_is_told(self) -> None:
-        paragraph = "so it went on and on with nothing of note " * 40
-        said = f"{paragraph}and then parse_header dropped the charset of every page {paragraph}"
-        lines = told(carry(history(user(said))))
-        assert "then parse_header dropped the charset" in lines
-        assert max(map(len, lines.splitlines())) <= LINE_CHARS + 2
 
 
 class TestOverManyCuts:

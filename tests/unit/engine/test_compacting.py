@@ -8,7 +8,6 @@ from pathlib import Path
 from tests.integration.long_talk import (
     SESSION,
     WINDOW,
-    WORDS,
     Held,
     Talk,
     grown,
@@ -22,7 +21,6 @@ from tests.integration.long_talk import (
 )
 
 from recollect.core.formats.summaries import PI_OPENING
-from recollect.core.values.compaction import CompactionResult
 from recollect.errors import ModelUnavailable
 
 OPENING = PI_OPENING.split("\n", 1)[0]
@@ -180,43 +178,5 @@ def test_a_session_that_took_another_way_meanwhile_is_left_alone(tmp_path: Path)
             assert done.convergence == "failed"
             context = sound(await memory.prepare(SESSION, other))
             assert context.request["messages"] == other["messages"], "not a word of it changed"
-
-    asyncio.run(run())
-
-
-def test_a_long_turn_of_tool_calls_is_compacted_within_and_keeps_its_task(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk().ask("Please move the whole harbour, and never touch berth-99.")
-        ended: list[CompactionResult] = []
-        settings = {"pruning__mode": "off"}
-        async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
-            for n in range(40):
-                talk.call("read", f"{n}: {WORDS * 30}", path=f"src/{n}.py")
-                context = sound(await memory.prepare(SESSION, talk.body()))
-                if context.compaction is not None:
-                    ended.append(context.compaction)
-                assert "berth-99" in shown(context), "what the user wants stays at hand"
-        assert len(ended) >= 3
-        assert {(one.trigger, one.convergence, one.splits_a_turn) for one in ended} == {
-            ("mid-turn", "reduced", True)
-        }
-
-    asyncio.run(run())
-
-
-def test_a_client_that_goes_back_behind_the_cut_sees_its_own_history(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await grown(memory, talk, 9)
-            assert (await memory.compact(SESSION)).compacted
-            cut = sound(await memory.prepare(SESSION, talk.body("so?")))
-            assert OPENING in shown(cut)
-            back = Talk()
-            back.messages = talk.messages[:6]
-            rewound = sound(await memory.prepare(SESSION, back.body("once more")))
-            assert rewound.request["messages"] == back.body("once more")["messages"]
-            again = sound(await memory.prepare(SESSION, talk.body("so?")))
-            assert again.request == cut.request, "and finds the summary when it returns"
 
     asyncio.run(run())

@@ -17,7 +17,6 @@ from tests.integration.long_talk import (
     Talk,
     grown,
     honest,
-    notes,
     opened,
     reply,
     scribe,
@@ -26,7 +25,7 @@ from tests.integration.long_talk import (
     sound,
 )
 
-from recollect import BlockingEngine, Engine
+from recollect import Engine
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.values.model import Answer, Prompt
 
@@ -191,35 +190,6 @@ def unheard() -> Callable[[], list[str]]:
     return so_far
 
 
-def test_a_hook_that_was_cancelled_is_a_hook_that_failed(tmp_path: Path) -> None:
-    async def cancelled(event: Any, context: Any) -> None:
-        raise asyncio.CancelledError
-
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            memory.on("before_compaction", cancelled)
-            await grown(memory, talk, 9)
-            done = await soon(memory.compact(SESSION))
-            assert done.compacted, done.reason
-            assert "a before_compaction hook failed: CancelledError" in done.notes
-
-    asyncio.run(run())
-
-
-def test_what_the_host_wrote_is_known_after_a_restart(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await grown(memory, talk, 3)
-            await memory.flushed(SESSION)
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            context = await memory.prepare(SESSION, talk.body("go on"))
-            assert context.state.flushed_in == 0
-
-    asyncio.run(run())
-
-
 def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path: Path) -> None:
     async def run() -> None:
         talk = Talk()
@@ -239,22 +209,3 @@ def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path
             assert context.state.flushed_in == 1
 
     asyncio.run(run())
-
-
-def test_an_async_hook_cannot_make_the_blocking_engine_wait_for_itself(tmp_path: Path) -> None:
-    talk = Talk().exchange(9)
-    with BlockingEngine(opened(tmp_path / "m.db", scribe(notes))) as memory:
-
-        async def hook(event: Any, context: Any) -> None:
-            memory.flushed(SESSION)
-
-        async def rightly(event: Any, context: Any) -> None:
-            await memory.engine.flushed(SESSION)
-
-        memory.on("before_compaction", hook)
-        memory.on("before_compaction", rightly)
-        memory.prepare(SESSION, talk.body("so?"))
-        done = memory.compact(SESSION)
-        assert done.compacted, done.reason
-        assert "a before_compaction hook failed: RuntimeError" in done.notes
-        assert memory.session(SESSION).state.flushed_in == 0

@@ -6,10 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
-
-from recollect.core.rules.noise import channel_of, strip_channel_prefix
 
 SUPPLIED = "The hook knows the harbour."
 
@@ -84,35 +81,3 @@ def test_the_message_provider_is_read_off_the_newest_prefix(tmp_path: Path) -> N
 
     asyncio.run(run())
     assert told[0][1]["messageProvider"] == "whatsapp"
-
-
-@pytest.mark.parametrize(
-    ("text", "channel", "said"),
-    [
-        ("[WhatsApp +49 170 5550123 12:30] Where is it?", "whatsapp", "Where is it?"),
-        ("[WhatsApp Family +49 170 5550123 2026-02-10 14:31 UTC] Hi", "whatsapp", "Hi"),
-        ("[Telegram Anna (@anna) id:123456 +5m 2026-02-10 14:31 UTC] Hi", "telegram", "Hi"),
-        ("[Discord Guild #general channel id:42 14:31] Hi", "discord", "Hi"),
-        ("[Slack #ops Anna 2026-02-10 14:31] Hi", "slack", "Hi"),
-        ("[Signal Anna +491705550123 id:7 14:31] Hi", "signal", "Hi"),
-        ("[iMessage anna@example.org 14:31] Hi", "imessage", "Hi"),
-        ("[BlueBubbles +49 170 5550123] Hi", "bluebubbles", "Hi"),
-        ("[MS Teams Anna 14:31] Hi", "msteams", "Hi"),
-        ("[Google Chat space:AAA 14:31] Hi", "googlechat", "Hi"),
-        ("[Matrix !room:example.org 14:31] Hi", "matrix", "Hi"),
-        ("[Line Anna (@anna)] Hi", "line", "Hi"),
-        ("[Slack #ops] Hi", "slack", "Hi"),
-        ("[Signal Anna id:7 +5m] Hi", "signal", "Hi"),
-        ("[Discord Guild [EU] #general 2:31 PM] Hi", "discord", "Hi"),
-        ("[Telegram Anna 2026-02-10 14:31 GMT+8] Hi", "telegram", "Hi"),
-        ("Telegram DM from Anna: Hi", "telegram", "Hi"),
-        ("[Signalling 12:30] is a word", None, "[Signalling 12:30] is a word"),
-        ("WhatsApp is down again", None, "WhatsApp is down again"),
-        ("[link](https://example.org) Discord", None, "[link](https://example.org) Discord"),
-    ],
-)
-def test_prefixes_of_bridges_are_no_words_of_the_user(
-    text: str, channel: str | None, said: str
-) -> None:
-    assert strip_channel_prefix(text) == said
-    assert channel_of(text) == channel

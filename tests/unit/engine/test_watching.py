@@ -15,7 +15,7 @@ from typing import Any, Self
 import pytest
 from tests.harness.model_wires import streamed_reply
 
-from recollect import BlockingEngine, Engine, open_blocking_memory, open_memory
+from recollect import BlockingEngine, Engine, open_memory
 from recollect.adapters.wiring import open_store
 from recollect.testing.scripted_model import Says
 
@@ -209,25 +209,6 @@ def test_a_memory_that_fails_raises_nothing_into_the_loop(
 
     asyncio.run(run())
     assert [record.name for record in caplog.records] == ["recollect.watched_stream"]
-
-
-@pytest.mark.parametrize("way", ["whole", "break", "with"])
-def test_without_a_loop(way: str, tmp_path: Path) -> None:
-    with open_blocking_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
-        memory.prepare("s", REQUEST)
-        stream = memory.watch("s", plain())
-        if way == "with":
-            with stream as entered:  # type: ignore[attr-defined]
-                assert list(entered) == EVENTS
-        else:
-            for event in stream:
-                if way == "break" and event is EVENTS[4]:
-                    break
-        observation = memory.session("s").observation
-        assert observation is not None
-        assert observation.broken_off == (way == "break")
-    texts = asyncio.run(kept(tmp_path / "m.db"))
-    assert texts[1] == ("The cran\n[broken off]" if way == "break" else TEXT)
 
 
 async def coming() -> Any:

@@ -215,18 +215,6 @@ class TestWhich:
 
         run(tmp_path, work)
 
-    def test_pinned_ones_stand_first_in_any_block_and_open_none(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            await know(
-                held, fact("port", PORT), fact("units", "answers use metric units", pinned=True)
-            )
-            assert names(await held.recall(OTHER)) == []
-            found = await held.recall(ASKS_PORT, every_turn=True)
-            assert names(found) == ["units", "port"]
-            assert block(found).index("metric") < block(found).index("8443")
-
-        run(tmp_path, work)
-
     def test_only_what_was_lost_where_a_lost_term_opened_the_gate(self, tmp_path: Path) -> None:
         async def work(held: Memory) -> None:
             await know(
@@ -351,35 +339,3 @@ def test_within_budget_and_share_and_nothing_is_lost_between_both(
                 assert said[int(name[1:])].strip() in [text.strip() for text in texts(found)]
 
     run(tmp_path_factory.mktemp("held"), work)
-
-
-def test_who_asks_for_all_of_a_type_gets_it_whatever_its_words(tmp_path: Path) -> None:
-    texts_of = {
-        "d1": ("decision", "Backups go to Frankfurt."),
-        "d2": ("decision", "The quay is painted green."),
-        "a1": ("architecture", "Cranes report to one queue."),
-        "t1": ("task_state", "The ferry timetable is still missing."),
-        "c1": ("config", "The gateway listens on 8443."),
-    }
-
-    async def work(held: Memory) -> None:
-        said = await held.remember([user(text) for _, text in texts_of.values()])
-        facts = [
-            fact(name, text, type=type_, **rests_on(entry, text, text))
-            for entry, (name, (type_, text)) in zip(said, texts_of.items(), strict=True)
-        ]
-        await know(held, *facts)
-
-        async def told(newest: str) -> set[str]:
-            told_in = block(await held.recall(newest))
-            return {name for name, (_, text) in texts_of.items() if text in told_in}
-
-        assert await told("list all our decisions") == {"d1", "d2", "a1"}
-        assert await told("any open tasks?") == {"t1"}
-        about = held.asks(entries([user("what decisions did we make about the quay?")], name="q"))
-        assert await beside_nothing(held, about, gate=False) == ["d2"]
-        assert await told("what is the decision?") == set(), "one of them is not all of them"
-        for order in ("do all the tasks now", "open the settings", "all good, no open tasks"):
-            assert await told(order) == set()
-
-    run(tmp_path, work)

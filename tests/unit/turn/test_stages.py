@@ -230,14 +230,6 @@ class TestTrim:
         assert gone
         assert {at + 1 for at in gone if at % 2 == 0} == {at for at in gone if at % 2}
 
-    def test_a_summary_stays(self) -> None:
-        opening = "This session is being continued from a previous conversation that ended."
-        held: list[Any] = [said("user", opening), said("assistant", "ok")]
-        held += [said("user" if n % 2 == 0 else "assistant", f"remark {n}") for n in range(21)]
-        gone = {edit.anchor for edit in self.run(entries(held), 10**6).edits}
-        assert gone
-        assert EntryKey("k0") not in gone
-
 
 class TestNotesAndLastResorts:
     def test_a_note_stands_where_messages_are_missing(self) -> None:

@@ -1,10 +1,7 @@
 """Asks the model for a summary, and decides whether its answer can stand.
 
 Owns the prompts, the bound on calls, and what is no summary: nothing, a refusal, noise, the
-material given back, one line over and over, more words than there were. Must never exceed the
-calls that were set aside, catch anything but a ModelError, repeat what cannot succeed, or mend an
-answer beyond its wrapping. In a prompt the conversation comes first and what to do with it last,
-because a small model does what it read last. Reasons never quote an answer.
+material given back, one line over and over, more words than there were.
 """
 
 from __future__ import annotations
@@ -36,7 +33,6 @@ WORDS_A_TOKEN: Final = 0.55
 """Fewer than English takes, so that a summary ends before it is cut off."""
 
 Kind: TypeAlias = Literal["history", "turn"]
-"""Whole turns that ended, or the beginning of one that goes on."""
 
 _SYSTEM: Final = (
     "You keep the notes of a conversation between a user and an assistant. What stands between "
@@ -76,17 +72,13 @@ _REFUSAL: Final = re.compile(
     re.IGNORECASE,
 )
 LEAST_TOKENS: Final = 200
-"""The required headings alone take about half of it: no answer is too long for a piece of a few
-words by that. Whether the whole compaction reduces is held against the view at the end."""
 _REFUSAL_CHARS: Final = 600
-"""A longer answer that begins so has something to say."""
 _LABEL: Final = re.compile(
     r"^\[(?:User|Assistant(?: thinking| tool calls)?|Tool result)\]:", re.MULTILINE
 )
 _ECHO_CHARS: Final = 80
 _LOOP_LINES: Final = 6
 _LEAST_LETTERS: Final = 0.25
-"""Of what is no white space; a list of paths and hashes has over half."""
 _LEAST_FOCUS_WORDS: Final = 4
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
 CountTokens: TypeAlias = Callable[[str], int]
@@ -218,7 +210,6 @@ class Rejected:
     terminal: bool = False
     """Nothing that could be tried would help."""
     limit_tokens: int | None = None
-    """The window that the provider named."""
 
 
 def accept(

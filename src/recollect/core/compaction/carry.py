@@ -1,12 +1,8 @@
 """Takes over a cut what no model has to be trusted with, and puts it behind the summary.
 
-Files that tools read and changed, calls that failed, names, and lines about them: from the messages
-and from what the compaction before carried, never from what a summary says. Also owns the layout
-and the bounds of a whole summary. A model that updates a summary is given the body alone
-(`strip_carried`), so that no list is summarised. Always holds: within `most_chars` and the token
-budget; code's sections take at most three fifths, none over a quarter; each section of a body that
-is too long gives way by its length, none vanishes. Code's sections are known by where they stand,
-at the very end, and a body can hold none that looks like one.
+Files that tools read and changed, calls that failed, names, and lines about them: from the
+messages and from what the compaction before carried, never from what a summary says. Also owns the
+layout and the bounds of a whole summary.
 """
 
 from __future__ import annotations
@@ -41,7 +37,6 @@ FAILURE_CHARS: Final = 240
 """Both OpenClaw's."""
 _ATTEMPT_CHARS: Final = 90
 _EDGE_CHARS: Final = 600
-"""An exit code stands at the beginning or the end of a result; in between it is quoted."""
 _EXIT_CODE: Final = re.compile(
     r"""(?:exit(?:ed)?(?:\ with)?[\ _-]?(?:code|status)|returned\ (?:code|status))
         ["']?\s{0,3}[:=]?\s{0,3}(-?\d{1,5})\b""",
@@ -53,7 +48,6 @@ _TELLING: Final = re.compile(
     re.IGNORECASE,
 )
 _WRAPPING_CHARS: Final = 90
-"""A line with the exit code in it may be no more than what an agent writes around it."""
 _SEARCHES: Final = re.compile(r"\b(?:e?grep|rg|ag|diff|cmp|test|pgrep)\b")
 _MAIN_ARGUMENTS: Final = ("command", "cmd", "path", "file_path", "url", "query", "input")
 
@@ -68,9 +62,7 @@ _WRITERS: Final = frozenset(
     | {"applydiff", "insertedit"}
 )
 _EDITORS: Final = frozenset({"strreplaceeditor", "strreplacebasededittool", "texteditor"})
-"""One tool for all; its `command` says what it does."""
 _PATCHERS: Final = frozenset({"applypatch", "bash", "shell", "exec", "execcommand", "localshell"})
-"""Where a patch may be given as text."""
 _PATH_NAMES: Final = (
     *("path", "file_path", "filename", "filePath", "file", "target_file", "absolute_path"),
     *("notebook_path", "paths", "files"),
@@ -82,7 +74,6 @@ _SIGNS: Final = re.compile(r"[^a-z0-9]")
 _MOST_PATH_CHARS: Final = 400
 _MOST_IN_A_CALL: Final = 50
 MOST_FILES: Final = 200
-"""Newest kept; a summary shows at most 900 characters of each list anyway."""
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
@@ -91,13 +82,10 @@ SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 """Ours: four full quarters would leave nothing of the summary itself."""
 MOST_NAMES: Final = 12
-"""So many bare names, as the audit asks for: the lines behind them hold others."""
 FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
-"""Opens the line of identifiers that code adds to what the model lists."""
 _ROUNDS: Final = 3
 _FROM_THE_END: Final = (LINES_TAG, NAMES_TAG, RULES_TAG, MODIFIED_TAG, READ_TAG)
-"""The blocks at the end of a whole summary, the last first."""
 _OWN_HEADING: Final = re.compile(rf"^(?={FAILURES_HEADING}|{PINNED_HEADING})", re.M)
 _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 

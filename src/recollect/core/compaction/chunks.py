@@ -2,9 +2,7 @@
 
 Owns the arithmetic of one compaction: how large a summary, a prompt and a piece may be, what a
 failed call changes about it, and how a text that is too long gives way. Chunks hold whole atomic
-groups: a call is never read without its results. Always holds: every entry is in exactly one
-piece, in the order of the history; what is too large to be read is shown by its beginning and its
-end, and named; no piece is empty, so reading them always ends. Pure.
+groups: a call is never read without its results.
 """
 
 from __future__ import annotations
@@ -32,22 +30,16 @@ LARGE_MESSAGE_SHARE = 0.1
 MARGIN = 1.2
 """Estimates may be short by this factor (OpenClaw's design)."""
 OVERSIZED_SHARE = 0.5
-"""A group over this share of the window is not read."""
 Chunk: TypeAlias = tuple[Entry, ...]
 WeighEntry: TypeAlias = Callable[[Entry], int]
 _BOTH_ENDS_TOKENS = 60
-"""Of less only the beginning is shown: the mark between two ends weighs a dozen."""
 MOST_HALVINGS = 2
 LEAST_WINDOW_TOKENS = 1_024
-"""A smaller limit is none of a window's: of the output, or of what was left."""
 MOST_READ_PIECES = 24
 """Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
 SUMMARY_TOKENS = 4_000
-"""The longest summary, names and pinned quotes aside."""
 SUMMARY_SHARE = 10
-"""Nor is it over this part of the window."""
 TURN_SHARE = 0.5
-"""The beginning of a split turn gets half the room of a summary (pi)."""
 
 
 def fit(body: str, most_chars: int) -> str:
@@ -104,7 +96,6 @@ class ChunkResult:
     chunks: tuple[Chunk, ...] = field(repr=False)
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
     budget_tokens: int
-    """What a chunk of several groups weighs at most; a single larger group is a chunk, too."""
 
 
 def chunk(
@@ -156,11 +147,7 @@ def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
 
 
 def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
-    """Places that must be read together, by the first of them.
-
-    Groups that share a message are one unit. A unit need not be one run: a result that came late
-    does not draw everything between it and its call into its chunk.
-    """
+    """Places that must be read together, by the first of them."""
     unit_of: dict[int, list[int]] = {}
     for candidate in group(entries, rules):
         joined: list[int] = []
@@ -223,7 +210,6 @@ class ReadPiece:
     entries: tuple[Entry, ...] = field(repr=False)
     text: str = field(repr=False)
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
-    """Those of the entries that are shown by beginning and end alone."""
 
 
 class PieceWriter:
@@ -320,7 +306,6 @@ class Sizes:
     window_tokens: int
     most_summary_tokens: int
     one_pass: bool = False
-    """Everything in one call where it fits: mode "default", until it failed."""
     focus: str = field(default="", repr=False)
     halvings: int = 0
 

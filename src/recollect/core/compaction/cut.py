@@ -3,10 +3,6 @@
 `cut` walks back from the newest message over what the view shows until enough is kept, and cuts at
 the next place that parts no call from its results and no reasoning from its item. `replace_past`
 gives the edits that stand after a compaction, `undo` those before it. Pure; spends nothing.
-Always holds: the summarised range begins where the last one ended, so that over any number of
-compactions every message is either kept or in exactly one summarised range, those included that
-the view leaves out; system messages stay shown and are in neither. Replacing the past and undoing
-it at once gives the same view, byte for byte.
 """
 
 from __future__ import annotations
@@ -26,10 +22,7 @@ from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 
 SLACK = 1.5
-"""So many times what may be kept is kept where that saves a turn or an exchange from being split.
-With keep_recent at most 40% of the room (rules.budget) the view still shrinks by a third."""
 LEAST_FREED_TOKENS = 200
-"""A summary's own sections weigh about as much: a cut that frees no more is not worth a call."""
 
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
@@ -100,14 +93,9 @@ def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, i
 @dataclass(frozen=True, slots=True)
 class _Range:
     entries: Sequence[Entry]
-    """Without what the standing summary stands for. A client may have changed messages before
-    the last cut, or put some in: those are cuttable, too."""
     first_point: int
-    """No cut lies at or before the last one."""
     kept: list[int]
-    """What the view shows from each place on, in tokens."""
     continued: bool
-    """A summary stands before it."""
 
 
 def cut(
@@ -261,7 +249,6 @@ class ReplaceResult:
     edits: tuple[Edit, ...] = field(repr=False)
     cut: Cut = field(repr=False)
     dropped: int
-    """Edits that no view within reach depends on any more."""
 
 
 def replace_past(
@@ -271,10 +258,7 @@ def replace_past(
     *,
     keep_blocks: AbstractSet[EntryKey] = frozenset(),
 ) -> ReplaceResult:
-    """Let `cut` stand over the `entries` of the session.
-
-    Blocks at the messages of `keep_blocks`, the current turn's, stay in the view.
-    """
+    """Let `cut` stand over the `entries` of the session."""
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
     ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
@@ -307,10 +291,7 @@ class UndoResult:
 
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
-    """Take back the newest cut; the one before it stands again if there is one.
-
-    `known` are the messages of the history: a block whose message is gone does not come back.
-    """
+    """Take back the newest cut; the one before it stands again if there is one."""
     at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
     if at is None:
         return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))

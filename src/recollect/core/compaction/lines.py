@@ -3,14 +3,6 @@
 A name alone says nothing about its thing. The line that brought it up, said what was found out,
 what failed or what was decided, is what a later message relies on: on real transcripts it is there
 several times as often as with lists of names, for as many tokens (docs/figures_cost.md).
-
-Three steps. `rank_names`: which things a view should not be without, by who named them and how
-often; what was ranked before counts on, and fades. `gather_lines`: the lines of what is cut, and
-of those carried before, that say most about them, best first. `choose_lines`: as many of them as
-there is room for, none that the summary says already. Reads masked text only. Must never show what
-stands in a recalled block, a thought or a `/compact` command. Always holds: bounded, each line
-once, word for word but for its length and our own tags; the same entries give the same lines;
-linear in the entries.
 """
 
 from __future__ import annotations
@@ -32,50 +24,34 @@ from recollect.core.values.history import Entry
 from recollect.core.values.message import Text, ToolCall, ToolResult
 
 LINES_SHARE: Final = 0.04
-"""Of the window, what the lines may take."""
 LINES_TOKENS: Final = 3000
-"""At the most."""
 LINE_CHARS: Final = 200
 MOST_LINES: Final = 160
-"""Kept for the next compaction: as many as are ever shown, and about twice as many at 64k."""
 _SPEAKER_WEIGHT: Final[Mapping[Speaker, float]] = {
     "user": 4.0,
     "assistant": 2.0,
     "call": 1.0,
     "tool": 0.5,
 }
-"""Who counts how much: what was said before what was logged."""
 _LEAST_WORDS, _MOST_WORDS = 4, 10
-"""With fewer words a line says nothing; with more it says no more."""
 _LINES_A_NAME: Final = 6
 _AGAIN: Final = 0.3
-"""What a name is worth in a line once another line speaks of it."""
 _REPEATED_WORD: Final = 0.3
-"""What a word is worth that another line has: a log says the same of everything."""
 _EVEN: Final = 50.0
-"""How even the worth of names is: of the first it is twice that of the one at this rank."""
 _STILL_SHOWN: Final = 0.3
-"""What a name is worth that the messages which stay still speak of: its lines can wait."""
 _LINE_COST: Final = 40
 """Characters that any line costs, so that short ones do not take all of the room."""
 _COVERED_SHARE: Final = 0.6
-"""So much of a line's words in one line of the summary, beside a name of it, and it is said."""
 
 MOST_NAMES: Final = 1000
 ARGUMENT_CHARS: Final = 600
-"""A longer argument is content: a file's, a patch's."""
 _USER, _MODEL, _CONTENT, _RESULT = 4.0, 2.0, 1.0, 0.25
-"""What a naming is worth by where it stands: a log names everything."""
 _MOST_OF_RESULTS: Final = 3.0
-"""However often a log repeats a name, the user's naming it once is worth more."""
 _PATH_FACTOR, _NUMBER_FACTOR = 1.5, 0.3
 FADES: Final = 0.7
-"""What is left of a name's place, and of a line's, at the next compaction."""
 _READ_CHARS: Final = 100_000
 _LINES_READ_CHARS: Final = 40_000
-"""Of one result or call: what a later message relies on may stand in the middle of a file."""
 _SHARED_LEAST: Final = 3
-"""So many paths below a folder make it worth naming once."""
 _WORD: Final = re.compile(r"[\w$@](?:[\w$@./:-]*[\w$])?")
 _LEAST_WORD_CHARS: Final = 3
 _LABELS: Final[Mapping[Speaker, str]] = {
@@ -92,7 +68,6 @@ class _LineCandidate:
     names: frozenset[str] = field(repr=False)
     words: frozenset[str] = field(repr=False)
     weight: float
-    """What a word of it is worth for its length, whatever its names are worth; 0: nothing."""
 
 
 def lines_tokens(window_tokens: int) -> int:

@@ -1,11 +1,8 @@
 """Takes probes from what is about to be cut, and says whether a text holds one.
 
 A probe is an exact thing that was known there. What people and the model said comes first; of a
-tool's output only paths, addresses, hashes and errors are asked about, never what it says in words:
-a page that a tool fetched must not become a constraint. Exact things must stand in a text
-literally; what was settled in words must stand there in words enough, with a "not" where it says
-"not". Always holds: the same messages give the same probes, the most important first, each thing
-once; nothing is called held that a reader could not find; the time is linear in the messages.
+tool's output only paths, addresses, hashes and errors are asked about, never what it says in
+words: a page that a tool fetched must not become a constraint.
 """
 
 from __future__ import annotations
@@ -31,10 +28,7 @@ from recollect.core.values.history import Entry
 WORDED: Final[frozenset[ProbeKind]] = frozenset(
     {"error", "decision", "constraint", "task", "attempt"}
 )
-"""Kinds that are known by their words; the others by their spelling."""
 WORDS_SHARE: Final = 0.6
-"""Of a statement's content words, so many have to stand together for it to be held: ours, the
-least at which a statement with another verb or object is not taken for it (test_receipt.py)."""
 _NEGATION: Final = re.compile(
     r"\b(?:not|never|no|none|without|cannot|nor|avoid|forbid(?:den)?|fail(?:s|ed|ure)?|broken|\w+n't)\b"
     r"|不|没|禁|勿",
@@ -43,12 +37,9 @@ _NEGATION: Final = re.compile(
 _KNOWN_TEXTS: Final = 64
 
 MOST_PROBES: Final = 120
-"""Ours: each is one line of a receipt, and about half of them cost a search."""
 _OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
 _STATEMENT_CHARS: Final = 180
-"""A statement is kept so far: what stands around it needs room, too."""
 _MOST_ERRORS: Final = 2
-"""Of one text: where a build tells hundreds, the rest follow from the first."""
 _NEIGHBOUR_CHARS: Final = 100
 _STRETCHES: Final = 8
 """The history is looked at in so many stretches, so that none is passed over."""

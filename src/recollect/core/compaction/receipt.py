@@ -2,9 +2,7 @@
 
 Owns the proof of "recallable": memory is asked by the sentence around a probe, the probe itself
 masked, and what it returns has to hold the probe. What would otherwise be lost is pinned to the
-summary, each quote on one line. Must never call something recallable that was not recalled just
-now. Always holds: every probe has one finding; at most `MOST_RECALLS` questions are asked, four at
-a time; what is called pinned stands in the summary. The audit's numbers are OpenClaw's.
+summary, each quote on one line.
 """
 
 from __future__ import annotations
@@ -41,16 +39,13 @@ LAST_MESSAGES: Final = 10
 LEAST_SHARED_WORDS: Final = 2
 _LONG_ASK_WORDS: Final = 3
 _ASK_CHARS: Final = 2000
-"""An ask stands at the beginning or the end of its message; between is what was pasted."""
 
 Change: TypeAlias = Literal["dropped", "new", "kept"]
 _LINE_CHARS: Final = 200
 MOST_RECALLS: Final = 60
-"""Ours: half as many as there are probes. Each is a search, and one sentence holds several."""
 RECALLS_AT_ONCE: Final = 4
 RECALL_SECONDS: Final = 5.0
 _MOST_FAILURES: Final = 4
-"""So many questions without an answer, and memory is not asked again: it is away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +55,6 @@ class AuditResult:
     sections: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
     ask: str = field(default="", repr=False)
-    """The latest ask, where the summary does not speak of it."""
 
     @property
     def passed(self) -> bool:
@@ -92,10 +86,7 @@ class AuditResult:
 
 
 def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> AuditResult:
-    """Hold a summary of `entries` to what it must say.
-
-    `carried`: code added its sections, so the identifiers' heading is code's affair.
-    """
+    """Hold a summary of `entries` to what it must say."""
     lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
     there = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
@@ -193,7 +184,6 @@ class Pinned:
     """The section that is added to a summary, and what stands in it."""
 
     text: str = field(default="", repr=False)
-    """Empty where nothing had to be pinned, or nothing fits."""
     probes: frozenset[Probe] = field(default=frozenset(), repr=False)
     tokens: int = 0
 
@@ -232,7 +222,6 @@ class ReceiptResult:
 
     receipt: Receipt
     pinned: str = field(default="", repr=False)
-    """Empty where nothing had to be pinned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,6 @@
 """Writes a conversation down as text for the model that summarises it, and says who said what.
 
-Owns the labels and cuts, which are pi's, and which texts are a `/compact` command. Must never let
-what was said close the tags around it or speak under another's label, show a system prompt or the
-workspace's rules, repeat a recalled block, or show the words of a `/compact` command as a wish of
-the user. Always pure; the same entries give the same text; linear in what is shown.
+Owns the labels and cuts, which are pi's, and which texts are a `/compact` command.
 """
 
 from __future__ import annotations
@@ -42,21 +39,15 @@ CONSUMED_NOTE: Final = "[User ran /compact]"
 """What is read in its place: that it was run, never what it said."""
 _COMMAND: Final = re.compile(r"\s*/compact(?:\s|:|$)", re.IGNORECASE)
 _MARKED_UP: Final = "<command-name>/compact</command-name>"
-"""How Claude Code writes a command down."""
 
 HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
-"""Where a section of a summary begins."""
 RESULT_CHARS: Final = 2000
-"""So much is shown of a tool result (pi); of thinking, too, whose outcome the answer says."""
 ARGUMENT_CHARS: Final = 1000
-"""Of one argument of a call: what was written into a file is in the file."""
 _TAGS: Final = re.compile(rf"<(?=/?\s*(?:{'|'.join(OWN_TAGS)})\b)", re.IGNORECASE)
 Speaker: TypeAlias = Literal["user", "assistant", "call", "tool"]
 FROM_SUMMARY: Final = MessageId("")
-"""The source of what stood in the summary before."""
 _HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool": 12_000}
 _TAIL_CHARS: Final = 4_000
-"""Ours: a million tokens are read within seconds, and what a person writes is read whole."""
 _CALL_CHARS: Final = 160
 _PINNED: Final = PINNED_HEADING.lstrip("#")
 _MOST_DEPTH: Final = 8
@@ -170,23 +161,16 @@ class MessageText:
     speaker: Speaker
     text: str = field(repr=False)
     place: int
-    """Which message it is of, from 1; 0 is the summary before."""
     source: MessageId
     key: EntryKey
     before: str = field(default="", repr=False)
-    """What people or the model said last before it."""
     failed_call: str = field(default="", repr=False)
-    """It is an error's text: the call that led to it."""
 
 
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """Who said what, the summary before first; of each text at least so much of its head.
-
-    Leaves out thinking, what memory recalled (it is asked about where it was said), the words of a
-    `/compact` command (they were carried out) and what is no text.
-    """
+    """Who said what, the summary before first; of each text at least so much of its head."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
     # what was pinned was somebody's own words, mostly the user's

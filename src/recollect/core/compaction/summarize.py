@@ -46,20 +46,16 @@ from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnava
 from recollect.system.config.settings import Compaction
 
 SIMPLE_AFTER = 3
-"""Failures after which only the simplest prompt is tried: whole, half, quarter."""
 MOST_FAILURES = 4
 MERGED_AT_ONCE = 4
-"""A summary is at most a tenth of the window, so four of them and the answer always fit."""
 MERGED_AFTER_FAILURE = 2
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 """Both pi's, where a cut splits a turn."""
 _TURN_HEADING = TURN_JOINT.strip("-\n")
 VERBATIM_TURN_TOKENS = 120
-"""A turn's beginning of so little is shorter than a summary of it: it stays as it is."""
 MOST_LARGE_NOTES = 8
 MOST_CALLS = 64
-"""Twice what the largest history takes where nothing fails."""
 LARGE_HEADING = "## Too large to be read whole"
 _Stretch = tuple[tuple[Entry, ...], Kind]
 
@@ -70,7 +66,6 @@ class _Summary:
 
     text: str = field(repr=False)
     prompt: Prompt | None = field(default=None, repr=False)
-    """None where nothing had to be asked."""
     material: str = field(default="", repr=False)
     previous: str = field(default="", repr=False)
 
@@ -118,7 +113,6 @@ class Summarizer:
             focus=instructions,
         )
         self.spent = Spent(max_calls=MOST_CALLS)
-        """A call counts before it is made, also if the caller stops waiting for it."""
         self._spare = 1
         self._failures = 0
         self._merged_at_once = MERGED_AT_ONCE

@@ -2,9 +2,7 @@
 
 One function says whether a flush or a compaction is due, from one set of limits, so that the two
 never disagree about the reserve. A count that is not fresh triggers nothing, and "never flushed"
-is None, which no count of compactions equals. The breaker is pure: the engine keeps its value with
-the session and hands in the time. An open breaker allows one try after `PAUSE_SECONDS`; only a
-real reduction closes it for good.
+is None, which no count of compactions equals.
 """
 
 from __future__ import annotations
@@ -18,15 +16,10 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.system.config.settings import Compaction
 
 FAILURES = 3
-"""So many compactions in a row that failed open the breaker."""
 PAUSE_SECONDS = 600.0
-"""For so long an open breaker lets no compaction be tried."""
 REFILLS = 3
-"""So many rapid refills in a row open the breaker."""
 RAPID_TURNS = 2
-"""A window that is full again within so many requests was refilled rapidly."""
 LEAST_FREED_SHARE = 0.05
-"""A compaction that frees less of the window than this changed too little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +29,6 @@ class TriggerResult:
     due: Due
     reason: Reason
     flush_first: bool = False
-    """A compaction is due and no flush was made in this cycle: there is still room for one."""
 
 
 def trigger(
@@ -49,11 +41,7 @@ def trigger(
     paused: bool = False,
     breaker_open: bool = False,
 ) -> TriggerResult:
-    """What is due at `used_tokens`: the request as it stands, calibrated; None is not known.
-
-    `compactions` counts those of the session, `flushed_in` is that count at the last flush.
-    `paused`: a compaction was undone, and the session has not been told to compact again.
-    """
+    """What is due at `used_tokens`: the request as it stands, calibrated; None is not known."""
     if used_tokens is None:
         return TriggerResult(due="nothing", reason=Reason(Cause.COUNT_STALE))
     if not settings.enabled:
@@ -89,12 +77,7 @@ def breaker_after(
     turn: int,
     window_tokens: int,
 ) -> Breaker:
-    """The breaker after a compaction ended with `result`, when `turn` requests were prepared.
-
-    A failure counts wherever it came from, transport included. A compaction that somebody asked
-    for is no sign of a window that refills, so it counts only where it fails. What fails while
-    the breaker is open was turned away by it and does not keep it open any longer.
-    """
+    """The breaker after a compaction ended with `result`, when `turn` requests were prepared."""
     if result.convergence == "failed":
         if breaker_is_open(breaker, now=now):
             return breaker

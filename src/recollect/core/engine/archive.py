@@ -3,7 +3,6 @@
 A batch goes to the store, else to the spool, else it waits in memory; later batches wait behind
 it, so a store that was down receives each session in order. No turn waits for a store that is
 known to be down: one that hangs costs a deadline once, and is tried again in the background.
-`write` answers "store" or "spool" only for what is durable there.
 """
 
 from __future__ import annotations
@@ -43,17 +42,13 @@ Where: TypeAlias = Literal["store", "spool", "nowhere"]
 LOG = logging.getLogger("recollect")
 
 OPEN_SECONDS = 15.0
-"""What the first turn of a session may wait for: the store to open, and to say what is known."""
 UNDURABLE_SECONDS = 10.0
-"""How long messages that neither the store nor the spool takes stay in the view; then it is trimmed
-to its limit, and they wait in memory."""
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
 SPOOL_SECONDS = 1.0
 CLOSE_SECONDS = 1.0
 STOP_SECONDS = 2.0
 BUG_SECONDS = 60.0
-"""How long a batch is offered to a store that fails on it for no reason it can name."""
 HELD_BYTES = 64 << 20
 PROBE: SessionId = ""
 _AWAY = (StoreUnavailable, OSError, TimeoutError)
@@ -67,7 +62,6 @@ class Kept:
     written: WriteResult | None = None
     said: str = ""
     waits: bool = False
-    """It is durable nowhere, and waits in memory to be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +112,6 @@ class DurableArchive:
         self._stuck: tuple[bytes, float] = (b"", 0.0)
         self.set_aside = 0
         self.replaced = 0
-        """How often the store's file was gone while it was open: what it held is not durable."""
         self._drain_said = ""
         self._took = False
         self._store_part, self._spool_part = Part("store"), Part("spool")
@@ -196,12 +189,7 @@ class DurableArchive:
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Query the store, within `seconds`, else `store.read_seconds`; a failure says why.
-
-        If a query takes longer than recent ones did, the store gets a trivial one, too. If it
-        answers that, only the slow query can fail. If not, the store is down: it is queried in
-        the background only, until it answers.
-        """
+        """Query the store, within `seconds`, else `store.read_seconds`; a failure says why."""
         await self._settle_in()
         if self._unread:
             self._probe_soon()
@@ -252,11 +240,7 @@ class DurableArchive:
         self._probe_soon()
 
     async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
-        """Make a batch durable. Batches that must keep their order are written one by one.
-
-        With `later` a batch that can be kept nowhere waits in memory, and `later` is called when it
-        is durable; without it such a batch is given up.
-        """
+        """Make a batch durable. Batches that must keep their order are written one by one."""
         await self._settle_in()
         await self._look_at_spool()
         self.try_again()

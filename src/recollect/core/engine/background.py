@@ -1,9 +1,7 @@
 """What runs beside the turns: the jobs of this version, and what they tell of themselves.
 
 Owns which handler stands behind which kind of job, that every call of a model counts (also one
-that failed, for it was sent), and what waits for the next report. Always holds: the code that
-reads sessions for facts is imported with the first such job, in a thread, so that no turn waits
-for it.
+that failed, for it was sent), and what waits for the next report.
 """
 
 from __future__ import annotations
@@ -32,12 +30,9 @@ if TYPE_CHECKING:
 
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
-"""Keeps a count under its day; raises where it was not written."""
 
 
 METER: Final[ContextVar[Used | None]] = ContextVar("recollect_meter", default=None)
-"""Hears of every call of a model that is made on behalf of whoever set it, also of one that was cut
-off or goes on beside the turns: for who pays for it."""
 
 
 class MeteredModel:
@@ -114,10 +109,7 @@ MOST_LINES: Final = 8
 
 
 class BackgroundNotes:
-    """What was done beside the turns since the last one, for the next report to tell.
-
-    A line is told once, without content; where nobody asks, the oldest go.
-    """
+    """What was done beside the turns since the last one, for the next report to tell."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
@@ -261,10 +253,7 @@ def in_process_jobs(
     notify: Notify = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Jobs beside the engine; None where a worker runs them.
-
-    `notify` hears what facts were found, `used` what that took of the model.
-    """
+    """Jobs beside the engine; None where a worker runs them."""
     if not settings.jobs.in_process:
         return None
 

@@ -31,14 +31,10 @@ from recollect.core.values.report import BatchMoment
 PRUNED_ENOUGH_RATIO: Final = 0.8
 """Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
-"""Nothing has to be done: only what pays is."""
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
-"""The view is full: what pruning leaves has to be well below its limit."""
 TRIM_ROUNDS: Final = 3
-"""Trims are repeated when the notes they leave took up what they freed."""
 
 FEW_MESSAGES = 100
-"""Freeing something among more of them is left to a thread, where a server runs the turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +43,8 @@ class Freed:
 
     draft: Draft
     moment: BatchMoment | None = None
-    """None where there was none, or nothing was worth doing."""
     not_durable: frozenset[EntryKey] = field(default=frozenset(), repr=False)
-    """Messages that had to stay in the view."""
     compact_first: bool = False
-    """Only a compaction frees enough: the turn waits for it and begins anew."""
     told_why_not_compact: bool = False
 
 

@@ -2,8 +2,7 @@
 
 The path of one: plan, make durable, hooks, summary, receipt, commit. No lock is held while a hook
 or a model is asked. Committing holds the session's lock for one durable write: the cut, the
-session's state and the record. It ends as reduced, irreducible or failed; unless it is reduced,
-the session's edits do not change. A commit that has begun is not cut off.
+session's state and the record.
 """
 
 from __future__ import annotations
@@ -64,13 +63,9 @@ from recollect.system.config import Settings
 from recollect.system.telemetry import count
 
 WORTHWHILE_RATIO = 0.98
-"""Of what it was, what the view has to come down to, or the compaction was for nothing."""
 LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTEN_MEANWHILE})
-"""Nothing failed: it was too late, and can be tried again."""
 GRACE_SECONDS = 15.0
-"""Summarising ends by itself when its time is over, and says what it spent; this ends the rest."""
 KEEP_TRIES = 2
-"""A state that came too late is put on top of what another process left, once."""
 HOOK_SHARE = 0.5
 """Of the time that a compaction has, what a hook may take that could supply the summary."""
 COVERS_TOO_LITTLE = (
@@ -95,7 +90,6 @@ class _Ready:
     text: str = field(repr=False)
     receipt: Receipt
     nothing: CompactionResult
-    """The result where it cannot."""
 
 
 class Compactor:
@@ -122,7 +116,6 @@ class Compactor:
         self._running: set[asyncio.Task[CompactionResult]] = set()
         self._commits: set[asyncio.Task[CompactionResult]] = set()
         self.part = Part("compaction")
-        """Works for a session, or fails for it: then its view is trimmed instead."""
 
     @property
     def why_never(self) -> Reason | None:
@@ -186,11 +179,7 @@ class Compactor:
         return done
 
     async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
-        """Record durably that notes were written; the caller holds the session's lock.
-
-        `cycle` is the count of compactions when writing began, None for now. If it cannot be
-        kept, it is written with the next turn.
-        """
+        """Record durably that notes were written; the caller holds the session's lock."""
         for _ in range(KEEP_TRIES):
             trouble = tuple(session.keeping.trouble)
             state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
@@ -576,11 +565,7 @@ def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:
 
 
 def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
-    """A turn's history as the session shows it now.
-
-    A turn that was not committed has decided on edits which the session has not yet: those
-    count, as long as the session's own are what it began with.
-    """
+    """A turn's history as the session shows it now."""
     began = draft.given.state
     if draft.committed or state.edits != began.edits:
         return draft if state.edits == draft.edits else draft.under(state.edits)

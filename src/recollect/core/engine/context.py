@@ -20,7 +20,6 @@ from recollect.core.values.report import BatchMoment, Outcome, Report
 CHARS_A_TOKEN: Final = 4
 """A rough size for what could not be read."""
 MOST_BLOCKS: Final = 512
-"""So many recalled blocks of a session are recognised when they come back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +27,13 @@ class TurnResult:
     """What the stages of a turn did."""
 
     draft: Draft | None = None
-    """As it goes out; None where the request goes out as it came."""
     outgoing: Any = field(default=None, repr=False)
-    """The request of the draft; None where there is none."""
     moment: BatchMoment | None = None
     query: str = field(default="", repr=False)
     recalled: Recalled | None = field(default=None, repr=False)
-    """What memory found, whether or not it was put back; None where it was not asked."""
     not_durable: bool = False
     """Messages had to stay in the view because nothing could keep them."""
     compact_first: bool = False
-    """The turn waits for a compaction, and begins anew."""
     told_why_not_compact: bool = False
 
 

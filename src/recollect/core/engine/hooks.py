@@ -21,10 +21,7 @@ HookName: TypeAlias = Literal[
     "before_compaction", "after_compaction", "session_before_compact", "flush_due"
 ]
 Hook: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
-"""Called with the event and its context (`agentId`, `sessionKey`, `workspaceDir`,
-`messageProvider`); may be async."""
 HOOK_SECONDS = 10.0
-"""How long a hook that only listens may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +132,7 @@ class SuppliedSummary:
 
     text: str = field(repr=False)
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Go into the result's `details`."""
     first_kept: str | None = None
-    """The first message that it does not cover; None: as planned."""
 
 
 def supplied_summary(answers: HookAnswers) -> SuppliedSummary | None:

@@ -1,10 +1,7 @@
 """Values under keys, in namespaces: what frameworks call a store, kept in the archive.
 
 An item is one segment of the session that its namespace names: its text is what it is found by,
-its JSON stands beside that, whole. Always holds: a value that was put is durable when `put`
-returns, and an older one goes only after that; a value that names the version it replaces never
-replaces another; no namespace sees another's items; no fact is made of them, since those reach
-every session of a space.
+its JSON stands beside that, whole.
 """
 
 from __future__ import annotations
@@ -38,19 +35,14 @@ if TYPE_CHECKING:
 
 Namespace: TypeAlias = tuple[str, ...]
 ItemPlace: TypeAlias = tuple[Namespace, str]
-"""A namespace, and a key in it."""
 
 NO_ITEM: Final = ""
-"""The version of a place that holds nothing."""
 _FIRST_VERSION: Final = "1"
-"""That of items which earlier releases wrote."""
 _PLACES: Final = 8
 """Ids that an item may have: a new value is written under another than the old one, so that one
 of them is there whatever happens, and a place whose session was forgotten is not used again."""
 _MOST_RACES: Final = 8
 _KNOWN_VERSIONS: Final = 8
-"""That an item names before its own: a writer finds itself among them if others were faster to
-replace its value than it was to look at it."""
 _PAGE: Final = 500
 _LEAST_FOUND: Final = 50
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
@@ -64,7 +56,6 @@ class NewItem:
     key: str
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
-    """What it is found by; None: it is not searched."""
     replaces: str | None = None
     """The version that must stand there, or `NO_ITEM`; None: whichever does."""
 
@@ -85,11 +76,9 @@ class StoredItem:
     updated_at: float
     segment: SegmentId
     sequence: int
-    """The greater, the newer."""
     version: str
     replaces: str | None
     after: tuple[str, ...]
-    """The versions before it, the newest first."""
 
     @property
     def place(self) -> ItemPlace:
@@ -100,10 +89,8 @@ class StoredItem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Put:
     raced: Sequence[ItemPlace]
-    """Another process was faster."""
     forgotten: Sequence[ItemPlace] = ()
     changed: bool = False
-    """A place does not hold the version that was to be replaced."""
 
 
 class ItemStore:
@@ -125,13 +112,7 @@ class ItemStore:
         self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
     ) -> bool:
         """Keep these values in the place of what stood there, and remove what stands at the places
-        of `gone`; a version there is the one to remove, as `NewItem.replaces`.
-
-        All of them durable when this returns True. False if a place does not hold the version that
-        was to be replaced or removed: read again, and decide again. StoreError if the values cannot
-        be kept, also for a value that was forgotten: it stays so. TypeError or ValueError for a
-        value that is no JSON.
-        """
+        of `gone`; a version there is the one to remove, as `NewItem.replaces`."""
         if self._engine._keeper is None:
             raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
         async with self._changing:

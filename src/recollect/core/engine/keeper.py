@@ -65,14 +65,12 @@ from recollect.system.telemetry import empty_context, measured
 T = TypeVar("T")
 
 REQUEST_FIRST_SECONDS = 0.03
-"""A server that sends the request on does that first: what keeps it takes as much time again."""
 INLINE_BYTES = 8_000
 """More than this is read and masked in a thread: it would hold up the event loop."""
 CHUNK_MESSAGES = 200
 """A long history is written in pieces, so that what is durable already may leave the view."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
-"""Embedders that take less than a millisecond for a passage, and no other process."""
 INLINE_PASSAGES: Final = 64
 """More than these at once are embedded by a job: it would hold up the event loop."""
 INLINE_SECONDS: Final = 0.5

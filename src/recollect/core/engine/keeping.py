@@ -21,8 +21,6 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Outcome, StageLine
 
 HandedOver: TypeAlias = Where | Literal["stale"]
-"""Where a session is that was handed over; stale: another process went on with it meanwhile, so its
-last turn was left out, and is to be sent again."""
 _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
@@ -32,7 +30,6 @@ class ArchiveState:
 
     loaded: bool = False
     stale: bool = False
-    """Another process went on with it: what it left counts, not ours."""
     overtaken: bool = False
     """The store left out what was written of it last, since another process was first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
@@ -44,25 +41,18 @@ class ArchiveState:
     """What was masked in the session, for where it is repeated without its label. Never stored."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
-    """The path as it was last written."""
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
-    """`DurableArchive.replaced` when this was learned."""
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
     recorded_at: float = 0.0
     """When the last record was made; after a day one that rests on nothing is made, since what
     it would rest on may have expired."""
     refusals: int = 0
-    """How many batches the store had refused when the last record was made: it may be in one."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
-    """The worst place that anything of this turn went to."""
     awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Somebody waits for what is written: it goes before the request is sent on."""
     trouble: list[StageLine] = field(default_factory=list)
-    """What went wrong beside the last turn; told in the next report."""
     abandoned: bool = False
-    """Nobody waits for it any more, and who sent it sends it again: nothing of it is begun."""
 
     def begin_anew(self, replaced: int) -> None:
         """The store is another one now: what this session says is written to it from the start."""
@@ -83,13 +73,10 @@ class IngestCounts:
     read: int = 0
     stored: int = 0
     known: int = 0
-    """They were there already."""
     forgotten: int = 0
     """They stay out, because they were forgotten on purpose."""
     redacted: int = 0
-    """How many secrets were masked."""
     tokens: int = 0
-    """Of what was stored."""
 
     def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
         """With one more batch."""

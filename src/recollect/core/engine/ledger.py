@@ -2,12 +2,7 @@
 
 A record names pieces that are stored once; what is remembered of the last turn lets one that only
 grew name only what it added. Always holds: nothing is written that redaction would mask; pieces
-are redacted before they are hashed.
-
-A rebuilt request is byte for byte what was sent. For a caller who hands over an HTTP body, that is
-the body that `prepare` gave back; for one who hands over a mapping, which a client library writes
-as bytes that we never see, the mapping as compact JSON. What was redacted stands masked, what was
-forgotten or has expired stands as a mark, and `exact` says whether there is any of either.
+are redacted before they are hashed. A rebuilt request is byte for byte what was sent.
 """
 
 from __future__ import annotations
@@ -136,9 +131,7 @@ class RecordedOutcomes:
     """The outcomes of a session's last record in this process."""
 
     names: tuple[PieceHash, ...] = ()
-    """The records that they are read from, the whole one first."""
     whole: Mapping[int, Fate] = field(default_factory=dict, repr=False)
-    """The outcomes of the whole record, by place."""
     newest: OutcomeChanges = field(default_factory=OutcomeChanges, repr=False)
     keys: tuple[EntryKey, ...] = field(default=(), repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
@@ -190,7 +183,6 @@ class LastRecord:
     raws: tuple[bytes, ...] = field(default=(), repr=False)
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
     known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
-    """Pieces other than rows that were written already."""
     outcomes: RecordedOutcomes = field(default_factory=RecordedOutcomes, repr=False)
 
 
@@ -326,10 +318,7 @@ def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
-    """The messages whose words stand in edits: summaries, shortened results, recalled blocks.
-
-    What summaries stand for comes first: a store keeps the list in chunks, and writes what changed.
-    """
+    """The messages whose words stand in edits: summaries, shortened results, recalled blocks."""
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     covered = [id_ for cut in cuts for id_ in cut.covers]
     blocks = [block for cut in cuts for block in cut.ended]
@@ -338,9 +327,7 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
 
 
 GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
-"""Stands where a message was."""
 GONE_PART = encode("\0recollect: no longer kept")
-"""Stands where the system prompt or the tools were."""
 _ROWS_AT_ONCE = 8
 _OWN_KEY = {"openai-responses": "input"}
 
@@ -351,16 +338,10 @@ class Rebuilt:
 
     body: bytes = field(repr=False)
     exact: bool
-    """Nothing in it was redacted, forgotten or has expired: it is what was sent."""
     missing: tuple[str, ...] = ()
-    """What is no longer kept: "message 3 of 12", "system prompt", "tools", "parameters",
-    "outcomes" (of the report)."""
     redacted: tuple[str, ...] = ()
-    """What stands in it with its secrets masked, named alike."""
     record: TurnRecord
     report: bytes | None = field(default=None, repr=False)
-    """What was done in the turn and why, as JSON, with what became of every message that was not
-    sent as it came; None where it is no longer kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,9 +358,7 @@ class KeptTurn:
     turn: int
     at: float
     said: str = field(repr=False)
-    """The user's newest words in it, as they are kept: masked; empty where they are gone."""
     asked_by: PieceHash | None = None
-    """The row with these words: turns that share it answer the same message."""
 
 
 async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:

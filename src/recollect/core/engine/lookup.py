@@ -1,9 +1,6 @@
 """What is asked of memory on purpose, outside a turn: search, look up, note down, forget.
 
-The door that memory tools go through (`recollect.tools`). Always holds: it reaches one space, and
-of it only what its session may see; everything is read and written within the store's deadlines;
-what was told through it is known again when it comes back in a request, so that memory never takes
-its own words for something new.
+The door that memory tools go through (`recollect.tools`).
 """
 
 from __future__ import annotations
@@ -30,10 +27,8 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SessionId
 
 NOTES_SESSION: Final = "notes"
-"""Where notes go that belong to no conversation."""
 _MOST_SECTIONS: Final = 5_000
 _EXCHANGE_REACH: Final = 3
-"""Messages each way: from a question over the call to its result, and to what was said of it."""
 
 
 class MemoryLookup:
@@ -217,7 +212,6 @@ class NoteResult:
     """What became of a note."""
 
     outcome: NoteOutcome
-    """"nothing" where it is but a recalled block, of which nothing is kept."""
     segment: Segment | None = None
 
 

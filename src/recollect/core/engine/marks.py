@@ -28,7 +28,6 @@ from recollect.core.values.model import Request
 from recollect.errors import FormatError
 
 MarkReply: TypeAlias = Callable[[Sequence[Message]], Sequence[str]]
-"""Given the messages of a reply, the marks by which its session is to be found."""
 MOST_ANSWERS: Final = 4_096
 
 

@@ -40,12 +40,10 @@ from recollect.core.values.report import StageLine
 from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
 
 SHRINK_RATIO = 0.9
-"""What a window is taken to be, of what was sent, when a provider refuses without a number."""
 LEAST_WINDOW_TOKENS = 1_024
 """No smaller window is learned. Servers are started with 2,048 and more; half of the smallest
 still holds a question and its answer, and below it every message of a turn would be left out."""
 _COUNT_RATIO = 2.0
-"""Our count of what was sent and the provider's differ by less than this (`values.calibration`)."""
 
 
 class Observer:
@@ -276,10 +274,7 @@ def learned_from(
 def replied(
     reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
 ) -> tuple[Entry, ...]:
-    """The messages of a reply, with the keys they will have when the client resends them.
-
-    One that broke off is marked so, and is kept as far as it came.
-    """
+    """The messages of a reply, with the keys they will have when the client resends them."""
     sent = next((name for name in CODECS if name == format_name), None)
     if sent is None:
         return ()  # nothing was asked yet
@@ -346,11 +341,7 @@ def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
 def doubt_limit(
     state: SessionState, overflow: Overflow, sent: Iterable[bytes]
 ) -> LimitDoubt | None:
-    """Why the limit that an overflow names cannot be the model's window; None where it can.
-
-    `sent` are the messages that were refused. An error may quote them, and what they say about
-    some limit is not the provider's word; unless it also names the size of what we sent.
-    """
+    """Why the limit that an overflow names cannot be the model's window; None where it can."""
     limit = overflow.limit_tokens
     if limit is None:
         return None

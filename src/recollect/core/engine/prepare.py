@@ -2,8 +2,7 @@
 
 Owns the order of the stages: read and align, apply what stands; at a batch moment free what the
 window needs; the standing block, recall, inject, send. Each stage takes a draft and returns what
-it did, and `context_of` puts the results together. The boundary sees to it that a stage that
-fails changes nothing.
+it did, and `context_of` puts the results together.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ from recollect.core.values.report import BatchMoment, WindowSource
 from recollect.system.config import Settings
 
 DORMANT_TURNS: Final = 50
-"""How long edits of a branch not taken wait for the client to come back to it."""
 
 
 async def prepare_turn(
@@ -226,11 +224,8 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 
 
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
-    """Whether the client went back to where messages were trimmed since, as chats do when
-    an earlier question is asked anew: what is recent now, or has room, is not left out.
-
-    The trims rest meanwhile: they are wanted again when the client comes back.
-    """
+    """Whether the client went back to where messages were trimmed since, as chats do when an
+    earlier question is asked anew: what is recent now, or has room, is not left out."""
     given = draft.given
     if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
@@ -488,8 +483,6 @@ STANDING_EDITS: Final = 32
 so few edits is shaped in a few milliseconds: a server does that in place, since the way into a
 thread and back takes longer on a busy machine."""
 _SAME_RATIO: Final = 0.9
-"""So much of the last request, from its start, has to be there again: clients move their cache
-marks near its end."""
 
 
 def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:

@@ -2,10 +2,7 @@
 
 Owns the degradation of recall (without vectors it goes by words, and the notes say so), what
 happens while an embedder loads, hangs, throws or answers nonsense (it is left alone for a while),
-and how long a look into the store may take. Must never write, never wait longer than its
-deadlines, never wait for an embedder inside of a look, and never send what is masked to a remote
-one. What always holds: a vector that is handed on is finite and of its embedder's dimensions; a
-store that refuses one is asked again by words alone.
+and how long a look into the store may take.
 """
 
 from __future__ import annotations
@@ -46,7 +43,6 @@ from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
 Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
-"""The vectors of a question, and a note on every embedder that gave none."""
 
 REST_SECONDS: Final = 30.0
 """How long an embedder that failed is left alone: one that hangs would cost every turn."""
@@ -98,11 +94,7 @@ class QuestionVectors:
     async def phrased(
         self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
     ) -> Mapping[EmbedderKind, str]:
-        """What each kind of embedder is to be asked with; asks the archive, and no embedder.
-
-        Models are asked by what it means without the names of who speaks (`turn.phrase`); hashed
-        trigrams mean nothing, and are better off with them.
-        """
+        """What each kind of embedder is to be asked with; asks the archive, and no embedder."""
         kinds = {embedder.kind for embedder in (self.embedders if among is None else among)}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
@@ -259,7 +251,6 @@ WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
 """Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
 _WARM_SCOPES: Final = 8
-"""Sessions whose index is kept in memory."""
 
 
 class MemoryRecaller:

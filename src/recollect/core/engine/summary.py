@@ -38,7 +38,6 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """How much of what is usually kept is tried, one after the other, until the view would fit."""
 FITS_RATIO = 0.9
-"""Of the limit, what a plan may come to: a view that is full again at once gains nothing."""
 LINES_PART = 8
 """The lines behind a summary take at most this part of what they stand for: else a small cut
 would free nothing."""
@@ -50,7 +49,6 @@ class SummaryInput:
 
     plan: CutPlan
     previous: str = field(default="", repr=False)
-    """The summary of the cut before."""
     carried: Carried | None = None
     instructions: str = field(default="", repr=False)
 
@@ -112,10 +110,7 @@ def masked_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryIn
 
 
 def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    """The edits that the cut is added to; None where they rest on another cut than the plan.
-
-    A turn that waits for this compaction has pruned already: then its edits count.
-    """
+    """The edits that the cut is added to; None where they rest on another cut than the plan."""
     if state.edits == draft.given.state.edits:
         return draft.edits
     return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None

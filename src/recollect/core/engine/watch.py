@@ -2,8 +2,7 @@
 
 Owns when a streamed reply is observed: at its end, when it fails, when whoever reads it closes it
 or leaves the loop, and at the latest before the next request of its session. Must never raise into
-who reads, delay an event, or keep a stream alive that nobody reads. Always holds: what goes on is
-the same object; what else a client's stream offers is there under its own name.
+who reads, delay an event, or keep a stream alive that nobody reads.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from recollect.core.boundary import Failure, attempted, guarded
 from recollect.core.formats.replies import StreamedReply
 
 END_SECONDS: Final = 10.0
-"""How long the end of a stream that is read in a thread waits until it is observed."""
 _END: Final = object()
 _TO_THE_END: Final = frozenset(
     {"until_done", "get_final_message", "get_final_text"}
     | {"get_final_completion", "get_final_response"}
 )
-"""Methods of clients' streams that read what is left."""
 _CLOSES: Final = frozenset({"close", "aclose"})
 
 
@@ -76,10 +73,7 @@ class Watching:
 
 
 def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
-    """The stream, to be read in place of the one given; TypeError for what is none.
-
-    `plain`: it is read by `for`. Some clients' streams are both.
-    """
+    """The stream, to be read in place of the one given; TypeError for what is none."""
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):

@@ -1,10 +1,7 @@
 """Apply standing edits to a history: the view they stand for, valid for its provider.
 
 The order is fixed: the cut, what is left out, what is shortened, pairing, what we insert, roles.
-Pairing comes after leaving out, so an edit can never break a pair. What we insert (the summary,
-notes at gaps, recalled blocks) never parts a call from its result, nor a thought from the item it
-led to. Always holds: the same entries and edits give the same view, byte for byte; an entry that
-no edit and no rule touches is shown as it came; what `extend` gives is what `apply` would give.
+Pairing comes after leaving out, so an edit can never break a pair.
 """
 
 from __future__ import annotations
@@ -130,10 +127,7 @@ def place(
     missing: dict[EntryKey | None, int],
     rules: WireRules,
 ) -> list[Arranged]:
-    """Put summary, notes and blocks among the rows.
-
-    `missing` counts the messages left out before the one it names (None: at the end).
-    """
+    """Put summary, notes and blocks among the rows."""
     if cut is None and not missing and not inserts:
         return rows
     before: dict[EntryKey, list[OwnText]] = {}
@@ -277,10 +271,7 @@ def apply(
     thinking: bool = True,
     composed: dict[Slot, Composed] | None = None,
 ) -> Applied:
-    """The view of `entries` under `edits`; `composed` remembers rows between turns.
-
-    `continued`: other rows stand before these, so nobody has to begin.
-    """
+    """The view of `entries` under `edits`; `composed` remembers rows between turns."""
     if not edits and not continues and not continued and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
@@ -307,7 +298,6 @@ def apply(
 
 
 _Inside = list[tuple[EntryKey | None, Entry]]
-"""System messages between the turns, each with the message that it stands behind."""
 
 
 def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:

@@ -2,10 +2,7 @@
 
 Two ways open it: terms that memory holds and the view has lost, and a calibrated probability that
 memory holds something on the question. Between them they must be rare: a block that nobody needed
-costs tokens and the provider's cache. Which terms may open it alone was measured (docs/gate.md):
-an identifier may; two rare words in one passage may; a single rare word may not. Only the newest
-message opens it: with those before it, every turn after a question would open again. Must never
-open for what the view shows.
+costs tokens and the provider's cache.
 """
 
 from __future__ import annotations
@@ -41,8 +38,6 @@ from recollect.core.values.recall import (
 )
 
 LEAST_WORDS: Final = 2
-"""A message that is about fewer words ("ok, go on") asks for nothing by itself; a question may be
-about one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +46,9 @@ class Opening:
 
     certainty: float
     ahead: float
-    """In logits: how much worse than what the view shows the best that left it may answer."""
     words: int
-    """It has to be about so many."""
     told_ahead: float | None = None
-    """The same where the view holds nearly all of the words that it is about; None: as `ahead`."""
     together: float = math.inf
-    """In a memory that holds what tools printed, where any words meet: so many of them one passage
-    has to hold, unless they are most of what it is about."""
 
 
 class _Worth(NamedTuple):
@@ -77,21 +67,15 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only
 where memory surely holds more on it than the view (docs/gate.md)."""
 MOST_OF_IT: Final = 0.48
-"""Of the worth of the words that a question is about: a passage with so much of it need not hold
-several of them."""
 LIKELY: Final = 0.5
 """The certainty from which on words that memory has never seen do not count against a passage."""
 NEARLY_ALL: Final = 0.8
-"""Of that worth, what a passage of the view has to hold to be taken for an answer."""
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
-"""A word is rare in up to so many passages, or this share of them."""
 IDENTIFIER_SHARE: Final = 0.01
 IDENTIFIER_LEAST: Final = 3
-"""An identifier that more passages hold is the project's own name: it is said everywhere."""
 _TOGETHER: Final = 2
 _PAIR: Final = 2
-"""Characters of a script without spaces that the index takes for a word."""
 
 
 def gate(
@@ -104,13 +88,7 @@ def gate(
     least: float | None = None,
     may_correct: Callable[[Candidate], bool] = bool,
 ) -> GateVerdict:
-    """Whether to recall, and why.
-
-    `candidates` are what the view does not show, `shown` what it does; `least` replaces the
-    calibrated threshold. `may_correct` tells whether a message of the user may change what an
-    earlier one stated. Where tools are used, work is done by what the user stated, not by what
-    was printed or done the last time.
-    """
+    """Whether to recall, and why."""
     shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))

@@ -1,14 +1,7 @@
 """Ingest new messages: what turns them into segments, passages and jobs for the archive.
 
 Owns what is kept of a message, how it is marked, and what it is found by; writes nothing itself.
-Must never let a secret past redaction, nor a recalled block into the archive. Always pure and
-deterministic: the same entries give the same result, so writing it twice changes nothing, and
-what is indexed anew later is the same.
-
-Every message is kept. Not indexed are noise, thinking, and system messages (they stand in every
-view of their session, and would answer every question). Calls and results are noise only when
-they are empty: "exit 1" is short, and is what is looked for. Summaries are indexed, as the
-model's words: what they stand for may never have come by here.
+Must never let a secret past redaction, nor a recalled block into the archive.
 """
 
 from __future__ import annotations
@@ -56,7 +49,6 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 HEAD_PASSAGES = 2
 TAIL_PASSAGES = 2
 MOST_ERROR_PASSAGES = 8
-"""Between head and tail; a log of nothing but errors says the same in the first of them."""
 
 _ERROR = re.compile(
     r"(?i:\b(?:error|exception|traceback|fatal|panic|failed|failure|fails|denied|refused"
@@ -69,14 +61,7 @@ _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
 def index(segment: Segment) -> tuple[NewPassage, ...]:
-    """The passages of a segment, in order; none where it is noise.
-
-    Beside its words a passage is indexed by who speaks, by the days it speaks of (`by=caroline`,
-    `on=2023-05-07`: "last Sunday" means a day only beside the day it was said) and by whether it
-    is an instruction that is to last (`is=standing`). Of a long tool result only head, tail and
-    what looks like an error get a vector: logs are looked for by their words, and vectors cost a
-    model's time.
-    """
+    """The passages of a segment, in order; none where it is noise."""
     if segment.noise is not None:
         return ()
     text = segment.text
@@ -167,9 +152,7 @@ class IngestResult:
     jobs: tuple[NewJob, ...]
     reasons: tuple[Reason, ...]
     redacted: int
-    """How many secrets were masked."""
     skipped: tuple[EntryKey, ...] = ()
-    """Messages that hold nothing but a recalled block: there is nothing to keep of them."""
 
 
 def ingest(
@@ -188,15 +171,7 @@ def ingest(
     secrets: dict[str, None] | None = None,
     judged: JudgedTexts | None = None,
 ) -> IngestResult:
-    """What to write for these messages of a session.
-
-    Times that `said_at` does not know are `now`. Where they are not `indexed` they are kept, and
-    not found. `tool_names` says which tool a call was for
-    where the call is not among the entries, and `fetched` which of those calls fetch from
-    elsewhere (`rules.trust.fetched_calls`). `secrets` are those that were masked in the session
-    before, and afterwards those of these messages too: they are masked where they stand alone.
-    `judged` are texts of the session that were judged before; only speed depends on it.
-    """
+    """What to write for these messages of a session."""
     names = {**(tool_names or {}), **called_tools(entries)}
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)

@@ -1,10 +1,7 @@
 """Prune old tool results in a view: head and tail of the long ones, one line of the oldest.
 
-Runs only at batch moments; which moments count is `pruning.mode`. Results of the last
-assistant messages, results with images, and tools that the settings deny stay as they are.
-Of a result that is cleared the line stays that bears most on what it was called for: a model
-says "it is in the output above" and never repeats what it found (decision 0043).
-Never touches what users and assistants said. Running it again changes nothing more.
+Runs only at batch moments; which moments count is `pruning.mode`. Results of the last assistant
+messages, results with images, and tools that the settings deny stay as they are.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ window whole exchanges have to leave, and lines of results would take the place 
 LEAST_FREED_TOKENS: Final = 16
 """A result that would free fewer tokens stays as it is."""
 _PROSE_CHARS: Final = 4_000
-"""Of what was said, for what a tool was called for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,6 @@ class _Prunable:
     tokens: int
     hard: bool
     quoted: bool
-    """Something of the result stands in it."""
 
 
 def prune(

@@ -1,9 +1,7 @@
 """Ask memory in the user's own words: the query of a turn, and what else it tells of itself.
 
 The query is made from the last user messages, oldest first, without channel prefixes, noise and
-our own blocks; a turn in mid-loop (tool results last) asks with the message that started it. Must
-never count what asks as something that the view holds: a name in the question is lost if nothing
-else in the view says it.
+our own blocks; a turn in mid-loop (tool results last) asks with the message that started it.
 """
 
 from __future__ import annotations
@@ -33,11 +31,8 @@ from recollect.core.values.recall import (
 from recollect.system.config.settings import Recall as RecallSettings
 
 QUERY_MESSAGES: Final = 3
-"""So many of the last user messages make the query."""
 LEAST_QUERY_CHARS: Final = 3
-"""A shorter query asks for nothing: it neither recalls nor chooses what leaves."""
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
-"""Text that begins so is ours (or a compaction's), not what the user asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +113,6 @@ _MOST_LEANT_ON: Final = 3
 _YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
 _LATELY: Final = 16
 _SPEAKS: Final = 2
-"""So many of the last messages are looked at for another speaker, who speaks so often there: a
-label ("JSON: …") is no person."""
 _SHARED_PAST: Final = re.compile(
     r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE
 )
@@ -128,7 +121,6 @@ _NOTE: Final = re.compile(
     r"|alright|i see|will do|acknowledged|recorded|saved|no_reply)|好的?|收到|明白了?|了解|嗯)\W*",
     re.IGNORECASE,
 )
-"""A reply that answers nobody."""
 _LEANT_ON_CHARS: Final = 600
 
 
@@ -154,11 +146,7 @@ def ask(
     count_tokens: Callable[[str], int],
     reads: RecallReads | None = None,
 ) -> RecallRequest:
-    """The request to memory of a turn whose view shows these entries under these edits.
-
-    A message that is shown only in part is not shown: what was cut from it can be recalled.
-    `among_tools` says that tools are used in this session, also where the view shows none of it.
-    """
+    """The request to memory of a turn whose view shows these entries under these edits."""
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]

@@ -2,8 +2,6 @@
 
 The store finds candidates, `search` ranks them, and what fits the budget is handed to `inject`.
 Must never hand over what the view shows, nor look into another space: the archive is of one.
-What always holds: the same archive, request and vectors give the same result; where the gate
-stays shut nothing is read but the candidates.
 """
 
 from __future__ import annotations
@@ -78,21 +76,14 @@ from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Recall as RecallSettings
 
 PASSAGE_TOKENS: Final = 105
-"""About what a passage takes: so many of them are wanted as the budget holds of these, and
-`candidate_multiplier` times as many are looked for by words and by each vector."""
 SEEDS_SHARE: Final = 1.6
-"""Segments whose surroundings are looked at, for each passage that is wanted."""
 _LEAST_WANTED: Final = 12
 _CHARS_A_TOKEN: Final = 6
-"""At the most: so many characters are read for each token of the budget."""
 _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
-"""A longer message says something, too; and so many of the nearest are looked at."""
 _PASSAGES_EACH: Final = 3
 _PASSAGES_OF_RESULT: Final = 16
-"""How many passages of a neighbour are looked at; of what tools printed for what is asked more."""
 _WEIGHED_BY_KIND: Final = 300
-"""Of the best messages so many are read for what they lay down, where somebody searches."""
 
 
 async def recall(
@@ -164,11 +155,8 @@ async def recall(
 class _Judged:
     found: Candidates
     in_view: tuple[Candidate, ...] = ()
-    """Messages on the question that the view shows, in whose exchanges results were cut."""
     only_cut: bool = False
-    """Only what was cut there is wanted: what was found elsewhere did not open the gate."""
     only_stated: bool = False
-    """Only what the user stated is wanted."""
     verdict: GateVerdict
 
 
@@ -181,7 +169,6 @@ class _MemorySearch:
     settings: RecallSettings
     reads: RecallReads
     replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
-    """What of these messages no longer holds."""
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:

@@ -2,10 +2,7 @@
 
 Owns which facts a block may show: current ones that answer, whose words the view does not show
 already, neither in a message nor in a block. Must never show a fact without saying how far it may
-be trusted. What always holds: a fact that rests on messages opens no gate by itself, for its
-messages were asked already, unless all facts of its type are asked for; one that a person wrote,
-or a file brought, may. Where the gate stays
-shut nothing is read but the candidates.
+be trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +39,6 @@ message supports it."""
 OPENS_WITH_WORDS: Final = 2
 """An order must share so many words with it: one may be anything's."""
 OPENS_NEAR: Final = 0.5
-"""Or one word, if it lies so near by meaning."""
 _CANDIDATES: Final = 40
 _MOST_STANDING: Final = 12
 _TOGETHER: Final = "\f"
@@ -54,12 +50,8 @@ class FoundFacts:
 
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
-    """Why they open the gate; None where they do not."""
     unsure: bool = False
-    """Facts share words with the message, but none answers it well enough to be shown."""
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
-    """For each of `facts` the texts that say it, each of them; where it takes all of them, they are
-    one text apart by a form feed. Empty where only the fact itself says it."""
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Those whose words these passages do not hold in full."""
@@ -82,11 +74,7 @@ async def recall_facts(
     common: Container[str] = frozenset(),
     read: dict[FactQuery, FactCandidates] | None = None,
 ) -> FoundFacts:
-    """What is known that bears on the question and stands nowhere in the view.
-
-    `types` are those of which all facts are asked for (`types_asked`), `common` words that much of
-    memory holds: by them alone nothing is asked for. What is in `read` is not asked again.
-    """
+    """What is known that bears on the question and stands nowhere in the view."""
     read = {} if read is None else read
     closed = request.gated and not verdict.open
     about = _about(question, common) if closed else ()
@@ -151,10 +139,7 @@ _WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
 
 
 def corrections_in(text: str) -> Iterator[tuple[str, str]]:
-    """Find sentences that deny a value ("9000, not 8000"): the value, and the sentence.
-
-    A word in small letters is no value: "not ready" corrects nothing.
-    """
+    """Find sentences that deny a value ("9000, not 8000"): the value, and the sentence."""
     for sentence in _SENTENCE_ENDS.split(text):
         for match in _DENIED.finditer(sentence):
             if not (match[1].isalpha() and match[1].islower()):
@@ -171,10 +156,7 @@ def is_corrected(text: str, value: str, sentence: str) -> bool:
 async def replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
 ) -> Mapping[SegmentId, tuple[Replaced, ...]]:
-    """What the facts that were read replaced, by the messages that said it.
-
-    Whoever is shown an old value has to see that it is one. Asks only where such a fact was found.
-    """
+    """What the facts that were read replaced, by the messages that said it."""
     current = {
         candidate.fact.id: candidate.fact
         for found in read.values()

@@ -2,8 +2,7 @@
 
 For `recall.method = "openclaw"`. Owns which part of a stored message counts as said (OpenClaw
 archives the words of user and assistant, no tools and no thinking), and what fits the block. Must
-never hand over what the view shows, nor what the store no longer has. What always holds: the same
-messages, question and time give the same result.
+never hand over what the view shows, nor what the store no longer has.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 from recollect.system.config.settings import Recall as RecallSettings
 
 _SEARCHES: Final = 3
-"""How often a search is repeated without messages that turned out to be forgotten."""
 
 
 def warm_message(segment: Segment) -> WarmMessage | None:

@@ -27,22 +27,16 @@ from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
 NEAREST_SHARE: Final = 0.8
-"""Of the best score: where what is asked was spoken of."""
 _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
-"""Exchanges that the view shows in part whose results are looked at, and messages in each of them
-from which that is done."""
 _KNOWN_IDS: Final = 16_384
 TAIL_SHARE: Final = 0.4
 """Of the best score, for a passage to be put into a turn's view: what lies below fills the block
 and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
 ASKED_TAIL_SHARE: Final = 0.3
-"""The same for who asks: what a tool printed beside what was said of it is worth its tokens."""
 UNSPACED_TAIL_SHARE: Final = 0.25
-"""The same for a question in a script without spaces, whose words are pairs of characters."""
 COMMON_SHARE: Final = 0.03
 COMMON_LEAST: Final = 5
-"""A word that more passages hold, or this share of them, asks for no fact by itself."""
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:

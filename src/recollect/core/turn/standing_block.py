@@ -1,12 +1,6 @@
 """Stand: what the user laid down stays in the view, though the message that said it was left out.
 
-A message that is trimmed can be recalled, but only by who asks with its words. What people lay
-down (decisions, constraints, values, names, whom to ask) is a few short sentences among pages of
-tool output; they stand in one small block at the head of the view, beside pinned facts and
-preferences. Made anew only where edits before the tail are allowed, so that it keeps the
-provider's cache. Must never hold a question, or what a tool says but for its errors; orders to do
-some work come last. Always holds: within its budget, every sentence once and word for word, a
-long one to its 240th character, in the order it was said; the time is linear in the messages.
+A message that is trimmed can be recalled, but only by who asks with its words.
 """
 
 from __future__ import annotations
@@ -36,24 +30,18 @@ from recollect.core.values.recall import RecalledFact
 _LINE_CHARS: Final = 240
 _READ_CHARS: Final = 12_000
 _SPACES_CHARS: Final = 8
-"""What may be lost between sentences of a message that is told whole."""
 _LEAST_WORTH: Final = 0.8
 _KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
 _RULE_WORTH: Final = 2.5
 _ASSISTANT_SHARE: Final = 0.4
-"""What the model says is mostly about its work."""
 _LONG_SHARE: Final = 0.5
-"""What is laid down is short; of a longer sentence only the beginning stands."""
 _ORDER_SHARE: Final = 0.4
 """What is to be done was done since, for the most part."""
 _LEAST_WORDS: Final = 4
-"""A sentence of the user that is about so many words stands where there is room."""
 _ASSISTANT_TOKENS: Final = 0.3
-"""Of the block, what the assistant's sentences may take."""
 _ERROR_WORTH: Final = 0.8
 _MOST_ERRORS: Final = 2
 _LEAST_LINE_TOKENS: Final = 3
-"""A line takes more: its speaker, a colon and a word."""
 _TOOL: Final = "tool output"
 _VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
 _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")

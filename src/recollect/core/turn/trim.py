@@ -1,9 +1,8 @@
 """Trim: leave whole messages out of a view that is over its limit, in one sticky batch.
 
-Protect first (system, summary, the first and the newest user message, the last messages, the
-last tool span, pinned), then leave out what is least relevant to the query, then what is
-oldest, down to the low-water mark. Calls and results leave together, a question with its answer.
-Nothing is lost by it: what leaves a view is only not shown.
+Protect first (system, summary, the first and the newest user message, the last messages, the last
+tool span, pinned), then leave out what is least relevant to the query, then what is oldest, down
+to the low-water mark. Calls and results leave together, a question with its answer.
 """
 
 from __future__ import annotations
