@@ -144,15 +144,8 @@ class Engine(StoredMemory):
             workspace=workspace,
         )
         self._observer = Observer(
-            self.settings,
-            secret=self._secret,
-            weigher=self._weigher,
-            clock=self._clock,
-            reader=self._stored,
-            keeper=self._keeper,
-            compactor=self._compactor,
+            self,
             in_background=compact_in_background and self.settings.compaction.background,
-            jobs=jobs,
             recognise_overflow=recognise_overflow,
         )
         self._sessions: dict[SessionId, Session] = {}

@@ -14,9 +14,8 @@ from typing import Any
 from recollect.core.boundary import Boundary
 from recollect.core.compaction.trigger import TriggerResult, breaker_is_open, trigger
 from recollect.core.engine.archive import Where
-from recollect.core.engine.compact import Compactor
-from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.marks import HeardReply, MarkReply, heard_pieces
+from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.session import Observation, Session, holds_reply, load
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.replies import (
@@ -26,18 +25,17 @@ from recollect.core.formats.replies import (
     read_reply,
     read_usage,
 )
-from recollect.core.ports import Clock, RecogniseOverflow
+from recollect.core.ports import RecogniseOverflow
 from recollect.core.rules.budget import OUTPUT_SHARE
 from recollect.core.rules.calls import call_ids, result_ids
 from recollect.core.rules.identity import ROOT, chain, identify
 from recollect.core.rules.tokens import Weigher
-from recollect.core.upkeep.jobs import BackgroundJobs
 from recollect.core.values.history import Entry, SessionState, newest_cut, requests_of
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.model import LimitDoubt, Overflow, Usage
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import StageLine
-from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
+from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
 LEAST_WINDOW_TOKENS = 1_024
@@ -51,28 +49,13 @@ class Observer:
 
     def __init__(
         self,
-        settings: Settings,
+        memory: StoredMemory,
         *,
-        secret: bytes,
-        weigher: Weigher,
-        clock: Clock,
-        reader: SessionKeeper | None,
-        keeper: SessionKeeper | None,
-        compactor: Compactor,
         in_background: bool,
-        jobs: BackgroundJobs | None,
         recognise_overflow: RecogniseOverflow | None,
     ) -> None:
-        """`reader` reads what is stored, `keeper` is None where nothing new may be kept."""
-        self._settings = settings
-        self._secret = secret
-        self._weigher = weigher
-        self._clock = clock
-        self._reader = reader
-        self._keeper = keeper
-        self._compactor = compactor
+        self._memory = memory
         self._in_background = in_background
-        self._jobs = jobs
         self._recognise_overflow = recognise_overflow
 
     async def observe(
@@ -96,7 +79,7 @@ class Observer:
             )
         state = session.state
         if state.sent_at is None:  # another process prepared what this is the reply to
-            state = await load(session, self._reader, boundary)
+            state = await load(session, self._memory._stored, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
         nothing: tuple[Usage | None, Overflow | None] = (None, None)
@@ -114,7 +97,7 @@ class Observer:
             sent = () if session.last_draft is None else session.last_draft.given.request.messages
             doubt = doubt_limit(state, overflow, sent)
             state = state if doubt is not None else after_overflow(state, overflow)
-        if usage and state.sent_estimate_tokens and self._settings.tokens.calibrate:
+        if usage and state.sent_estimate_tokens and self._memory.settings.tokens.calibrate:
             whole = reply.reply() if isinstance(reply, StreamedReply) else reply
             learned = state.calibration.learn(
                 estimated_tokens=state.sent_estimate_tokens,
@@ -122,7 +105,7 @@ class Observer:
             )
             state = replace(state, calibration=learned)
         if usage is not None:
-            ttl = self._settings.pruning.ttl
+            ttl = self._memory.settings.pruning.ttl
             pause = state.pause_seconds
             went_on = pause is not None and pause < ttl
             state = replace(
@@ -142,7 +125,7 @@ class Observer:
             due_reason=due.reason,
             flush_first=due.flush_first,
             archived=None if _has_no_reply(boundary.failures) else archived,
-            being_stored=bool(entries) and self._keeper is not None and not wait,
+            being_stored=bool(entries) and self._memory._keeper is not None and not wait,
             broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
         )
 
@@ -157,14 +140,16 @@ class Observer:
     ) -> tuple[tuple[Entry, ...], Where | None]:
         none: tuple[Entry, ...] = ()
 
+        secret, weigher = self._memory._secret, self._memory._weigher
+
         def read() -> tuple[Entry, ...]:
             state, sent = session.state, session.sent_messages
             if session.last_draft is None:  # another process prepared it, and may have the reply
-                again = replied(reply, state.sent_format, (), self._secret, self._weigher)
+                again = replied(reply, state.sent_format, (), secret, weigher)
                 sent -= repeated(state.ids[:sent], again)
                 session.sent_messages = sent
             path = state.path[:sent]
-            return replied(reply, state.sent_format, path, self._secret, self._weigher)
+            return replied(reply, state.sent_format, path, secret, weigher)
 
         entries = await boundary.run(
             "read",
@@ -176,23 +161,24 @@ class Observer:
         broken_off = isinstance(reply, StreamedReply) and reply.broken_off
         if mark is not None and entries and not broken_off:
             marks = mark([entry.message for entry in entries])
-        if self._keeper is None:
+        keeper, settings = self._memory._keeper, self._memory.settings
+        if keeper is None:
             return entries, None
         if entries:
             heard = HeardReply(session=session.id, turn=requests_of(session.state))
             session.state = followed_by(session.state, entries, session.sent_messages)
-            self._keeper.keep_reply(
+            keeper.keep_reply(
                 session.id,
                 entries,
                 session.keeping,
-                now=self._clock.now(),
+                now=self._memory._clock.now(),
                 pieces=heard_pieces(marks, heard),
             )
         if not wait:
             await asyncio.sleep(0)  # let the write begin
             return entries, None
-        seconds = self._settings.turn.deadline_seconds
-        done = await self._keeper.wait(session.keeping, seconds)
+        seconds = settings.turn.deadline_seconds
+        done = await keeper.wait(session.keeping, seconds)
         boundary.add(session.keeping.trouble)
         if not done:
             boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
@@ -203,7 +189,7 @@ class Observer:
         draft, state = session.last_draft, session.state
         if draft is None:
             return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
-        never = self._compactor.why_never
+        never = self._memory._compactor.why_never
         if never is not None:
             return TriggerResult(due="nothing", reason=never)
         used = None
@@ -213,7 +199,7 @@ class Observer:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
             used = draft.given.calibrated(state.sent_estimate_tokens + reply_tokens)
-        settings = self._settings.compaction
+        settings = self._memory.settings.compaction
         due = trigger(
             used_tokens=used,
             limits=draft.given.limits,
@@ -221,19 +207,19 @@ class Observer:
             compactions=state.compactions,
             flushed_in=state.flushed_in,
             paused=state.compaction_paused,
-            breaker_open=breaker_is_open(state.breaker, now=self._clock.now()),
+            breaker_open=breaker_is_open(state.breaker, now=self._memory._clock.now()),
         )
         if self._in_background and due.due != "nothing":
-            self._compactor.ahead_of_need(session, draft, due)
+            self._memory._compactor.ahead_of_need(session, draft, due)
         return due
 
     def _note_beside(self, session: Session, boundary: Boundary) -> None:
-        if self._keeper is not None:
-            self._keeper.note_trouble(boundary)
+        if self._memory._keeper is not None:
+            self._memory._keeper.note_trouble(boundary)
         failed, session.compaction_failure = session.compaction_failure, None
         if failed is not None:
             boundary.note("compact", "failed", failed)
-        if self._jobs is not None and (text := self._jobs.trouble()):
+        if self._memory._jobs is not None and (text := self._memory._jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
 
