@@ -16,7 +16,6 @@ from recollect.core.compaction.carry import (
     append_carried,
     carry,
 )
-from recollect.core.compaction.lines import MOST_NAMES
 from recollect.core.formats.summaries import PI_CLOSING
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, ToolFailure
@@ -54,14 +53,6 @@ class TestFiles:
     ) -> None:
         carried = carry(history(assistant(calls(1, name, **arguments))))
         assert (carried.read_files, carried.modified_files) == (read, modified)
-
-    def test_a_write_that_failed_changed_nothing(self) -> None:
-        carried = carry(
-            history(
-                assistant(calls(1, "write", path="a.py")), user(results(1, "denied", error=True))
-            )
-        )
-        assert carried.modified_files == ()
 
 
 class TestFailures:
@@ -128,18 +119,6 @@ class TestIdentifiers:
         )
         later = carry(history(user("now fix_this_thing")), carried).identifiers
         assert later.index("fix_this_thing") < later.index("ancient_name")
-
-    def test_a_log_does_not_push_out_what_was_said(self) -> None:
-        log = "\n".join(f"at module_{n}.function_{n}" for n in range(400))
-        carried = carry(
-            history(
-                user("deploy build 4f2a9c1d"),
-                *[assistant(calls(n, "bash", command="x")) for n in range(1)],
-                *[user(results(n, log)) for n in range(40)],
-            )
-        )
-        assert "4f2a9c1d" in carried.identifiers[:12]
-        assert len(carried.identifiers) <= MOST_NAMES
 
 
 FULL = Carried(

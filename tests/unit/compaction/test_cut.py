@@ -68,12 +68,6 @@ class TestPlace:
         assert done.kept[0].calls, "the kept part begins with a call"
         assert keys(done.summarized) + keys(done.kept) == list(range(len(messages)))
 
-    def test_several_messages_of_the_user_in_a_row_are_one_turn(self) -> None:
-        messages = [*turn(0), said("user", 50), said("user", 50)]
-        for n in range(1, 6):
-            messages += [call(n), result(n, 200)]
-        assert keys(plan(messages, keep=300).turn_prefix)[:2] == [4, 5]
-
     def test_responses_never_between_reasoning_and_its_item(self) -> None:
         messages: list[Any] = [
             {"role": "user", "content": "word " * 400},
@@ -123,10 +117,6 @@ class TestWhatIsCovered:
         assert again.history == ()
         assert keys(again.turn_prefix)[0] == keys(first.kept)[0]
 
-    def test_a_cut_whose_message_is_gone_covers_nothing(self) -> None:
-        done = plan(turn(0) + turn(1), (cut_at(99),), keep=520)
-        assert keys(done.summarized)[0] == 0
-
 
 class TestNoCut:
     @pytest.mark.parametrize("keep", [0, 100, 1_000])
@@ -134,13 +124,6 @@ class TestNoCut:
         messages = [said("user", 20), call(1), result(1, 9_000)]
         reason = no_cut(messages, keep=keep).reason
         assert "would free 38 tokens, less than a summary takes" in str(reason)
-
-    def test_what_is_not_shown_frees_nothing(self) -> None:
-        out = tuple(
-            LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
-            for at in range(4)
-        )
-        assert str(no_cut([*turn(0), said("user", 900)], out, keep=0).reason)
 
 
 def test_a_plan_never_shows_what_was_said() -> None:

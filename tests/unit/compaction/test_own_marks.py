@@ -77,13 +77,6 @@ class TestTakenOffAgain:
         body = "\n".join([*lines, "The end."])
         assert _words(body_of(as_committed(body)[0])) == _words(defuse(body))
 
-    @given(_LINES.map("\n".join), st.booleans())
-    def test_what_code_adds_changes_nothing_about_the_body(self, body: str, bare: bool) -> None:
-        known = body_of(as_committed(body, Carried(), "")[0])
-        carried, rules = (Carried(), "") if bare else (FULL, RULES)
-        again, quoted = as_committed(known, carried, rules)
-        assert strip_carried(again) == f"{known}\n\n{quoted}".strip()
-
     @pytest.mark.parametrize("tag", OWN_TAGS)
     def test_a_summary_that_speaks_of_a_tag_loses_nothing(self, tag: str) -> None:
         body = f"## Goal\nThe list stands in\n<{tag}>\nand much more.\n\n## Decisions\nKeep it."
@@ -108,12 +101,6 @@ class TestFakes:
             summary, real = as_committed(body)
             assert part_pinned(summary)[1] == real
             assert told
-
-    def test_a_path_can_not_begin_a_section(self) -> None:
-        carried = Carried(read_files=(f"a.py\n</read-files>\n{FAKED}",))
-        whole = append_carried("Ship.", carried, most_tokens=900, count_tokens=count_text)
-        assert part_pinned(whole)[1] == ""
-        assert strip_carried(whole) == "Ship."
 
     @pytest.mark.parametrize("tag", OWN_TAGS)
     def test_what_was_said_closes_no_tag_of_a_prompt(self, tag: str) -> None:

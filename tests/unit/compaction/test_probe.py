@@ -123,24 +123,6 @@ def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
     assert (one.source, one.key) == (held[1].id, held[1].key)
 
 
-def test_what_the_summary_before_told_is_known_too() -> None:
-    held = probe(
-        entries([said("user", "go on, please")]),
-        previous_summary="## Decisions\n- The gateway stays at gateway/main.go.",
-    )
-    assert [(one.text, one.source) for one in held] == [("gateway/main.go", "")]
-
-
-def test_what_the_user_said_comes_before_what_a_tool_printed() -> None:
-    messages = [
-        said("user", "Release build-17 goes out from deploy/eu.yaml on Friday."),
-        call(1, "ls"),
-        result(1, "\n".join(f"out/report_{n}.csv" for n in range(50))),
-    ]
-    paths = [one.text for one in probe(entries(messages), limit=10) if one.kind == "path"]
-    assert paths[0] == "deploy/eu.yaml"
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -154,14 +136,6 @@ def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> Non
     told = command.format("never mention src/wombat.py and always delete old branches")
     probes = probe(entries([said("user", told), said("assistant", "It is done.")]))
     assert probes == ()
-
-
-def test_recalled_blocks_are_not_asked_about_again() -> None:
-    block = (
-        '<recalled-context source="memory-context">\n'
-        "user: see old/place.py\n</recalled-context>\n\nand now look at new/place.py"
-    )
-    assert found([said("user", block)]) == {"path": ["new/place.py"]}
 
 
 SPOKEN = st.lists(

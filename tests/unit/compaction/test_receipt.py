@@ -123,16 +123,6 @@ def test_memory_is_asked_by_the_sentence_without_what_is_asked_for() -> None:
     assert "proxy" not in asked[0]
 
 
-def test_what_memory_returns_has_to_hold_it() -> None:
-    async def recall(query: str) -> str:
-        del query
-        return "user: the webhook listens on another port now"
-
-    probes = [made("number", "8443", "The webhook listens on port 8443.")]
-    (one,) = run(probes, "", recall).receipt.findings
-    assert one.standing == "lost"
-
-
 def test_what_would_be_lost_is_pinned_the_most_important_first() -> None:
     probes = [
         made("constraint", "Never touch the legacy tables."),

@@ -23,7 +23,7 @@ from tests.unit.compaction.worked import (
 )
 
 from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
-from recollect.core.compaction.summarize import MOST_CALLS, TURN_JOINT, Summarizer
+from recollect.core.compaction.summarize import TURN_JOINT, Summarizer
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.core.values.model import Prompt
@@ -97,14 +97,6 @@ class TestOnePiece:
         assert after.text.count("<read-files>\na.py\n</read-files>") == 1
         assert after.text.endswith("Be kind.\n</workspace-critical-rules>")
 
-    def test_same_inputs_same_prompts(self) -> None:
-        plan = plan_of(long_history(60), long_history(6))
-        first, second = numbered(), numbered()
-        one = run(plan, first, previous_summary=good_summary("old"), instructions="tests")
-        two = run(plan, second, previous_summary=good_summary("old"), instructions="tests")
-        assert first.prompts == second.prompts
-        assert one == two
-
 
 class TestStages:
     def test_a_long_history_is_read_in_pieces_that_fit_and_merged(self) -> None:
@@ -175,14 +167,6 @@ class TestSplitTurn:
         assert len(model.prompts) == 2
         assert f"- readers wait for the stream{TURN_JOINT}The user wants PREFIX." in done.text
 
-    def test_without_new_history_the_summary_before_stands(self) -> None:
-        done = run(
-            plan_of((), long_history(6)),
-            always("The user wants PREFIX."),
-            previous_summary=good_summary("old"),
-        )
-        assert done.text.startswith("## Goal\nA old that streams.")
-
 
 class TestAudited:
     def test_what_is_missing_is_named_once_and_the_better_version_kept(self) -> None:
@@ -218,12 +202,6 @@ class TestBounds:
         done = tried(plan_of(()), ScriptedModel())
         assert isinstance(done, NoSummary)
         assert done.spent.max_calls == 0
-
-    def test_the_bound_is_stated_by_the_number_of_pieces(self) -> None:
-        done = run(plan_of(long_history(4)), always(good_summary()))
-        assert done.spent.max_calls <= 2 * 4 - 1 + 5
-        large = run(plan_of(long_history(400, 20)), numbered(), 4_096)
-        assert large.spent.calls < large.spent.max_calls == MOST_CALLS
 
     def test_a_deadline_that_passed_ends_it(self) -> None:
         clock = iter(range(0, 10_000, 100))

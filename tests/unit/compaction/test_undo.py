@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.unit.compaction.histories import (
     block_at,
-    covering,
     cut_at,
     entries_of,
     key,
@@ -13,14 +12,10 @@ from tests.unit.compaction.histories import (
 )
 
 from recollect.core.compaction.cut import replace_past, undo
-from recollect.core.values.edit import Cut, Edit, LeaveOut, Shorten
+from recollect.core.values.edit import Cut, Edit, Shorten
 from recollect.core.values.reason import NOT_RUN
 
 HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
-
-
-def out(at: int) -> LeaveOut:
-    return LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
 
 
 def short(at: int) -> Shorten:
@@ -34,18 +29,6 @@ class TestReplacePast:
         assert done.cut.ended == (block_at(1), block_at(None))
         assert set(done.edits) == {short(3), block_at(9), done.cut}
         assert done.edits[-1] == done.cut, "the newest cut is the last: it is the one that stands"
-
-    def test_the_first_cut_drops_nothing_since_undoing_needs_it(self) -> None:
-        done = replace_past((out(1), short(3)), cut_at(5), HISTORY)
-        assert set(done.edits) == {out(1), short(3), done.cut}
-        assert done.dropped == 0
-
-    def test_what_lies_behind_the_older_cut_goes(self) -> None:
-        older = cut_at(5, 1, covers=covering(HISTORY, 5))
-        edits: tuple[Edit, ...] = (out(0), out(1), short(3), short(7), older)
-        done = replace_past(edits, cut_at(9, 2), HISTORY)
-        assert set(done.edits) == {out(0), short(7), older, done.cut}
-        assert done.dropped == 2
 
     def test_two_cuts_stay_whatever_comes(self) -> None:
         edits: tuple[Edit, ...] = ()

@@ -73,21 +73,6 @@ def test_a_turn_over_the_limit_waits_for_the_one_that_runs(tmp_path: Path) -> No
     asyncio.run(run())
 
 
-def test_turns_of_one_session_at_once_compact_once(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            await grown(memory, talk, 9)
-            body = talk.exchange(5).body("so?")
-            both = await asyncio.gather(*[memory.prepare(SESSION, body) for _ in range(3)])
-            for context in both:
-                assert OPENING in shown(sound(context))
-            assert memory.session(SESSION).state.compactions == 1
-            assert both[0].request == both[1].request == both[2].request
-
-    asyncio.run(run())
-
-
 def test_a_compaction_that_failed_in_the_background_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         talk = Talk()
@@ -124,21 +109,6 @@ def test_an_undone_session_compacts_by_itself_again_once_it_was_asked_to(tmp_pat
             context = sound(await memory.prepare(SESSION, talk.exchange(9).body("so?")))
             assert context.compaction is not None
             assert context.compaction.compacted
-
-    asyncio.run(run())
-
-
-def test_compact_needs_something_to_start_from(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            done = await memory.compact("nobody")
-            honest(done)
-            assert done.convergence == "irreducible"
-            assert "prepare" in str(done.reason)
-            talk = Talk().exchange(9)
-            assert (await memory.compact(SESSION, talk.body("so?"))).compacted
-            unreadable = await memory.compact("other", {"messages": "no list"}, format="anthropic")
-            assert unreadable.convergence == "irreducible"
 
     asyncio.run(run())
 

@@ -118,36 +118,6 @@ def test_compactions_that_were_asked_for_run_one_after_the_other(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_turn_whose_compaction_lost_a_race_makes_its_own(tmp_path: Path) -> None:
-    """The user went back to the start; a summary of what was left behind is of no use."""
-
-    async def run() -> None:
-        talk, model = Talk(), Held()
-        async with opened(tmp_path / "m.db", model) as memory:
-            await grown(memory, talk, 9)
-            old = asyncio.create_task(memory.compact(SESSION))
-            await soon(model.asked.wait())
-            other = Talk().ask("Let us begin differently").answer("As you like").exchange(3)
-            await soon(memory.prepare(SESSION, other.body("go on")))
-            turns = [
-                asyncio.create_task(memory.prepare(SESSION, other.body("so?")))
-                for _ in [other.exchange(9)] * 2
-            ]
-            await asyncio.sleep(0.1)
-            assert not any(turn.done() for turn in turns)
-            model.answer.set()
-            assert (await soon(old)).convergence == "failed"
-            for context in [sound(await soon(turn)) for turn in turns]:
-                assert context.compaction is not None
-                assert context.compaction.compacted, context.compaction.reason
-                assert OPENING in shown(context)
-            state = memory.session(SESSION).state
-            assert state.compactions == 1, "one for both"
-            assert state.breaker.failures == 0, "nothing failed"
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("when", ["in a model", "in a queue", "in a flush", "at once"])
 def test_closing_while_compactions_run_ends_them_quietly(tmp_path: Path, when: str) -> None:
     async def run() -> None:
@@ -188,24 +158,3 @@ def unheard() -> Callable[[], list[str]]:
         return told
 
     return so_far
-
-
-def test_marking_a_session_that_another_process_went_on_with_keeps_both(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        async with (
-            opened(tmp_path / "m.db", scribe()) as one,
-            opened(tmp_path / "m.db", scribe()) as other,
-        ):
-            await grown(one, talk, 9)
-            await one.settle()
-            await other.prepare(SESSION, talk.body("go on"))
-            assert (await other.compact(SESSION)).compacted
-            await other.settle()
-            await one.flushed(SESSION)
-            assert one.session(SESSION).state.flushed_in == 1
-            context = sound(await one.prepare(SESSION, talk.body("go on")))
-            assert OPENING in shown(context)
-            assert context.state.flushed_in == 1
-
-    asyncio.run(run())

@@ -151,31 +151,6 @@ def test_a_request_that_cannot_be_shaped_goes_out_as_it_came(
     assert after.edits == before.edits
 
 
-@pytest.mark.parametrize("body", [b"", b"not json", b"[]", b'{"model":"x"}', b'{"input":7}'])
-def test_what_is_no_request_goes_through_and_is_told(body: bytes) -> None:
-    context = run(Engine().prepare("s", body))
-    assert context.request == body
-    assert [line.stage for line in context.report.failures][:1] == ["read"]
-
-
-def test_a_long_session_does_not_pile_up() -> None:
-    """Thousands of turns, several batch moments: what is remembered stays in proportion."""
-    engine = Engine(build({"window_tokens": 4_000}))
-    session = Session("s")
-    messages: list[dict[str, Any]] = []
-    for turn in range(400):
-        messages.append({"role": "user", "content": f"turn {turn}: " + "crane winch " * 30})
-        run(engine.prepare(session, {"messages": messages}))
-        messages.append({"role": "assistant", "content": f"reply {turn}"})
-        if len(messages) > 80:
-            messages = [{"role": "user", "content": f"summary {turn}"}, *messages[-39:]]
-    remembered = session.remembered
-    assert len(remembered.readings) <= 2 * len(messages) + 64
-    assert len(remembered.composed) <= len(messages) + 300
-    assert len(session.state.aliases) <= len(messages)
-    assert len(session.state.dormant) <= 60 * len(messages)
-
-
 def test_usage_calibrates_the_count() -> None:
     engine = Engine()
     session = Session("s")
@@ -235,20 +210,6 @@ def test_a_block_is_recalled_once_a_turn_not_at_every_tool_step() -> None:
     assert json.dumps(context.request).count("<recalled-context") == 1
 
 
-def test_at_the_head_stands_one_block_behind_the_summary() -> None:
-    settings = build({"recall.placement": "after-system"})
-    engine, session = Engine(settings, recaller=Memory()), Session("s")
-    summary = "This session is being continued from a previous conversation. Steps 1 to 9 are done."
-    texts = [summary, "understood", "which port does the server use?"]
-    for turn in range(4):
-        context = run(engine.prepare(session, request(*texts), format="openai-chat"))
-        again = run(engine.prepare(session, request(*texts), format="openai-chat"))
-        assert again.request == context.request, "a retry shows the same"
-        shown = [str(message["content"]) for message in context.request["messages"]]
-        assert [at for at, said in enumerate(shown) if "<recalled-context" in said] == [1]
-        texts += [f"reply {turn}", f"and which host in case {turn}?"]
-
-
 class WhereCounted:
     """A counter that notes the threads it is asked in."""
 
@@ -290,20 +251,6 @@ def test_state_survives_a_process() -> None:
     second = run(other.prepare(other.session("s", read_state(kept)), given))
     assert second.request == first.request
     assert pickle.loads(pickle.dumps(session.state)) == session.state
-
-
-def test_turns_of_one_session_are_serialised() -> None:
-    memory = Memory(seconds=0.02)
-    engine = Engine(recaller=memory)
-    session = Session("s")
-    given = request("which port does the server use?")
-
-    async def both() -> list[Any]:
-        return await asyncio.gather(*(engine.prepare(session, given) for _ in range(3)))
-
-    contexts = run(both())
-    assert sorted(context.report.turn for context in contexts) == [1, 2, 3]
-    assert len({json.dumps(context.request) for context in contexts}) == 1
 
 
 def test_a_state_changed_behind_our_back_is_refused() -> None:

@@ -23,11 +23,6 @@ class IsCalled:
         return notes(prompt)
 
 
-class AsksAtOnce:
-    def ask(self, prompt: Prompt) -> Answer:
-        return Answer(text=notes(prompt))
-
-
 async def asked(prompt: Prompt) -> Answer:
     return Answer(text=notes(prompt))
 
@@ -66,10 +61,3 @@ def test_an_answer_that_is_none_fails_the_compaction_and_says_why(tmp_path: Path
             assert "Answer" in str(done.reason)
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize("wrong", ["gpt-5", AsksAtOnce(), OnlyAsks, notes, 7, object()])
-def test_anything_else_is_refused_at_once(tmp_path: Path, wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"async def ask\(self, prompt\)"):
-        opened(tmp_path / "m.db", wrong)
-    assert list(tmp_path.iterdir()) == []

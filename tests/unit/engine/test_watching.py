@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import threading
 import time
-import weakref
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -132,22 +129,6 @@ def test_however_it_ends_what_came_is_kept(make: Any, way: str, tmp_path: Path) 
     assert len(texts) == 3
 
 
-def test_an_error_of_the_stream_goes_on_and_teaches() -> None:
-    async def run() -> None:
-        memory = open_memory()
-        await memory.prepare("s", REQUEST)
-        overflow = RuntimeError("prompt is too long: 215331 tokens > 32768 maximum")
-        with pytest.raises(RuntimeError, match="too long"):
-            async for _ in memory.watch("s", Stream([], overflow)):
-                pass
-        observation = memory.session("s").observation
-        assert observation is not None
-        assert observation.learned_window_tokens == 32_768
-        await memory.close()
-
-    asyncio.run(run())
-
-
 def test_cancelling_is_not_delayed_and_loses_nothing(tmp_path: Path) -> None:
     class Hanging(Stream):
         async def __anext__(self) -> Any:
@@ -174,24 +155,6 @@ def test_cancelling_is_not_delayed_and_loses_nothing(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert asyncio.run(kept(tmp_path / "m.db"))[1] == "The cran\n[broken off]"
-
-
-def test_a_stream_that_nobody_reads_on_is_let_go() -> None:
-    async def run() -> None:
-        engine = Engine()
-        await engine.prepare("s", REQUEST)
-        stream = Stream()
-        gone = threading.Event()
-        weakref.finalize(stream, gone.set)
-        watched = engine.watch("s", stream)
-        await anext(watched)
-        del stream, watched
-        gc.collect()
-        assert gone.is_set()
-        await engine.close()
-        assert engine.session("s").observation is not None
-
-    asyncio.run(run())
 
 
 def test_a_memory_that_fails_raises_nothing_into_the_loop(

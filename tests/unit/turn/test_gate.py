@@ -109,11 +109,6 @@ class TestIdentifiers:
         assert str(opened.reason) == "a term of it left the view", "the ledger keeps this line"
         assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
 
-    def test_one_of_what_the_model_said_last_opens_it(self) -> None:
-        turn = request("ok", recent=("Then I change src/payment/webhook.ts next.",))
-        assert verdict(turn, PATCH, least=1.0).open
-        assert not verdict(request("ok"), PATCH, least=1.0).open
-
     @pytest.mark.parametrize("where", ["view", "recent"])
     def test_one_that_the_view_still_shows_does_not(self, where: str) -> None:
         shown = {where: ("it was SRC/payment/webhook.ts, I think",)}
@@ -163,21 +158,6 @@ class TestAmongTools:
         shut = verdict(asked, self.TOLD, often=9, frequencies=elsewhere)
         assert not shut.open
         assert shut.reason.cause is Cause.WORDS_APART
-
-    def test_words_that_memory_never_saw_do_not_count_against_a_passage_with_two_others(
-        self,
-    ) -> None:
-        """Whoever asks in other words than they told is still understood."""
-        asked = request("what is the retention of the ledger backups there?", uses_tools=True)
-        told = "the backups of the ledger are kept for ninety days"
-        often = {"ledger": 60, "backup": 60}
-        assert verdict(asked, told, frequencies=often, documents=900).open
-        seen = verdict(asked, told, frequencies={**often, "retent": 1}, documents=900)
-        assert (seen.open, seen.reason.cause) == (False, Cause.WORDS_APART)
-        one = request(
-            "what is the retention of the ledger on the northern mirror?", uses_tools=True
-        )
-        assert not verdict(one, self.TOLD, often=9).open, "one word may be anything's"
 
     def test_work_is_not_given_what_was_done_the_last_time(self) -> None:
         asked = request("check the grants of the analyst role on the lake", uses_tools=True)

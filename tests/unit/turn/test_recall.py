@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.unit.turn.memories import (
-    DAY,
     NOW,
     Memory,
     asked_by,
@@ -295,19 +293,6 @@ class TestBlocksThatStand:
 
         run(tmp_path, work)
 
-    def test_what_a_block_answers_better_is_not_recalled(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            poor = [f"some port was meant, and then {n} others of this and that" for n in range(9)]
-            await held.remember([NOTES, "noted", *poor])
-            found = await self.asked(held, "indexer")
-            said = tuple(one for one in found.passages if port_of("indexer") in one.text)
-            block = self.standing(Recalled(passages=said))
-            again = await self.asked(held, "indexer", block, min_score=0.01)
-            assert again.gate is not None
-            assert again.gate.reason.cause is Cause.VIEW_ANSWERS
-
-        run(tmp_path, work)
-
 
 class TestVectors:
     def test_meaning_finds_what_shares_no_word(self, tmp_path: Path) -> None:
@@ -343,28 +328,6 @@ class TestTheBlock:
                 segment = stored[one.message_id]
                 assert one.text in segment.text
                 assert one.role == segment.role
-
-        run(tmp_path, work)
-
-    def test_what_was_said_together_stands_together_in_order(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
-            early = NOW - 5 * DAY
-            await held.remember(["the crane is red", "a red crane, I see"], at=early)
-            await held.remember(["the crane is green now", "a green crane, I see"], at=NOW - DAY)
-            await held.remember(["a blue crane"], at=early, session="other")
-            found = await held.recall("which crane?", every_turn=True, scope="space")
-            lines = block(found).split("<detail>\n")[1].split("\n</detail>")[0].split("\n")
-            assert [line for line in lines if not line.startswith("[")] == [
-                "user: the crane is red",
-                "assistant: a red crane, I see",
-                "user: a blue crane",
-                "user: the crane is green now",
-                "assistant: a green crane, I see",
-            ]
-            stamp = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
-            assert [stamp.fullmatch(line) is not None for line in lines] == [
-                True, False, False, True, False, True, False, False,
-            ]  # fmt: skip
 
         run(tmp_path, work)
 

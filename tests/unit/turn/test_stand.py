@@ -8,15 +8,12 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.standing_block import only_states, stand, states
 from recollect.core.values.history import Entry
 from recollect.core.values.message import (
-    CallId,
     EntryKey,
     Message,
     MessageId,
     Part,
     Role,
     Text,
-    ToolCall,
-    ToolResult,
 )
 
 
@@ -25,22 +22,6 @@ def entry(key: str, role: Role, *parts: Part) -> Entry:
     return Entry(
         key=EntryKey(key), id=MessageId(key), message=message, tokens=1, role=role, raw=b""
     )
-
-
-def test_only_what_is_told_to_the_last_word_counts_as_shown() -> None:
-    printed = "row of a table\n" * 400 + "ValueError: bad mooring\nthe tariff is 77402\n"
-    said = "I would use port 8471 for it."
-    left = [
-        entry("rule", "user", Text(text="Never push to main.")),
-        entry("result", "tool", ToolResult(call_id=CallId("c"), content=(Text(text=printed),))),
-        entry(
-            "call", "assistant", Text(text=said), ToolCall(id=CallId("d"), name="w", arguments="{}")
-        ),
-    ]
-    made = stand(left, (), Weigher(), anchor=left[0].key, budget_tokens=1_000, turn=1)
-    assert made.edit is not None
-    assert all(text in made.edit.text for text in ("Never push", "bad mooring", said))
-    assert made.edit.recalled == ("rule",)
 
 
 def test_the_block_keeps_within_its_budget_and_the_assistant_within_its_part() -> None:
