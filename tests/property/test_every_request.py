@@ -27,7 +27,7 @@ from tests.sizes import at_size
 
 from recollect.core.engine import Context, Engine, Session
 from recollect.core.formats.json_text import array_spans, object_spans
-from recollect.core.values.history import Composed, Entry
+from recollect.core.values.history import Entry, Slot
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
@@ -158,8 +158,8 @@ def _untouched_messages_are_the_same_bytes(
                 assert span in came
                 assert span in raw, "an untouched message goes out byte for byte"
             else:
-                assert isinstance(row, Composed)
-    touched = {key for row in report.view.rows if isinstance(row, Composed) for key in row.sources}
+                assert isinstance(row, Slot)
+    touched = {key for row in report.view.rows if isinstance(row, Slot) for key in row.sources}
     told = {fate.key for fate in report.fates() if fate.fate == "changed"}
     assert touched <= told
 

@@ -46,6 +46,7 @@ UNDURABLE_SECONDS = 10.0
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
 SPOOL_SECONDS = 1.0
+AGAIN_SECONDS = 0.3
 CLOSE_SECONDS = 1.0
 STOP_SECONDS = 2.0
 BUG_SECONDS = 60.0
@@ -95,7 +96,7 @@ class DurableArchive:
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._opening_spool = asyncio.Lock()
-        self._again = asyncio.Event()
+        self._again, self._tried = asyncio.Event(), asyncio.Event()
         self._store: Store | None = None
         self._spool: Spool | None = None
         self._spooling = False
@@ -103,6 +104,7 @@ class DurableArchive:
         self._held_bytes = 0
         self._nowhere_since: float | None = None
         self._unread = ""
+        self._try_hangs = False
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -243,7 +245,7 @@ class DurableArchive:
         """Make a batch durable. Batches that must keep their order are written one by one."""
         await self._settle_in()
         await self._look_at_spool()
-        self.try_again()
+        await self.try_again()
         text = self._not_asked()
         if self.spooling:
             waiting = text if self._unread else "earlier batches wait for it"
@@ -319,11 +321,18 @@ class DurableArchive:
         self._spool_hangs = isinstance(found, Failure)
         return found
 
-    def try_again(self) -> None:
-        """If batches wait in memory: try once more, now; returns at once."""
-        if self._held:
-            self._start_draining()
-            self._again.set()
+    async def try_again(self) -> None:
+        """If batches wait in memory: try once more, now; returns soon."""
+        if not self._held or self._try_hangs:
+            return
+        self._tried.clear()
+        self._start_draining()
+        self._again.set()
+        try:
+            async with asyncio.timeout(AGAIN_SECONDS):
+                await self._tried.wait()
+        except TimeoutError:
+            self._try_hangs = True  # it costs this once
 
     async def settle(self, seconds: float) -> int:
         """Give waiting batches this long to be written; returns how many still wait, and 1 if the
@@ -368,7 +377,7 @@ class DurableArchive:
         self._loop = loop
         self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._opening_spool = asyncio.Lock()
-        self._again = asyncio.Event()
+        self._again, self._tried = asyncio.Event(), asyncio.Event()
         self._store = self._spool = self._draining = self._probing = self._counting = None
         self._spooling, self._unread = False, ""
         self._tasks.forget()
@@ -496,6 +505,8 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
+            self._try_hangs = False
+            self._tried.set()
             async with self._spool_lock:  # no append between looking and letting go
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 if waiting == 0 and failed is None and not self._held:

@@ -23,7 +23,7 @@ from recollect.core.turn.prune import PruneResult, prune
 from recollect.core.turn.query import LEAST_QUERY_CHARS, QueryResult, last_exchange
 from recollect.core.turn.trim import TrimResult, trim
 from recollect.core.values.edit import Edit, Shorten
-from recollect.core.values.history import Composed, Row, requests_of
+from recollect.core.values.history import Row, Slot, requests_of
 from recollect.core.values.message import EntryKey, ToolResult
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.report import BatchMoment
@@ -325,7 +325,7 @@ class _Moment:
 
 
 def _keys(row: Row) -> tuple[EntryKey, ...]:
-    return row.sources if isinstance(row, Composed) else (row.key,)
+    return row.sources if isinstance(row, Slot) else (row.key,)
 
 
 def _holds_oversized_result(draft: Draft) -> bool:

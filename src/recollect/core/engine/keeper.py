@@ -173,7 +173,7 @@ class SessionKeeper:
             return kept
 
         if self.not_durable(entries, keeping):
-            self.archive.try_again()
+            await self.archive.try_again()
             await asyncio.wait({self._beside(keeping, write)})
         return kept
 

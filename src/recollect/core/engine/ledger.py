@@ -39,7 +39,7 @@ from recollect.core.values.batch import (
     TurnRecord,
 )
 from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Repair, Shorten
-from recollect.core.values.history import Composed, Entry, Row, SessionId, SessionState, newest_cut
+from recollect.core.values.history import Entry, Row, SessionId, SessionState, Slot, newest_cut
 from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.core.values.model import FormatName, Request
 from recollect.core.values.reason import Reason
@@ -291,7 +291,7 @@ def _piece(
 
 
 def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
-    composed = [row for row in report.view.rows if isinstance(row, Composed)]
+    composed = [row for row in report.view.rows if isinstance(row, Slot)]
     sources = {key for row in composed for key in row.sources}
     ids = {entry.key: entry.id for entry in report.entries if entry.key in sources}
     quoting = [edit for edit in report.edits if isinstance(edit, Insert | Shorten) and edit.quotes]

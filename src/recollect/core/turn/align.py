@@ -21,7 +21,7 @@ from recollect.core.rules.calls import call_ids, is_odd, result_ids
 from recollect.core.rules.identity import ROOT, SealSecret, block_mark, chain, identify, is_sealed
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.apply import LastView
-from recollect.core.values.history import Composed, Entry, SessionState, Slot
+from recollect.core.values.history import Entry, SessionState, Slot
 from recollect.core.values.message import (
     CallId,
     EntryKey,
@@ -69,7 +69,7 @@ class LastRequest:
     raws: tuple[bytes, ...] = ()
     entries: tuple[Entry, ...] = ()
     readings: dict[bytes, Reading] = field(default_factory=dict)
-    composed: dict[Slot, Composed] = field(default_factory=dict)
+    composed: dict[Slot, Slot] = field(default_factory=dict)
     last_view: LastView | None = None
     statements: StatementCache = field(default_factory=dict)
     """What of a message may stand at the head, once it was read for it."""

@@ -24,7 +24,6 @@ from recollect.core.rules.repairs import (
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import (
     Arranged,
-    Composed,
     Entry,
     KeptPart,
     OwnText,
@@ -51,7 +50,7 @@ from recollect.core.values.reason import Cause, Reason
 Weigh = Callable[[Iterable[Part]], int]
 
 
-def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Composed]) -> Row:
+def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
     """The row as it goes out; a slot that shows its entry unchanged is the entry itself."""
     if isinstance(row, Entry):
         return row
@@ -61,12 +60,12 @@ def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Compos
     return known
 
 
-def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Composed:
+def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
     parts = tuple([shown_part(piece) for piece in slot.pieces])
     notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, OwnText)])
     stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
-    return Composed(
-        role=slot.role,
+    return replace(
+        slot,
         parts=parts,
         raw=codec.compose(slot),
         tokens=weigh(parts),
@@ -269,7 +268,7 @@ def apply(
     continues: bool = False,
     continued: bool = False,
     thinking: bool = True,
-    composed: dict[Slot, Composed] | None = None,
+    composed: dict[Slot, Slot] | None = None,
 ) -> Applied:
     """The view of `entries` under `edits`; `composed` remembers rows between turns."""
     if not edits and not continues and not continued and _as_it_should_be(entries, codec):
@@ -292,7 +291,7 @@ def apply(
         rows, left_out = _with_system(rows, inside, continued=continued)
         repairs = (*repairs, *left_out)
     settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
-    memory: dict[Slot, Composed] = {} if composed is None else composed
+    memory: dict[Slot, Slot] = {} if composed is None else composed
     shown = [compose(row, codec, weigh, memory) for row in settled.rows]
     return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))
 
@@ -426,7 +425,7 @@ def extend(
     weigh: Weigh,
     *,
     thinking: bool = True,
-    composed: dict[Slot, Composed],
+    composed: dict[Slot, Slot],
 ) -> Applied | None:
     """The view of `entries`, if it can be had from the last one; else None."""
     if last is None or last.edits is not edits or not _only_grew(last, entries):
@@ -455,7 +454,7 @@ def extend(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )
     first = applied.view.rows[0] if applied.view.rows else None
-    if isinstance(first, Composed) and not first.sources:
+    if isinstance(first, Slot) and not first.sources:
         return None  # a row of our own that may stand further up
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
@@ -481,7 +480,7 @@ def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
         if not isinstance(row, Entry) or row.role == "tool" or row.results:
             continue
         before = rows[row_at - 1]
-        if isinstance(before, Composed) and not before.sources:
+        if isinstance(before, Slot) and not before.sources:
             continue  # a row of our own may be there because of this one
         if thinking_leads and row.role == "assistant" and before.role == "assistant":
             continue

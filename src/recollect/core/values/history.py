@@ -1,7 +1,7 @@
 """A session's history, its state between turns, and the view that one request shows.
 
-An `Entry` is a message at its place and is shown byte for byte. A codec writes a `Slot` as a
-`Composed` row. One absurd usage report changes no calibration.
+An `Entry` is a message at its place and is shown byte for byte. A codec composes a `Slot`. One
+absurd usage report changes no calibration.
 """
 
 from __future__ import annotations
@@ -150,20 +150,6 @@ class Entry:
         """The message's parts."""
         return self.message.parts
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Composed:
-    """A row of the view that is not an unchanged incoming message."""
-
-    role: Role
-    parts: tuple[Part, ...] = field(repr=False)
-    raw: bytes = field(repr=False)
-    tokens: int
-    sources: tuple[EntryKey, ...]
-    notes: tuple[str, ...] = ()
-
-
-Row: TypeAlias = Entry | Composed
 
 _LEAST_CACHED_TOKENS = 4_096
 """Providers cache no shorter request than this, some longer ones only."""
@@ -318,6 +304,15 @@ class Slot:
     base: Entry | None = None
     anonymous: bool = False
     """Without the item's own id, which another item carries already."""
+    parts: tuple[Part, ...] = field(default=(), repr=False, compare=False)
+    """This and the fields below are set when it is composed."""
+    raw: bytes = field(default=b"", repr=False, compare=False)
+    tokens: int = field(default=0, compare=False)
+    sources: tuple[EntryKey, ...] = field(default=(), compare=False)
+    """The entries that are shown in it; none for rows of our own."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """For rows of our own: what they are."""
 
 
-Arranged: TypeAlias = Entry | Slot
+Row: TypeAlias = Entry | Slot
+Arranged: TypeAlias = Row

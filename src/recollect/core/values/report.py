@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
-from recollect.core.values.history import Composed, Entry, SessionId, View, newest_cut
+from recollect.core.values.history import Entry, SessionId, Slot, View, newest_cut
 from recollect.core.values.message import EntryKey, Role
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause, Reason, joined_reasons
@@ -333,7 +333,7 @@ def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
-    composed = [row for row in view.rows if isinstance(row, Composed) and row.sources]
+    composed = [row for row in view.rows if isinstance(row, Slot) and row.sources]
     sources = {key for row in composed for key in row.sources}
     weight = {entry.key: entry.tokens for entry in entries if entry.key in sources}
     shares: dict[EntryKey, int] = {}

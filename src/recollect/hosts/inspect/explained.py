@@ -18,7 +18,7 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.summaries import SUMMARY_ITEMS
 from recollect.core.rules.tokens import Weigher
-from recollect.core.values.history import Composed, Entry, Row
+from recollect.core.values.history import Entry, Row, Slot
 from recollect.core.values.message import (
     CallId,
     Image,
@@ -504,7 +504,7 @@ def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) 
     """Sort the tokens of rows; what weighs nothing by itself goes to the row's leading kind."""
     found = _Sorted()
     for row in rows:
-        if isinstance(row, Composed) and not row.sources:
+        if isinstance(row, Slot) and not row.sources:
             found.kinds["ours"] += row.tokens
             continue
         summary = isinstance(row, Entry) and row.message.summary
@@ -526,7 +526,7 @@ def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) 
 def _weighed(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
     tokens = weigher.part(part)
     words = part.text if isinstance(part, Text | ToolResult) else ""
-    if isinstance(row, Composed) and words.startswith(_OWN_OPENING):
+    if isinstance(row, Slot) and words.startswith(_OWN_OPENING):
         return [("ours", tokens)]
     if isinstance(part, ToolResult):
         images = sum([weigher.part(inner) for inner in part.content if isinstance(inner, Image)])

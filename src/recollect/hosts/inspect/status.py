@@ -18,7 +18,7 @@ from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.core.rules.price import PriceList, model_price
 from recollect.core.rules.tokens import Weigher
 from recollect.core.values.edit import Insert, Shorten
-from recollect.core.values.history import Composed, Entry, newest_cut
+from recollect.core.values.history import Entry, Slot, newest_cut
 from recollect.core.values.message import Text
 from recollect.core.values.model import Usage, added
 from recollect.core.values.report import FateKind, Report
@@ -261,7 +261,7 @@ def _own_rows(report: Report, weigher: Weigher) -> tuple[ContextComponent, Conte
     return _component("summary", summaries), _component("recalled", recalled)
 
 
-def _own_texts(row: Composed) -> Iterable[str]:
+def _own_texts(row: Slot) -> Iterable[str]:
     return (part.text for part in row.parts if isinstance(part, Text)) if row.notes else ()
 
 
