@@ -505,17 +505,19 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
-            self._try_hangs = False
-            self._tried.set()
             async with self._spool_lock:  # no append between looking and letting go
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
-                if waiting == 0 and failed is None and not self._held:
+                done = waiting == 0 and failed is None and not self._held
+                if done:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
                     self._spool_part.back(how="nothing waits for it any more")
                     if self._took:  # a spool that stayed empty says nothing of the store
                         self._store_works()
-                    return
+            self._try_hangs = False
+            self._tried.set()
+            if done:
+                return
             if failed is None and isinstance(waiting, Failure):
                 failed = waiting
             if failed is not None:
