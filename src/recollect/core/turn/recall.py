@@ -76,6 +76,7 @@ from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Recall as RecallSettings
 
 PASSAGE_TOKENS: Final = 105
+_CANDIDATE_MULTIPLIER: Final = 4
 SEEDS_SHARE: Final = 1.6
 _LEAST_WANTED: Final = 12
 _CHARS_A_TOKEN: Final = 6
@@ -101,7 +102,7 @@ async def recall(
     if types:  # "list all decisions" is no question about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
-    asked = _asked(request, question, vectors, settings)
+    asked = _asked(request, question, vectors)
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
@@ -508,16 +509,15 @@ def _asked(
     request: RecallRequest,
     question: Question,
     vectors: Sequence[AskedVector],
-    settings: RecallSettings,
 ) -> CandidateQuery:
-    limit = _wanted(request) * settings.hybrid.candidate_multiplier
+    limit = _wanted(request) * _CANDIDATE_MULTIPLIER
     # quoted passages are found too: they must not take the place of others
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
         words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
         vectors=tuple(vectors),
-        lexical_limit=limit if settings.hybrid.enabled or not vectors else 0,
+        lexical_limit=limit,
         vector_limit=limit,
         session=request.session if request.scope == "session" else None,
         with_files=True,
