@@ -746,7 +746,7 @@ def test_tail_and_explain_find_the_gateways_that_run(
         shown = run("tail", "--once")
         assert "mine" in shown.output and token not in shown.output
         assert json.loads(run("tail", "--once", "--json").output)["usage"]["input_tokens"] == 9
-        assert "as it came" in run("explain", "mine", "--live").output
+        assert "sent unchanged" in run("explain", "mine", "--live").output
         none = run("explain", "yours", "--live")
         assert (none.exit_code, "recollect tail" in none.output) == (2, True)
         monkeypatch.chdir(tmp_path / "other")
