@@ -30,7 +30,7 @@ PAGES: Final = (
     "docs/concepts/*.md",
     "docs/help/*.md",
 )
-BASE: Final = "96f552c"
+BASE: Final = "dd208128"
 """Commits after this one are checked."""
 MOST_WORDS: Final = 30
 MOST_CHARACTERS: Final = 72
