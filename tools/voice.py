@@ -27,6 +27,9 @@ PAGES: Final = (
     "docs/design.md",
     "docs/recall.md",
     "docs/trust.md",
+    "docs/hooks.md",
+    "docs/gateway.md",
+    "docs/mcp.md",
     "docs/concepts/*.md",
     "docs/help/*.md",
 )
