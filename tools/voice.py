@@ -30,6 +30,11 @@ PAGES: Final = (
     "docs/hooks.md",
     "docs/gateway.md",
     "docs/mcp.md",
+    "docs/memory.md",
+    "docs/compaction.md",
+    "docs/receipts.md",
+    "docs/chat.md",
+    "docs/explain.md",
     "docs/concepts/*.md",
     "docs/help/*.md",
 )
