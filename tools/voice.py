@@ -33,6 +33,7 @@ PAGES: Final = (
     "docs/embedders.md",
     "docs/explain.md",
     "docs/facts.md",
+    "docs/frameworks.md",
     "docs/gateway.md",
     "docs/help/*.md",
     "docs/hooks.md",
@@ -48,6 +49,7 @@ PAGES: Final = (
     "docs/service.md",
     "docs/sessions.md",
     "docs/stores.md",
+    "docs/tools.md",
     "docs/trust.md",
 )
 BASE: Final = "dd208128"
