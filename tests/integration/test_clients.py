@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from conftest import ROOT
 from tests.harness.model_server import ModelServer
 from tools.clients.for_ever import by_sdk, long_talk
 from tools.clients.lab import Lab
@@ -28,6 +27,7 @@ from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 
+ROOT = Path(__file__).parents[2]
 LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))
 _BETWEEN_TWO = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
 _TURN = "a turn of the conversation"

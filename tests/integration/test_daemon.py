@@ -67,10 +67,19 @@ if os.environ.get("STUB_ANSWERS"):
         async def close(self):
             pass
 
-    from typing import Literal
+    def rest_of_it(name):  # all else is as in the module itself, with this class in it
+        from importlib.util import find_spec, module_from_spec, spec_from_file_location
+        folder = find_spec("recollect.hosts.hooks").submodule_search_locations[0]
+        spec = spec_from_file_location("real_memory", os.path.join(folder, "memory.py"))
+        real = module_from_spec(spec)
+        sys.modules["real_memory"] = real
+        spec.loader.exec_module(real)
+        real.HookMemory = HookMemory
+        return getattr(real, name)
+
     stub = types.ModuleType("recollect.hosts.hooks.memory")
     stub.HookMemory = HookMemory
-    stub.AgentName = Literal["claude-code", "codex"]
+    stub.__getattr__ = rest_of_it
     sys.modules["recollect.hosts.hooks.memory"] = stub
 '''
 
