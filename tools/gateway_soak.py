@@ -242,10 +242,10 @@ class GatewayProcess:
         token = own_secret(home / "gateway" / "token")
         self.url = with_token(f"http://127.0.0.1:{self.port}", token)
         command = [sys.executable, "-m", "recollect", "gateway", "--port", str(self.port)]
-        command += ["--window", "8000"]
         environment = {
             **os.environ,
             "RECOLLECT_HOME": str(home),
+            "RECOLLECT_WINDOW_TOKENS": "8000",
             "RECOLLECT_GATEWAY__UPSTREAM__ANTHROPIC": upstream,
             "RECOLLECT_GATEWAY__UPSTREAM__OPENAI": f"{upstream}/v1",
             "RECOLLECT_RECALL__EMBEDDER": "none",

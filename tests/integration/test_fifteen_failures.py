@@ -75,11 +75,11 @@ def test_02_without_a_summary_the_history_stays(tmp_path: Path) -> None:
             assert context.compaction is None
             told = [line.said for line in context.report.lines if line.stage == "compact"]
             assert told
-            assert "no model is set" in told[0]
+            assert "no model for summaries is set" in told[0]
             done = await memory.compact(SESSION)
             honest(done)
             assert done.convergence == "failed"
-            assert "no model is set" in str(done.reason)
+            assert "no model for summaries is set" in str(done.reason)
             again = sound(await memory.prepare(SESSION, talk.body("which berth?")))
             assert not [edit for edit in again.edits if isinstance(edit, Cut)]
             assert "unavailable" not in shown(again)

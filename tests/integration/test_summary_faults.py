@@ -111,9 +111,9 @@ def failed_cleanly(outcome: Outcome, server: ModelServer) -> CompactionResult:
 
 
 FAULTS: dict[str, tuple[Says | Fails, str]] = {
-    "timeout": (Says(hang_after_events=0), "away"),
-    "500": (Fails(status=500), "away"),
-    "overloaded": (Fails(status=529), "away"),
+    "timeout": (Says(hang_after_events=0), "unavailable"),
+    "500": (Fails(status=500), "unavailable"),
+    "overloaded": (Fails(status=529), "unavailable"),
     "wrong key": (Fails(status=401), "refused the call"),
     "empty text": (Says(text=""), "empty"),
     "blank text": (Says(text=" \n "), "empty"),

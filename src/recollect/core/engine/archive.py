@@ -400,7 +400,7 @@ class DurableArchive:
             self.jobs_due(written.due_at)
 
     def _not_asked(self) -> str:
-        return f"the store is away: {self._unread}"
+        return f"the store cannot be used: {self._unread}"
 
     def _store_fails(self, text: str) -> None:
         if not self._closed:  # what was begun before `close` may end after it
