@@ -164,7 +164,7 @@ def test_a_daemon_that_is_killed_under_claude_code_loses_nothing(
             daemon.suspend()  # the hook is taken and not answered
             with ThreadPoolExecutor(1) as pool:
                 said = pool.submit(talk.say, DECISION)
-                _wait_for_connection(daemon)
+                _wait_for_hook()
                 daemon.kill()
                 daemon.wait(10)
                 assert not said.result(60).get("is_error")
@@ -246,19 +246,14 @@ async def _said(home: Path, project: Path) -> list[str]:
         await store.close()
 
 
-def _wait_for_connection(process: psutil.Process) -> None:
-    """Until somebody asks it over HTTP."""
-    for _ in range(600):
-        if any(one.status == psutil.CONN_ESTABLISHED for one in process.net_connections("tcp")):
-            return
-        # one that the process has not accepted yet is listed for nobody
-        listening = {one.laddr.port for one in process.net_connections("tcp")}
-        if any(
-            one.raddr and one.raddr.port in listening and one.status == psutil.CONN_ESTABLISHED
-            for one in psutil.net_connections("tcp")
-        ):
-            return
-        time.sleep(0.02)
+def _wait_for_hook() -> None:
+    """Until the hook of a prompt runs, which waits for the daemon."""
+    for _ in range(300):
+        for process in psutil.process_iter(["cmdline", "create_time"]):
+            hooked = any("recollect-hook" in part for part in process.info["cmdline"] or ())
+            if hooked and time.time() - process.info["create_time"] > 1:
+                return
+        time.sleep(0.1)
     raise AssertionError("no hook came")
 
 

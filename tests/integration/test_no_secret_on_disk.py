@@ -24,7 +24,6 @@ from tests.integration.long_talk import SESSION, Clock, Talk, notes, opened, scr
 from tests.integration.planted_secrets import Planted, bytes_below, kinds_of
 from tests.unit.agent.agent_harness import AgentHarness, filling
 
-from recollect.adapters.stores.sqlite.rows import unpack_body
 from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.engine.background import runner_of
@@ -186,40 +185,6 @@ def test_an_imported_entity_is_no_way_around_its_message(home: Path, tmp_path: P
     assert "deploy" in exported
     assert "DB_PASSWORD" in exported
     assert holding(home, [*secrets, "Tr0ub4dor&3x"]) == []
-
-
-def test_what_was_taken_before_the_message_was_masked_is_found_and_masked(home: Path) -> None:
-    """A store as it was left when names and probes came from the text as it was said."""
-    dump, secrets = environment(7)
-    store = ["--store", str(home / "m.db")]
-    run = CliRunner()
-
-    async def plant() -> None:
-        talk = Talk().call("bash", dump, command="env")
-        async with opened(home / "m.db", scribe()) as memory:
-            await memory.prepare(SESSION, talk.exchange(5).body("go on"))
-            done = await memory.compact(SESSION)
-            assert done.compacted, done.reason
-            await memory.settle()
-
-    asyncio.run(plant())
-    assert run.invoke(main, ["redact", *store]).exit_code == 0
-    database = apsw.Connection(str(home / "m.db"))
-    rows: list[Any] = database.execute("select id, body from compaction").fetchall()
-    for number, body in rows:
-        planted = unpack_body(body).replace(b"/usr/bin", secrets[0].encode())
-        database.execute("update compaction set body = ? where id = ?", (planted, number))
-    database.close()
-    assert {one for _, one in holding(home, secrets)} == {secrets[0]}
-    found = run.invoke(main, ["redact", "--json", *store])
-    assert found.exit_code == 1, found.output
-    assert not any(one in found.output for one in secrets)
-    done = run.invoke(main, ["redact", "--apply", "--json", *store])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["secrets"] >= 1
-    assert holding(home, secrets) == []
-    again = run.invoke(main, ["redact", *store])
-    assert "No secret stands in clear" in again.output, again.output
 
 
 def files_below(folder: Path) -> bytes:
