@@ -180,10 +180,7 @@ def test_two_keys_that_disagree_are_an_error_and_two_that_agree_are_not() -> Non
     assert changed(load(both(9000, 9000))) == {"compaction.reserve_tokens": 9000}
     with pytest.raises(SettingsError, match=r"both set compaction\.reserve_tokens"):
         load(both(9000, 8000))
-    twice = {
-        "memory": {"citations": "on"},
-        "session": {"reset": {"idleMinutes": 3, "idle_minutes": 3}},
-    }
+    twice = {"compaction": {"reserveTokens": 9000, "reserve_tokens": 9000}}
     with pytest.raises(SettingsError, match="are one key"):
         load(twice)
 
