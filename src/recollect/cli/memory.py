@@ -319,14 +319,17 @@ async def _search(
     )
     vectors, notes, embedders = await _vectors(store, place, request)
     settings = place.settings.recall
-    # as a turn would ask it with an empty view: would it recall anything?
-    turn = await recall(
-        replace(request, asks=None, on_purpose=False),
-        archive=store,
-        vectors=vectors,
-        settings=settings,
-    )
-    recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
+    if settings.method == "openclaw":
+        turn = recalled = await _by_openclaw(store, place, request, vectors)
+    else:
+        # as a turn would ask it with an empty view: would it recall anything?
+        turn = await recall(
+            replace(request, asks=None, on_purpose=False),
+            archive=store,
+            vectors=vectors,
+            settings=settings,
+        )
+        recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
     best: dict[SegmentId, Hit] = {}
     for hit in recalled.hits:
         best.setdefault(hit.passage.segment, hit)
@@ -348,6 +351,28 @@ async def _search(
 
 def _with_text(hit: Hit, stored: StoredSegment) -> Hit:
     return replace(hit, text=stored.segment.text[hit.passage.start : hit.passage.end])
+
+
+async def _by_openclaw(
+    store: Store, place: Place, request: RecallRequest, vectors: tuple[AskedVector, ...]
+) -> Recalled:
+    """Recall as a turn does with `recall.method = "openclaw"`, from every message in scope."""
+    from recollect.adapters.wiring.models import choose_embedders
+    from recollect.core.engine.recaller import WARM_PAGE, warm
+    from recollect.core.search.openclaw import WarmIndex
+    from recollect.core.turn.recall_openclaw import recall_openclaw
+
+    settings = place.settings
+    index = WarmIndex(
+        max_segments=settings.index.max_segments, eviction_days=settings.index.eviction_days
+    )
+    session = request.session if request.scope == "session" else None
+    embedders = choose_embedders(settings).used
+    while page := await store.page(after=index.reached, limit=WARM_PAGE, session=session):
+        await warm(index, page, embedders)
+    return await recall_openclaw(
+        request, archive=store, index=index, vectors=vectors, settings=settings.recall
+    )
 
 
 async def _facts(
