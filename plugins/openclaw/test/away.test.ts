@@ -5,7 +5,7 @@ import { createServer as httpServer } from "node:http";
 import type { Server } from "node:net";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import { test } from "node:test";
 
 import type { Compacted, Message } from "../contract.ts";
@@ -28,7 +28,8 @@ function engine(home: string, warned: string[] = []): RecollectEngine {
 async function homeOf(server?: Server): Promise<string> {
   const home = mkdtempSync(join(tmpdir(), "recollect-"));
   if (server !== undefined) {
-    const path = join(home, "daemon.sock");
+    // a socket's path has at most 107 bytes, and a temporary folder may be deep
+    const path = relative(process.cwd(), join(home, "daemon.sock"));
     await new Promise<void>((resolve) => server.listen(path, resolve));
     mkdirSync(join(home, "daemon"));
     writeFileSync(join(home, "daemon", "socket.path"), path);
