@@ -17,13 +17,11 @@ from recollect.core.formats.pi_session import (
     build_context,
     build_history,
     compaction_value,
-    custom_message_value,
     custom_value,
     entry_line,
     header_value,
     message_value,
     migrate,
-    model_change_value,
     read_session,
     session_info_value,
 )
@@ -197,7 +195,7 @@ def test_the_model_comes_from_the_whole_path() -> None:
     data = file_of(
         HEADER,
         said("a", None),
-        model_change_value(stamp, provider="p", model_id="one"),
+        {"type": "model_change", **stamp.fields(), "provider": "p", "modelId": "one"},
         cut("c", "m", kept=None),
     )
     context = build_context(read_session(data).entries)
@@ -217,10 +215,6 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
     [
         (message_value(STAMP, {}), "type id parentId timestamp message"),
         (
-            model_change_value(STAMP, provider="p", model_id="m"),
-            "type id parentId timestamp provider modelId",
-        ),
-        (
             compaction_value(
                 STAMP, summary="s", first_kept_entry_id="k", tokens_before=1, details={}
             ),
@@ -238,10 +232,6 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
             "type customType data id parentId timestamp",
         ),
         (custom_value(STAMP, custom_type="c"), "type customType id parentId timestamp"),
-        (
-            custom_message_value(STAMP, custom_type="c", content="x", display=True, details={}),
-            "type customType content display details id parentId timestamp",
-        ),
         (
             header_value(session_id="s", timestamp=AT, cwd="/w", parent_session="p"),
             "type version id timestamp cwd parentSession",
@@ -305,7 +295,13 @@ def sessions(draw: st.DrawFn) -> bytes:
         elif kind == "b":
             value = branch_summary(stamp, text)
         elif kind == "x":
-            value = custom_message_value(stamp, custom_type=text, content=text, display=True)
+            value = {
+                "type": "custom_message",
+                "customType": text,
+                "content": text,
+                "display": True,
+                **stamp.fields(),
+            }
         elif kind == "y":
             value = custom_value(stamp, custom_type=text, data=draw(anything))
         elif kind == "l":

@@ -88,7 +88,6 @@ def test_a_new_transcript_is_on_the_disk_at_once_and_only_the_owners(path: Path)
 def test_every_kind_of_entry_is_one_that_node_would_write(path: Path) -> None:
     with opened(path) as transcript:
         kept = transcript.append_message(user("\ud83d lone \u2028 👍"))
-        transcript.append_model_change(provider="p", model_id="m")
         transcript.append_name("a name")
         transcript.append_custom("c")
         transcript.append_compaction(

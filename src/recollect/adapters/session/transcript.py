@@ -43,7 +43,6 @@ from recollect.core.formats.pi_session import (
     header_value,
     message_value,
     migrate,
-    model_change_value,
     new_entry_id,
     path_to,
     read_session,
@@ -334,31 +333,9 @@ class SessionTranscript:
         """Add something that the model never sees."""
         return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
 
-    def append_model_change(self, *, provider: str, model_id: str) -> PiEntry:
-        """Add that another model answers from here on."""
-        return self._add(
-            lambda stamp: model_change_value(stamp, provider=provider, model_id=model_id)
-        )
-
     def append_name(self, name: str) -> PiEntry:
         """Add a name for the session."""
         return self._add(lambda stamp: session_info_value(stamp, name=name))
-
-    def append_branch(self, entry_id: str | None, custom_type: str) -> PiEntry:
-        """Go on behind an earlier entry; what came after it stays in the file, on its own branch.
-
-        None goes on before the first. A line marks where the branch begins, so that the file says
-        so to whoever opens it next.
-        """
-        with self._adding:
-            if entry_id is not None and entry_id not in self._ids:
-                raise TranscriptError(f"there is no entry {entry_id!r} to go on from")
-            left, self._leaf = self._leaf, entry_id
-            try:
-                return self.append_custom(custom_type, {"left": left})
-            except BaseException:
-                self._leaf = left
-                raise
 
     def append(self, kind: str, fields: Mapping[str, Any]) -> PiEntry:
         """Add an entry of any kind; its id, parent and time are made here."""

@@ -244,11 +244,6 @@ def stringify(value: Any) -> str:
     raise FormatError(f"a {type(value).__name__} has no JSON spelling")
 
 
-def well_formed(text: str) -> str:
-    """The text with lone surrogates replaced, as JavaScript does when it writes UTF-8."""
-    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
-
-
 def _string(text: str) -> str:
     quoted: str = encode_basestring(text)
     if quoted.isascii():

@@ -279,11 +279,6 @@ def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "message", **stamp.fields(), "message": message}
 
 
-def model_change_value(stamp: Stamp, *, provider: str, model_id: str) -> dict[str, Any]:
-    """The model from here on."""
-    return {"type": "model_change", **stamp.fields(), "provider": provider, "modelId": model_id}
-
-
 def compaction_value(
     stamp: Stamp,
     *,
@@ -313,24 +308,6 @@ def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
     """State of an extension; the model never sees it."""
     return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
-
-
-def custom_message_value(
-    stamp: Stamp,
-    *,
-    custom_type: str,
-    content: str | Sequence[Mapping[str, Any]],
-    display: bool,
-    details: Any = None,
-) -> dict[str, Any]:
-    """A message of an extension, which the model reads as the user's."""
-    value = {
-        "type": "custom_message",
-        "customType": custom_type,
-        "content": content,
-        "display": display,
-    }
-    return {**_with(value, details=details), **stamp.fields()}
 
 
 def _with(value: dict[str, Any], **optional: Any) -> dict[str, Any]:

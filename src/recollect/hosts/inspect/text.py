@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from recollect.core.engine.ledger import KeptTurn
     from recollect.core.values.report import FateKind
     from recollect.hosts.inspect.explained import Explained
-    from recollect.hosts.inspect.sessions import SessionLine
     from recollect.hosts.inspect.status import (
         ComponentKind,
         ContextComponent,
@@ -141,31 +140,6 @@ def sent_line(sent: SentTurn) -> str:
 def _named(things: tuple[str, ...]) -> str:
     left = len(things) - _MOST_MATCHES
     return ", ".join(things[:_MOST_MATCHES]) + (f" and {left:,} more" if left > 0 else "")
-
-
-def sent_text(sent: SentTurn) -> str:
-    """A request of the ledger, one line per message."""
-    return "\n".join(
-        [
-            sent_line(sent),
-            *(f"     {name}: {len(text):,} characters" for name, text in sent.parts.items()),
-            *(
-                f"{at:>4} {one.role}: {shown_text(one.text)}"
-                for at, one in enumerate(sent.messages, 1)
-            ),
-        ]
-    )
-
-
-def sessions_text(lines: Sequence[SessionLine]) -> list[str]:
-    """One line per session: id, keys, when it changed, its number of messages, its name."""
-    keys = [shown_text(", ".join(line.keys)) for line in lines]
-    width = max(map(len, keys), default=0)
-    return [
-        f"{'*' if line.current else ' '} {line.session_id}  {key:<{width}}  {when(line.changed)}  "
-        f"{number_of(line.messages, 'message')}  {shown_text(line.name)}".rstrip()
-        for line, key in zip(lines, keys, strict=True)
-    ]
 
 
 # The state of a window
