@@ -101,7 +101,7 @@ cost *ARGS:
 hooks *ARGS:
     recollect bench hooks {{ARGS}}
 
-# What one machine serves, and what a fleet needs: docs/capacity.md with its figures and pictures; about 15 minutes
+# What one machine serves, and what a fleet needs: docs/operations/capacity.md with its figures and pictures; about 15 minutes
 scale *ARGS:
     recollect bench scale --write docs {{ARGS}}
 
@@ -133,7 +133,7 @@ live-real-model:
 
 # The pages and the picture that are generated from code
 docs:
-    python -m tests.meta.settings_page > docs/settings.md
+    python -m tests.meta.settings_page > docs/reference/settings.md
     recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
 
 # The picture of a chat: driven in a real terminal, with a scripted model

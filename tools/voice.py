@@ -21,50 +21,13 @@ from recollect.core.values.reason import Cause
 from recollect.system.config.keys import known_keys
 
 ROOT: Final = Path(__file__).parent.parent
-PAGES: Final = (
-    "AGENTS.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "docs/agent.md",
-    "docs/bench_live.md",
-    "docs/bench_recall.md",
-    "docs/chat.md",
-    "docs/compaction.md",
-    "docs/concepts/*.md",
-    "docs/daemon.md",
-    "docs/design.md",
-    "docs/embedders.md",
-    "docs/explain.md",
-    "docs/facts.md",
-    "docs/frameworks.md",
-    "docs/gate.md",
-    "docs/gateway.md",
-    "docs/help/*.md",
-    "docs/hooks.md",
-    "docs/mcp.md",
-    "docs/memory.md",
-    "docs/memory_files.md",
-    "docs/models.md",
-    "docs/openclaw.md",
-    "docs/operations.md",
-    "docs/provider_context.md",
-    "docs/overflow.md",
-    "docs/providers.md",
-    "docs/real_model.md",
-    "docs/recall.md",
-    "docs/receipts.md",
-    "docs/redaction.md",
-    "docs/reference.md",
-    "docs/requests.md",
-    "docs/service.md",
-    "docs/sessions.md",
-    "docs/sources.md",
-    "docs/stores.md",
-    "docs/tools.md",
-    "docs/tokens.md",
-    "docs/transcripts.md",
-    "docs/trust.md",
+GENERATED: Final = ("reference/settings.md", "operations/capacity.md", "figures*.md", "decisions/*")
+PAGES: Final = tuple(
+    sorted(
+        path.relative_to(ROOT).as_posix()
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        if path.name != "CHANGELOG.md" and not any(path.match(f"docs/{one}") for one in GENERATED)
+    )
 )
 BASE: Final = "dd208128"
 """Commits after this one are checked."""

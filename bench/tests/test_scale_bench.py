@@ -27,7 +27,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def committed() -> ScaleResult:
-    return ScaleResult.read(json.loads((DOCS / "capacity.json").read_text(encoding="utf-8")))
+    return ScaleResult.read(json.loads((DOCS / "operations/capacity.json").read_text("utf-8")))
 
 
 @only_in_full
@@ -50,18 +50,18 @@ def test_a_small_run_measures_everything(tmp_path: Path) -> None:
     assert figures["engine_ratio_http"] > figures["engine_ratio"] / 3
     assert 50 < figures["ingest_peak_mb"] < 512
     assert figures["statements_per_prepare"] > figures["round_trips_per_prepare"] > 1
-    written = ScaleResult.read(json.loads((tmp_path / "capacity.json").read_text()))
+    written = ScaleResult.read(json.loads((tmp_path / "operations/capacity.json").read_text()))
     assert written.figures == figures
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {
         *generated(written),
-        "capacity.json",
+        "operations/capacity.json",
     }
 
 
 def test_the_page_and_its_pictures_follow_from_the_committed_figures() -> None:
     for name, text in generated(committed()).items():
         assert (DOCS / name).read_text(encoding="utf-8") == text, (
-            f"{name} is generated: recollect bench scale --capacity docs/capacity.json --write docs"
+            f"{name} is generated: recollect bench scale --capacity FILE --write docs"
         )
 
 
@@ -74,10 +74,10 @@ def test_the_committed_page_is_of_a_run_at_its_full_size() -> None:
 
 
 def test_the_page_can_be_printed_and_its_figures_as_json() -> None:
-    file = str(DOCS / "capacity.json")
+    file = str(DOCS / "operations/capacity.json")
     shown = CliRunner().invoke(bench, ["scale", "--capacity", file])
     assert shown.exit_code == 0, shown.output
-    assert shown.stdout == (DOCS / "capacity.md").read_text(encoding="utf-8")
+    assert shown.stdout == (DOCS / "operations/capacity.md").read_text(encoding="utf-8")
     told = json.loads(CliRunner().invoke(bench, ["scale", "--capacity", file, "--json"]).stdout)
     assert told["figures"]["1M: nodes"] >= 2
 

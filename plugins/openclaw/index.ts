@@ -1,5 +1,5 @@
 /**
- * Registers Recollect as a context engine of OpenClaw (docs/openclaw.md).
+ * Registers Recollect as a context engine of OpenClaw (docs/guides/openclaw.md).
  *
  * A plugin that cannot be loaded stops OpenClaw's commands, so nothing here depends on what another
  * version may lack: OpenClaw's own compaction is imported when it is needed.

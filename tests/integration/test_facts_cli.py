@@ -347,7 +347,7 @@ def test_forgetting_a_fact_leaves_a_gap_and_a_certificate(facts: Facts) -> None:
 def test_every_command_and_option_has_its_place_in_the_page() -> None:
     import click
 
-    page = (Path(__file__).parents[2] / "docs/facts.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/facts.md").read_text()
     group = main.get_command(click.Context(main), "facts")
     assert isinstance(group, click.Group)
     for name in group.list_commands(click.Context(group)):

@@ -1,7 +1,7 @@
 """Fifteen failures that others' compactions had, and must not be ours: one test for each lesson.
 
-Named in docs/sources.md by their issues. Each builds the situation of the report on the real
-engine and a real store. Those about flushes, counts and retries are in
+Named in docs/contributing/sources.md by their issues. Each builds the situation of the report on
+the real engine and a real store. Those about flushes, counts and retries are in
 test_fifteen_failures_of_flushes.py.
 """
 

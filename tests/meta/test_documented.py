@@ -20,7 +20,7 @@ from recollect.system.config.keys import known_groups
 from recollect.system.config.load import PRESETS
 
 ROOT = Path(__file__).parent.parent.parent
-DOCS = {path.name: path.read_text() for path in (ROOT / "docs").glob("*.md")}
+DOCS = {path.name: path.read_text() for path in (ROOT / "docs").rglob("*.md")}
 ALL_DOCS = "\n".join([*DOCS.values(), (ROOT / "README.md").read_text()])
 
 
@@ -94,11 +94,22 @@ def test_every_error_is_documented_and_drawn() -> None:
         assert name in (errors.__doc__ or ""), name
 
 
-def test_links_between_documents_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+def anchors(text: str) -> list[str]:
+    """The anchors of a page's headings, which are the same on GitHub and in the built site."""
+    headings = re.findall(r"^#+ (.+)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one).lower() for one in headings]
+    return [re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", one).strip()) for one in plain]
+
+
+def test_links_and_anchors_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), ROOT / "bench/README.md", *(ROOT / "docs").rglob("*.md")]
     for page in pages:
-        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)]*))?\)", text):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name}: {target}"
+            if anchor:
+                assert anchors(there.read_text()).count(anchor) == 1, f"{page}: {target}#{anchor}"
 
 
 def test_decisions_name_the_test_that_holds_them() -> None:
@@ -195,7 +206,7 @@ def quoted_defaults(text: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("page", sorted(GUIDES))
 def test_a_default_beside_a_setting_is_the_codes(page: str) -> None:
     for name, number in quoted_defaults(GUIDES[page]):
-        if name in known_keys() and page != "docs/settings.md":  # that page is the code's own
+        if name in known_keys() and not page.endswith("/settings.md"):
             plain = float(number.rstrip("%.").replace(",", ""))
             said = plain / 100 if number.endswith("%") else plain
             assert known_keys()[name].default == pytest.approx(said), name

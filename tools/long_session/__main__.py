@@ -81,7 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3_000)
     parser.add_argument("--window", type=int, action="append", help="tokens; 16000 and 64000")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--draw", type=Path, help="series, as docs/long_sessions.json")
+    parser.add_argument("--draw", type=Path, help="series, as docs/images/long_sessions.json")
     parser.add_argument("--svg", type=Path, default=Path("docs/images/long_sessions.svg"))
     parser.add_argument("--session", choices=("agent", "chat"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
 """Backups of a service that were taken while it was written to, restored into other servers.
 
-Both ways of `docs/operations.md`: a base backup with its WAL, and a logical dump by a role above
-row-level security. Judged are what a backup must have, and what it must not; that nothing of it
-is half written; that the store's contract holds on it; and that what was forgotten before it stays
-away when a client sends its history again.
+Both ways of `docs/operations/database.md`: a base backup with its WAL, and a logical dump by a role
+above row-level security. Judged are what a backup must have, and what it must not; that nothing of
+it is half written; that the store's contract holds on it; and that what was forgotten before it
+stays away when a client sends its history again.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ def read_data(path: str) -> Any:
     if not file.is_file():
         raise DataNotFoundError(
             f"no {path} in {data_folder()}: set RECOLLECT_DATA to the folder that "
-            "holds memory_qa/ and no_licence_file/ (docs/bench_recall.md says where the sets "
-            "come from); without them `recollect bench recall --set own --paths FILE` measures "
-            "recall on your own transcripts"
+            "holds memory_qa/ and no_licence_file/ (docs/contributing/bench-recall.md says "
+            "where they come from); without them `recollect bench recall --set own --paths FILE` "
+            "measures recall on your own transcripts"
         )
     with gzip.open(file, "rt", encoding="utf-8") as opened:
         return json.load(opened)

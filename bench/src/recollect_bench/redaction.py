@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # What the redaction bench is held against
 
 
-# The patterns of OpenClaw's memory-context plugin, in their order (docs/sources.md).
+# The patterns of OpenClaw's memory-context plugin, in their order (docs/contributing/sources.md).
 _OPENCLAW_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(Authorization\s*[:=]\s*)(Bearer\s+)\S{20,}", re.I), r"\1\2[REDACTED]"),
     (re.compile(r"\bBearer\s+[A-Za-z0-9_\-.]{20,}"), "Bearer [REDACTED]"),

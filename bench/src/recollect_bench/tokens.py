@@ -425,7 +425,7 @@ def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
 
 
 def error_table(result: BenchResult) -> str:
-    """The errors of a run as a Markdown table, as `docs/tokens.md` shows them."""
+    """The errors of a run as a Markdown table, as `docs/contributing/tokens.md` shows them."""
     lines = ["| kind | under | median | over | at 300 chars |", "|---|---|---|---|---|"]
     medians = [name for name in result.figures if name.endswith("_median")]
     kinds = [name.removesuffix("_median") for name in medians]

@@ -4,5 +4,5 @@ A framework keeps its own history and its own messages. Before each call of a mo
 are written in a wire format that the engine knows, and the view that comes back says which of
 them go out: those that nobody touched are the framework's own objects again. Where memory fails,
 the framework's own messages go out as they are. Nothing is imported here: each file imports its
-framework, and names the extra where that is missing (docs/frameworks.md).
+framework, and names the extra where that is missing (docs/guides/frameworks.md).
 """

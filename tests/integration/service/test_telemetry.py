@@ -144,7 +144,7 @@ def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
 
 
 def test_the_metrics_of_the_docs_are_those_there_are() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = (ROOT / "docs/operations/monitoring.md").read_text()
     described = set(re.findall(r"^\| `(recollect_\w+)`", page, re.MULTILINE))
     there = {
         family.name + ("_total" if family.type == "counter" else "_info" * (family.type == "info"))

@@ -148,8 +148,8 @@ def test_every_setting_is_used_outside_of_the_settings() -> None:
 
 
 def test_the_settings_page_is_up_to_date_and_names_every_key() -> None:
-    written = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_page(), "python -m tests.meta.settings_page > docs/settings.md"
+    written = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
+    assert written == settings_page(), "run: just docs"
     own = written.partition("## What is read of an openclaw.json")[0]
     assert set(re.findall(r"^\| `([a-z_.]+)` \|", own, flags=re.MULTILINE)) == set(known_keys())
 

@@ -4,9 +4,9 @@ Owns reading recordings as rows of their own wire format: every message in its o
 summaries, empty ones and replies that were broken off, which no client sends again; one request
 before every run of rows that the model wrote. Must never keep or print what was said.
 
-*Identifiers* are those of the study (docs/sources.md), not the product's own: what is measured
-must not choose what it is measured by. Names of tools and keys of their JSON do not count. What a
-message refers to stood before it, and not in the last `RECENT_MESSAGES`.
+*Identifiers* are those of the study (docs/contributing/sources.md), not the product's own: what is
+measured must not choose what it is measured by. Names of tools and keys of their JSON do not count.
+What a message refers to stood before it, and not in the last `RECENT_MESSAGES`.
 
 *Useful* is a request that tells about what a message names, not only its name:
 

@@ -2,7 +2,8 @@
 
 PostgreSQL 18, `recollect serve` and the load generator share the cores of this machine. Requests
 come over HTTP, with real keys, when they come (open model): latencies count from the moment at
-which a request was due. The figures are what docs/capacity.md computes nodes, disks and money from.
+which a request was due. The figures are what docs/operations/capacity.md computes nodes, disks and
+money from.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Chose
         embedders.append(StaticEmbedder())
     except (MissingExtra, EmbedderError) as error:
         lacking.append(f"no static: {error}")
-    if not embedders:  # hash finds no more than words do, and takes room (docs/embedders.md)
+    if not embedders:  # hash finds no more than words do, and takes space
         return ChosenEmbedders(
             embedders=(), said="; ".join(("recall goes by words alone", *lacking))
         )

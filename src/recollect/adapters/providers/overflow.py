@@ -1,8 +1,8 @@
 """Recognises that a request was too large for the model, from what any provider says.
 
-The tables hold literals of the providers' protocols (docs/sources.md). What only sounds like an
-overflow is checked first. Only the head of a text is read and no row holds an open gap (`.*`), so
-the time is bounded.
+The tables hold literals of the providers' protocols (docs/contributing/sources.md). What only
+sounds like an overflow is checked first. Only the head of a text is read and no row holds an open
+gap (`.*`), so the time is bounded.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ _BODY_MAX_DEPTH: Final = 6
 
 _FINISHED: Final = frozenset({"stop", "end_turn", "stop_sequence", "completed"})
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})
-_FULL_WINDOW_RATIO: Final = 0.99  # docs/sources.md
+_FULL_WINDOW_RATIO: Final = 0.99  # docs/contributing/sources.md
 
 
 def recognise_overflow(

@@ -157,7 +157,7 @@ BLOCK_TYPES: Final = (
     result_type(
         "function_call_output",
         "client",
-        ("function_call", "local_shell_call"),  # Codex answers its shell so (docs/sources.md)
+        ("function_call", "local_shell_call"),  # Codex answers its shell so
         "call_id",
         "tool",
     ),

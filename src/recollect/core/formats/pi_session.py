@@ -1,4 +1,4 @@
-"""pi's session file (docs/sessions.md): read, written, migrated to version 3, and shown to a model.
+"""pi's session file: read, written, migrated to version 3, and shown to a model.
 
 Lines are split on `\\n` alone, because U+2028 is legal inside JSON strings. A bad line never
 raises. A written line equals the output of `JSON.stringify`. Nothing is repaired.
@@ -24,7 +24,7 @@ from recollect.core.formats.summaries import (
 from recollect.errors import FormatError
 
 PI_VERSION: Final = 3
-"""`CURRENT_SESSION_VERSION` of pi 0.58 and its successor (docs/sources.md)."""
+"""`CURRENT_SESSION_VERSION` of pi 0.58 and its successor (docs/contributing/sources.md)."""
 TORN_NOTE: Final = "the last line was cut off while it was written; it is left out"
 
 _ID_CHARS: Final = 8

@@ -1,7 +1,7 @@
 """Every limit of a window, and the moments at which a view may change before its tail.
 
 Between edit batches nothing before the tail changes, so the provider's prompt cache stays valid
-(docs/sources.md).
+(docs/contributing/sources.md).
 """
 
 from __future__ import annotations

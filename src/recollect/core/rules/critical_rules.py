@@ -1,4 +1,4 @@
-"""The sections of AGENTS.md that outlast every compaction (docs/sessions.md).
+"""The sections of AGENTS.md that outlast every compaction (docs/reference/session-files.md).
 
 These are "Session Startup" and "Red Lines". The result stays within the limit and marks omissions.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LIMIT_CHARS: Final = 2000
-"""OpenClaw's bound of `<workspace-critical-rules>` (docs/sources.md)."""
+"""OpenClaw's bound of `<workspace-critical-rules>` (docs/contributing/sources.md)."""
 TITLES: Final = frozenset({"session startup", "red lines"})
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 
-# OpenClaw calls six characters noise (docs/sources.md). A Han character, a syllable of
+# OpenClaw calls six characters noise (docs/contributing/sources.md). A Han character, a syllable of
 # Hangul or a kana carries about three Latin letters, so six of those are a sentence.
 _SHORT_WEIGHT = 6
 _WIDE_WEIGHT = 3

@@ -98,7 +98,7 @@ RARE_PREFIXES = (
     (0xF0, (b"\xf0\x9e",), 155),  # Adlam, Mende
 )
 
-# python -m recollect_bench.tokens fit --write, 2026-11-15, with the corpus of docs/tokens.md
+# python -m recollect_bench.tokens fit --write, 2026-11-15 (docs/contributing/tokens.md)
 # fmt: off
 LETTER_COSTS = bytes((
       0,   1,   1,   1,   1,   1, 127,  62,   1,   1,  44,  34, 127,  34,  46,  16,

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from recollect.core.values.recall import Candidate, Candidates
 
 SATURATION: Final = 1.2
-"""k1: how soon repeating a word stops mattering (docs/sources.md)."""
+"""k1: how soon repeating a word stops mattering (docs/contributing/sources.md)."""
 LENGTH_SHARE: Final = 0.75
-"""b: how much of a document's length counts against it (docs/sources.md)."""
+"""b: how much of a document's length counts against it (docs/contributing/sources.md)."""
 
 Number = TypeVar("Number", float, NDArray[np.float64])
 

@@ -1,4 +1,4 @@
-"""The probability that memory holds an answer, on an absolute scale (docs/gate.md).
+"""The probability that memory holds an answer, on an absolute scale (docs/contributing/ranking.md).
 
 Sixteen probe questions with their answers make similarities of embedders comparable. Words that
 memory does not know count against it, unknown names twice.

@@ -1,7 +1,8 @@
 """Identifiers in text: paths, symbols, hashes, addresses, codes, versions.
 
-An identifier that memory holds and the view lost is reason to recall (docs/gate.md). Ordinary
-words, dates and small numbers are none. Exact things do not overlap. Linear.
+An identifier that memory holds and the view lost is reason to recall
+(docs/contributing/ranking.md). Ordinary words, dates and small numbers are none. Exact things do
+not overlap. Linear.
 """
 
 from __future__ import annotations

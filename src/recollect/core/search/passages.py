@@ -99,7 +99,7 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 Ranked = TypeVar("Ranked")
 
 MOST_OF_ONE: Final = 2
-"""Passages of one message in a block (docs/sources.md)."""
+"""Passages of one message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
 """The same of what a tool printed for what is asked: which line answers no word tells."""
 _NEARLY_FULL_TOKENS: Final = 8

@@ -1,7 +1,8 @@
 """Ranks candidates for a question, and explains each rank.
 
 Words and vectors are fused; neighbours and the stretch of the session add; speaker, role, date and
-standing instructions lift; age lowers on request (docs/sources.md). Ties go by segment and place.
+standing instructions lift; age lowers on request (docs/contributing/sources.md). Ties go by segment
+and place.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ LAID_DOWN_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
 """Of the best score, for who searches a session with tools on purpose: what is added to a message
-that lays something down, and taken from a tool's call and from its output (docs/recall.md)."""
+that lays something down, and taken from a tool's call and from its output
+(docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
 
 

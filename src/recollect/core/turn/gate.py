@@ -65,7 +65,7 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
 """Whoever asks for what was said gets it; work that says itself what it is about gets a block only
-where memory surely holds more on it than the view (docs/gate.md)."""
+where memory surely holds more on it than the view (docs/contributing/ranking.md)."""
 MOST_OF_IT: Final = 0.48
 LIKELY: Final = 0.5
 """The certainty from which on words that memory has never seen do not count against a passage."""

@@ -89,7 +89,7 @@ class Candidates:
 
     The statistics are those of the space's warm index, whatever the filters, so that a score
     does not depend on them. Asked of one session they are therefore moved by the others
-    (docs/gate.md, "Where it is weak").
+    (docs/concepts/recall.md, "Limits").
     """
 
     passages: tuple[Candidate, ...] = field(default=(), repr=False)

@@ -76,7 +76,7 @@ def at_least(number: int) -> ProjectRule:
 
 
 def setting(default: T, description: str, project: ProjectRule = ASK) -> T:
-    """Declare a setting: its default, its line in docs/settings.md, what a project may set."""
+    """Declare a setting: its default, its description, what a project may set."""
     metadata = {"description": description, "project": project}
     declared: Any = dataclasses.field(default=default, metadata=metadata)
     return declared  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Every setting: its type with bounds, its default, its line in docs/settings.md.
+"""Every setting: its type with bounds, its default, its line in docs/reference/settings.md.
 
 A `Settings` that exists is valid: each group checks its values when it is created. The
 keys of an openclaw.json that set these are in `openclaw`.

@@ -1,11 +1,11 @@
 """Anthropic Messages: what the API refuses in `messages`.
 
-Sources: the error wordings of docs/sources.md and of the issues named beside each rule; the
-documentation's "handle tool calls" page (results first in the message). Bedrock and other hosts
-still refuse two messages of one role in a row, so strict alternation holds here for all.
-Not held, because it depends on the model or on what the model once answered: whether the last
-message may be the assistant's at all, and that a tool loop under extended thinking begins with a
-thinking block (see `faithful`).
+Sources: the error wordings of docs/contributing/sources.md and of the issues named beside each
+rule; the documentation's "handle tool calls" page (results first in the message). Bedrock and other
+hosts still refuse two messages of one role in a row, so strict alternation holds here for all. Not
+held, because it depends on the model or on what the model once answered: whether the last message
+may be the assistant's at all, and that a tool loop under extended thinking begins with a thinking
+block (see `faithful`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenAI Chat Completions: what the API refuses in `messages`.
 
-Sources: docs/sources.md for the pairing wording, the issues named beside the rules for the
-rest. The legacy `function_call` with its `function` message is held to the same order as tools.
+Sources: docs/contributing/sources.md for the pairing wording, the issues named beside the rules for
+the rest. The legacy `function_call` with its `function` message is held to the same order as tools.
 Not held: roles need not alternate here.
 """
 

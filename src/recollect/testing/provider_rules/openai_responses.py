@@ -1,9 +1,9 @@
 """OpenAI Responses: what the API refuses in `input`.
 
-Sources: docs/sources.md and the issues named beside the rules. Pairs are found by call id
-anywhere after the call, as OpenAI does; some hosts want them adjacent, which we do not hold.
-Not held: that a stored item comes with the reasoning item it was made with needs the request as it
-was (see `faithful`).
+Sources: docs/contributing/sources.md and the issues named beside the rules. Pairs are found by call
+id anywhere after the call, as OpenAI does; some hosts want them adjacent, which we do not hold. Not
+held: that a stored item comes with the reasoning item it was made with needs the request as it was
+(see `faithful`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """pi and OpenClaw messages: what must hold before pi hands them to a provider.
 
-Source: docs/sources.md (message shapes, replay) and B (transcript repair): results follow their
-call at once, aborted and failed answers are left out, nothing is answered twice. pi itself repairs
-some of this when it replays; what we hand out needs no repair.
+Source: docs/contributing/sources.md (message shapes, replay) and B (transcript repair): results
+follow their call at once, aborted and failed answers are left out, nothing is answered twice. pi
+itself repairs some of this when it replays; what we hand out needs no repair.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claude Code session files (docs/sources.md); the format is undocumented, so lenient.
+"""Claude Code session files (docs/contributing/sources.md); the format is undocumented, so lenient.
 
 The lines of one response are one assistant message, the results of its calls one user message. The
 chain of `parentUuid` tells what was shown; `logicalParentUuid` is never followed.

@@ -1,4 +1,4 @@
-"""Codex rollouts (docs/sources.md).
+"""Codex rollouts (docs/contributing/sources.md).
 
 Items keep the file's order and bytes. A `compacted` line is the new base, a rollback ends the turns
 it undoes. A model call ends at a tool's output, a message to the model, or a token count.

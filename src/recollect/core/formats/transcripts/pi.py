@@ -1,4 +1,4 @@
-"""pi and OpenClaw session files, versions 1 to 3 (docs/sources.md).
+"""pi and OpenClaw session files, versions 1 to 3 (docs/contributing/sources.md).
 
 Turns the entries of a session into the history of each model call. Repairs nothing: aborted turns
 and calls without a result stay. The item of a message entry is the file's own bytes.
