@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recollect.core.engine import Engine as Engine
     from recollect.core.engine import Observation as Observation
     from recollect.core.engine import Session as Session
-    from recollect.core.facts.results import FactFilter as FactFilter
+    from recollect.core.facts.history import FactFilter as FactFilter
     from recollect.core.formats.stored_records import read_state as read_state
     from recollect.core.formats.stored_records import write_state as write_state
     from recollect.core.ports import Model as Model
@@ -53,7 +53,7 @@ _EXPORTS = {
     "Context": "recollect.core.engine",
     "Engine": "recollect.core.engine",
     "Fact": "recollect.core.values.fact",
-    "FactFilter": "recollect.core.facts.results",
+    "FactFilter": "recollect.core.facts.history",
     "Observation": "recollect.core.engine",
     "RecollectError": "recollect.errors",
     "Report": "recollect.core.values.report",

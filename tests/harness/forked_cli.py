@@ -28,7 +28,7 @@ MODULES = (
     "recollect.cli.sessions",
     "recollect.cli.memory",
     "recollect.core.engine",
-    "recollect.core.engine.facts.book",
+    "recollect.core.facts.book",
     "recollect.adapters.stores.sqlite",
     "recollect.adapters.wiring.memory",
     "numpy",

@@ -278,7 +278,7 @@ def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("recollect.core.compaction.trigger.FAILURES", 1)
+    monkeypatch.setattr("recollect.core.compaction.cut.FAILURES", 1)
     calls = 0
 
     async def model(prompt: Prompt) -> str:

@@ -31,7 +31,7 @@ from tests.integration.long_talk import (
 )
 
 from recollect import Context
-from recollect.core.compaction.render import CONSUMED_NOTE
+from recollect.core.compaction.ask import CONSUMED_NOTE
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Prompt

@@ -20,8 +20,8 @@ from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.engine.background import runner_of
 from recollect.core.facts.extract import extract
-from recollect.core.facts.provenance import is_order
 from recollect.core.facts.reading import EXTRACTION_SCHEMA, MOST_FACTS
+from recollect.core.facts.support import is_order
 from recollect.core.rules.trust import is_below, is_fetcher, trust_of_role
 from recollect.core.search.statements import STANDING_WORD
 from recollect.core.turn.ingest import index

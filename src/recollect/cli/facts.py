@@ -33,8 +33,8 @@ from recollect.system.plain_text import plain_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.core.engine.facts.book import FactBook
-    from recollect.core.facts.results import (
+    from recollect.core.facts.book import FactBook
+    from recollect.core.facts.history import (
         FactHistory,
         FactPinned,
         FactSource,
@@ -63,7 +63,7 @@ def book_of(store: Store, place: Place) -> FactBook:
     """The facts of a store."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.boundary import SystemClock
-    from recollect.core.engine.facts.book import FactBook as Book
+    from recollect.core.facts.book import FactBook as Book
 
     names = [embedder.name for embedder in choose_embedders(place.settings).used]
     return Book(store, place.settings, SystemClock(), embedders=names)
@@ -91,7 +91,7 @@ def facts_list(
     memory: Memory,
 ) -> None:
     """List the facts of a memory: pinned ones first, then by time."""
-    from recollect.core.facts.results import FactFilter
+    from recollect.core.facts.history import FactFilter
 
     at = None if as_of is None else moment_from(as_of, option="--as-of")
 

@@ -33,7 +33,7 @@ from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres import PostgresFleet
-    from recollect.core.engine.facts.extraction import ReadingNote
+    from recollect.core.facts.extract import ReadingNote
     from recollect.core.ports import Store
     from recollect.hosts.service.metrics import Metrics
     from recollect.system.config import Settings

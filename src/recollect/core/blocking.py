@@ -17,7 +17,7 @@ from recollect.core.values.history import SessionId, SessionState
 from recollect.core.values.upkeep import Certificate
 
 if TYPE_CHECKING:  # most processes never need facts
-    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.facts.book import FactBook
 
 T = TypeVar("T")
 P = ParamSpec("P")

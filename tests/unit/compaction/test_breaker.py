@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recollect.core.compaction import trigger as breaker
+from recollect.core.compaction import cut as breaker
 from recollect.core.values.compaction import CompactionResult, Convergence, Trigger
 from recollect.core.values.history import Breaker
 from recollect.core.values.reason import NOT_RUN

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, history, results, user
 
-from recollect.core.compaction.ask import PromptTerms, update_prompt
+from recollect.core.compaction.ask import PromptTerms, defuse, render, update_prompt
 from recollect.core.compaction.carry import append_carried, strip_carried
 from recollect.core.compaction.probe import probe
 from recollect.core.compaction.receipt import pin
-from recollect.core.compaction.render import defuse, render
 from recollect.core.formats.summaries import OWN_TAGS, PI_CLOSING, part_pinned
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried, Probe, ToolFailure

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
-from recollect.core.compaction.ask import PromptTerms, initial_prompt, update_prompt
-from recollect.core.compaction.render import render
+from recollect.core.compaction.ask import PromptTerms, initial_prompt, render, update_prompt
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 

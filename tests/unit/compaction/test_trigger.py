@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recollect.core.compaction.trigger import TriggerResult, trigger
+from recollect.core.compaction.cut import TriggerResult, trigger
 from recollect.core.rules.budget import limits_of
 from recollect.system.config import build
 

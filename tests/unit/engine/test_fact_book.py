@@ -11,9 +11,8 @@ from typing import TypeVar
 import pytest
 
 from recollect.adapters.wiring import open_store
-from recollect.core.engine.facts.book import FactBook
-from recollect.core.facts.history import other_value
-from recollect.core.facts.results import FactFilter
+from recollect.core.facts.book import FactBook
+from recollect.core.facts.history import FactFilter, other_value
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, WriteResult
 from recollect.core.values.fact import FactType

@@ -14,7 +14,7 @@ from tests.harness.fact_reader import fact_reader
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.adapters.wiring.models import forget_cached
-from recollect.core.facts.results import FactFilter
+from recollect.core.facts.history import FactFilter
 from recollect.core.values.fact import Fact
 from recollect.core.values.recall import BLOCK_OPENING
 from recollect.errors import RecollectError, StoreError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.facts.fact_segments import segment
 
-from recollect.core.facts.provenance import (
+from recollect.core.facts.support import (
     RUN_SHARE,
     Lineage,
     Proposed,

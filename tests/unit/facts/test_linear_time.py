@@ -14,9 +14,14 @@ import pytest
 from tests.unit.facts.fact_segments import segment
 
 from recollect.core.facts.history import name_property, other_value, same_words
-from recollect.core.facts.provenance import as_statement, is_order
 from recollect.core.facts.reading import read_page, readable
-from recollect.core.facts.support import find_quote, states_nothing, unsupported
+from recollect.core.facts.support import (
+    as_statement,
+    find_quote,
+    is_order,
+    states_nothing,
+    unsupported,
+)
 
 CHARS: Final = 8_000
 MOST_SECONDS: Final = 0.6

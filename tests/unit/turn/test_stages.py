@@ -14,9 +14,8 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.align import LastRequest, enter, read
 from recollect.core.turn.inject import inject
-from recollect.core.turn.prune import prune
+from recollect.core.turn.prune import prune, trim
 from recollect.core.turn.query import query
-from recollect.core.turn.trim import trim
 from recollect.core.values.history import Entry
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import FormatName

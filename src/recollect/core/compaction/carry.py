@@ -12,10 +12,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from recollect.core.compaction.ask import IDENTIFIERS_HEADING
+from recollect.core.compaction.ask import HEADINGS, IDENTIFIERS_HEADING, decoded, defuse
 from recollect.core.compaction.chunks import fit, whole_lines
 from recollect.core.compaction.lines import choose_lines, gather_lines, rank_names
-from recollect.core.compaction.render import HEADINGS, decoded, defuse
 from recollect.core.formats.json_text import strings_of
 from recollect.core.formats.summaries import (
     LINES_TAG,

@@ -13,8 +13,15 @@ from math import ceil
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from recollect.core.compaction.ask import Kind, PromptTerms, turn_prompt, update_prompt
-from recollect.core.compaction.render import HEADINGS, excerpt, render
+from recollect.core.compaction.ask import (
+    HEADINGS,
+    Kind,
+    PromptTerms,
+    excerpt,
+    render,
+    turn_prompt,
+    update_prompt,
+)
 from recollect.core.rules.calls import group
 from recollect.core.values.history import Entry
 from recollect.core.values.model import WireRules

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.core.compaction.render import Speaker, consumed, decoded, defuse, utterances
+from recollect.core.compaction.ask import Speaker, consumed, decoded, defuse, utterances
 from recollect.core.formats.summaries import LINES_TAG
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.core.search.identifiers import names_in

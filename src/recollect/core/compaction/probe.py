@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Final
 
-from recollect.core.compaction.render import MessageText, Speaker, utterances
+from recollect.core.compaction.ask import MessageText, Speaker, utterances
 from recollect.core.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.question import substance

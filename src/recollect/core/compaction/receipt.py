@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from itertools import islice, zip_longest
 from typing import Final, Literal, TypeAlias
 
-from recollect.core.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS
+from recollect.core.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS, consumed, defuse
 from recollect.core.compaction.probe import (
     WORDED,
     contains,
@@ -22,7 +22,6 @@ from recollect.core.compaction.probe import (
     content_words,
     without,
 )
-from recollect.core.compaction.render import consumed, defuse
 from recollect.core.formats.summaries import PINNED_HEADING, PINNED_NOTE
 from recollect.core.rules.noise import strip_channel_prefix
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks

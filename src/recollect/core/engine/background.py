@@ -26,7 +26,7 @@ from recollect.errors import StoreError
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
-    from recollect.core.engine.facts.extraction import Notify
+    from recollect.core.facts.extract import Notify
 
 Used: TypeAlias = Callable[[ModelUse], None]
 Record: TypeAlias = Callable[[ModelUse, str], Awaitable[object]]
@@ -177,7 +177,7 @@ def handlers_of(
         reader = model
 
         def extraction() -> Handler:
-            from recollect.core.engine.facts.extraction import Extraction
+            from recollect.core.facts.extract import Extraction
 
             return Extraction(
                 store=store,

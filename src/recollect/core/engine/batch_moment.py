@@ -14,14 +14,13 @@ from typing import Final
 from recollect.core.boundary import Boundary
 from recollect.core.engine.archive import Kept
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.keeping import ArchiveState
+from recollect.core.engine.ledger import ArchiveState
 from recollect.core.rules.budget import WORTHWHILE_SHARE
 from recollect.core.rules.price import price_edit
 from recollect.core.turn.apply import Applied
 from recollect.core.turn.draft import Draft, is_block, without_blocks
-from recollect.core.turn.prune import PruneResult, prune
+from recollect.core.turn.prune import PruneResult, TrimResult, prune, trim
 from recollect.core.turn.query import LEAST_QUERY_CHARS, QueryResult, last_exchange
-from recollect.core.turn.trim import TrimResult, trim
 from recollect.core.values.edit import Edit, Shorten
 from recollect.core.values.history import Row, Slot, requests_of
 from recollect.core.values.message import EntryKey, ToolResult

@@ -14,9 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from recollect.core.boundary import Boundary, Failure, Part, attempted
 from recollect.core.compaction.carry import append_carried, carry
-from recollect.core.compaction.cut import UndoResult, replace_past, undo
+from recollect.core.compaction.cut import (
+    TriggerResult,
+    UndoResult,
+    breaker_after,
+    breaker_is_open,
+    replace_past,
+    undo,
+)
 from recollect.core.compaction.summarize import Summarizer
-from recollect.core.compaction.trigger import TriggerResult, breaker_after, breaker_is_open
 from recollect.core.engine.hooks import (
     Hooks,
     SuppliedSummary,

@@ -20,10 +20,9 @@ from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
-from recollect.core.engine.context import TurnResult, compaction_line, context_of
 from recollect.core.engine.hooks import Hook, HookName, Hooks
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.marks import MarkReply, ToldAnswers
+from recollect.core.engine.lookup import MarkReply, ToldAnswers
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, overtaken
 from recollect.core.engine.prepare import (
@@ -38,10 +37,13 @@ from recollect.core.engine.session import (
     Context,
     Observation,
     Session,
+    TurnResult,
     check_format,
     check_reply,
     check_space_name,
     checked_request,
+    compaction_line,
+    context_of,
     load,
 )
 from recollect.core.engine.watch import Watching, watched

@@ -17,18 +17,16 @@ from typing import Final, TypeVar
 
 from recollect.core.boundary import Boundary, Failure, attempted
 from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept
-from recollect.core.engine.keeping import (
+from recollect.core.engine.ledger import (
     ArchiveState,
     HandedOver,
     IngestCounts,
-    learn_kept,
-    newest_session,
-    note_where,
-)
-from recollect.core.engine.ledger import (
     LastRecord,
     RecordedTurn,
     kept_rows,
+    learn_kept,
+    newest_session,
+    note_where,
     record_turn,
     session_write,
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.compact import Compactor
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.keeping import HandedOver, IngestCounts
-from recollect.core.engine.marks import ToldAnswers
+from recollect.core.engine.ledger import HandedOver, IngestCounts
+from recollect.core.engine.lookup import ToldAnswers
 from recollect.core.engine.session import (
     Session,
     check_format,
@@ -40,7 +40,7 @@ from recollect.errors import StoreError, StoreUnavailable
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
-    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.facts.book import FactBook
     from recollect.core.upkeep.forget import Cascade
 
 StoredT = TypeVar("StoredT")
@@ -374,6 +374,6 @@ class StoredMemory:
 
 
 def _fact_book() -> type[FactBook]:
-    from recollect.core.engine.facts.book import FactBook
+    from recollect.core.facts.book import FactBook
 
     return FactBook

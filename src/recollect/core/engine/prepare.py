@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from recollect.core.boundary import Boundary
 from recollect.core.engine.batch_moment import Durability, Freed, change, free
-from recollect.core.engine.context import TurnResult, check_size
-from recollect.core.engine.session import Session
+from recollect.core.engine.session import Session, TurnResult, check_size
 from recollect.core.formats.request import is_kept_an_hour, join_request, split_request
 from recollect.core.ports import Model, Recaller, StandingRecaller
 from recollect.core.rules.budget import (

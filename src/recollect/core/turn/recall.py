@@ -30,11 +30,20 @@ from recollect.core.search.rank import (
     seeds,
 )
 from recollect.core.turn.gate import (
+    beside_cut,
+    common_words,
+    exchanges_of,
     gate,
     is_among_tools,
     is_the_users,
+    known_id,
+    left_out,
     lost_words_asked,
+    printed_beside,
+    tail_share,
     wants_statements,
+    weighing_of,
+    within_exchanges,
 )
 from recollect.core.turn.inject import quote
 from recollect.core.turn.recall_facts import (
@@ -44,17 +53,6 @@ from recollect.core.turn.recall_facts import (
     recall_facts,
     replaced_statements,
     types_asked,
-)
-from recollect.core.turn.recall_steps import (
-    beside_cut,
-    common_words,
-    exchanges_of,
-    known_id,
-    left_out,
-    printed_beside,
-    tail_share,
-    weighing_of,
-    within_exchanges,
 )
 from recollect.core.turn.standing_block import laid_down, may_correct, states
 from recollect.core.values.reason import Cause, Reason

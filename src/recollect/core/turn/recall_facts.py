@@ -17,7 +17,7 @@ from recollect.core.ports import Archive
 from recollect.core.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
 from recollect.core.search.question import Question, subject
 from recollect.core.search.statements import STANDING_WORD
-from recollect.core.turn.recall_steps import left_out
+from recollect.core.turn.gate import left_out
 from recollect.core.values.fact import EvidenceSpan, Fact, FactType, fact_identity
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (

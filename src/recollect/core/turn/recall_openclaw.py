@@ -25,8 +25,8 @@ from recollect.core.search.openclaw import (
     search_facts,
     widen,
 )
+from recollect.core.turn.gate import left_out
 from recollect.core.turn.inject import day_and_minute, pack_openclaw
-from recollect.core.turn.recall_steps import left_out
 from recollect.core.values.fact import Fact, fact_identity
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (

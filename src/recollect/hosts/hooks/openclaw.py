@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.core.boundary import attempted
-from recollect.core.compaction.trigger import PAUSE_SECONDS
+from recollect.core.compaction.cut import PAUSE_SECONDS
 from recollect.core.engine import Engine
 from recollect.core.formats.json_text import encode
 from recollect.core.values.compaction import CompactionResult

@@ -18,10 +18,9 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine.facts.book import list_facts
-from recollect.core.engine.keeping import HandedOver
-from recollect.core.engine.ledger import NotRebuilt, rebuild_request
-from recollect.core.facts.results import FactFilter
+from recollect.core.engine.ledger import HandedOver, NotRebuilt, rebuild_request
+from recollect.core.facts.book import list_facts
+from recollect.core.facts.history import FactFilter
 from recollect.core.formats.codec import is_message
 from recollect.core.upkeep.certificates import certificate_json, seal
 from recollect.core.upkeep.forget import delete_space, find_meant

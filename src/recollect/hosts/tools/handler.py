@@ -20,7 +20,7 @@ from recollect.core.blocking import BlockingEngine
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.engine import Engine
 from recollect.core.engine.lookup import MemoryLookup
-from recollect.core.facts.results import FactFilter
+from recollect.core.facts.history import FactFilter
 from recollect.core.formats.codec import DefinitionFormat, tool_definition
 from recollect.core.search.bm25 import KeyLines
 from recollect.core.search.tokenize import tokenize

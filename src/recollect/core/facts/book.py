@@ -14,6 +14,13 @@ from hashlib import blake2b
 from typing import Final, TypeVar, get_args
 
 from recollect.core.facts.history import (
+    TRUSTS,
+    FactFilter,
+    FactHistory,
+    FactPinned,
+    FactSource,
+    FactWhy,
+    FactWritten,
     Reconciled,
     as_of,
     closed_by,
@@ -22,15 +29,6 @@ from recollect.core.facts.history import (
     other_value,
     same_words,
     settle,
-)
-from recollect.core.facts.results import (
-    TRUSTS,
-    FactFilter,
-    FactHistory,
-    FactPinned,
-    FactSource,
-    FactWhy,
-    FactWritten,
 )
 from recollect.core.ports import Archive, Clock, Spool, Store
 from recollect.core.rules.redaction import redact

@@ -1,1 +1,0 @@
-"""Facts in the engine: the jobs that make them, and what people do with them."""
