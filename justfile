@@ -131,10 +131,10 @@ live:
 live-real-model:
     recollect bench live --set agent --half held-out --window 16k --summaries model --statements 0 --strategy recollect --strategy recall-off --json
 
-# The pages and the picture that are generated from code
+# The pages that are generated from code, then the site in site/ (pip install --group docs)
 docs:
     python -m tests.meta.settings_page > docs/reference/settings.md
-    recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --svg docs/images/recall.svg
+    zensical build --strict
 
 # The picture of a chat: driven in a real terminal, with a scripted model
 chat-picture:
