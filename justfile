@@ -133,8 +133,9 @@ live-real-model:
 
 # The pages that are generated from code, then the site in site/ (pip install --group docs)
 docs:
-    python -m tests.meta.settings_page > docs/reference/settings.md
+    python -m tools.reference
     zensical build --strict
+    python -m tools.reference --full site/llms-full.txt
 
 # The picture of a chat: driven in a real terminal, with a scripted model
 chat-picture:

@@ -81,7 +81,7 @@ class MemoryClient:
         window_tokens: int | None = None,
     ) -> m.PreparedAnswer:
         """Shape a request for its model; send the answer's `request`, JSON as bytes, in its
-        place. `betas` are those that stand in the request's headers."""
+        place. `betas` are the beta features in the request's headers."""
         body = m.PrepareBody(
             request=_raw(request), format=format, betas=list(betas), window_tokens=window_tokens
         )
@@ -171,7 +171,7 @@ class MemoryClient:
     # Facts, forgetting, the tenant
 
     def facts(self, space: str, *, session: str | None = None) -> Iterator[m.FactItem]:
-        """What is known."""
+        """List facts."""
         given = {} if session is None else {"session": session}
         pages = self._pages(m.FactsAnswer, "spaces", space, "facts", given=given)
         return (one for page in pages for one in page.facts)
@@ -184,7 +184,7 @@ class MemoryClient:
         return self._post(m.FactWrittenAnswer, body, space, "facts")
 
     def forget_fact(self, space: str, fact: str) -> m.CertificateAnswer:
-        """Forget a fact for good."""
+        """Forget a fact permanently."""
         return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space, "facts", fact))
 
     def forget(
@@ -197,7 +197,7 @@ class MemoryClient:
         said_after: float | None = None,
         matching: str | None = None,
     ) -> m.CertificateAnswer:
-        """Forget messages, and all that quotes them, for good."""
+        """Forget messages and everything that quotes them, permanently."""
         body = m.ForgetBody(
             segments=list(segments),
             sessions=list(sessions),

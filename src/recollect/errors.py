@@ -8,8 +8,8 @@
     ├── StaleSession          the session moved on while this turn was prepared
     ├── EmbedderError         an embedder could not be loaded, or did not answer as it must
     ├── ModelError            a model could not be asked, or did not answer as it must
-    │   ├── ModelUnavailable  not now: away, overloaded, too slow; the same call may succeed later
-    │   ├── ModelRefused      never as it is: bad request, key or model; asking again is no use
+    │   ├── ModelUnavailable  down, overloaded or too slow; the same call may succeed later
+    │   ├── ModelRefused      bad request, key or model; a retry does not help
     │   └── ModelOverflow     the request does not fit the model's window
     ├── UpstreamUnreachable   the provider behind the gateway does not answer, or broke off
     ├── ServiceError          a service refused a request, or cannot be reached
@@ -41,23 +41,23 @@ SchemaState: TypeAlias = Literal["missing", "old", "new"]
 
 
 class RecollectError(Exception):
-    """The root of all errors raised on purpose."""
+    """The base class of all errors that Recollect raises."""
 
 
 class SettingsError(RecollectError):
-    """A setting is unknown, of the wrong type or out of range; the message names its key."""
+    """A setting is unknown, of the wrong type or out of range. The message names the key."""
 
 
 class FormatError(RecollectError):
-    """A request or a transcript cannot be read as the format it claims to be."""
+    """A request or a transcript cannot be read. `prepare` never raises it: the report shows it."""
 
 
 class UnknownFormat(FormatError):  # noqa: N818 - reads as what it says; its root ends in Error
-    """Nothing in the input says which format it is; name the format explicitly."""
+    """The format of a transcript cannot be detected. Pass one of the formats that it lists."""
 
 
 class MissingExtra(RecollectError):  # noqa: N818
-    """An optional dependency is missing; the message names the extra to install."""
+    """An optional dependency is not installed. Install the extra that the message names."""
 
     def __init__(self, *, feature: str, extra: str) -> None:
         super().__init__(
@@ -67,27 +67,27 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 
 class StaleSession(RecollectError):  # noqa: N818
-    """Another turn of the session was committed meanwhile; prepare again."""
+    """Another turn of the session was stored in between. Prepare again."""
 
 
 class EmbedderError(RecollectError):
-    """An embedder could not be loaded or failed; recall goes on by words alone."""
+    """An embedder could not be loaded, or failed. In a turn, recall uses words only."""
 
 
 class ModelError(RecollectError):
-    """A model could not be asked or did not answer as it must; never quotes what was said."""
+    """A model could not be asked, or gave an invalid answer. Never quotes message content."""
 
 
 class ModelUnavailable(ModelError):  # noqa: N818
-    """The model is away, overloaded or too slow; the same call may succeed later."""
+    """The model is down, overloaded or too slow, after retries. Try again later."""
 
 
 class ModelRefused(ModelError):  # noqa: N818
-    """The provider can never answer this request as it is; asking again is no use."""
+    """The provider rejects the request, key or model. Change it: a retry does not help."""
 
 
 class ModelOverflow(ModelError):  # noqa: N818
-    """The request does not fit the model's window; `overflow` says what the provider said."""
+    """The request does not fit the model's window. `overflow` has the provider's numbers."""
 
     def __init__(self, message: str, overflow: object = None) -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ class ModelOverflow(ModelError):  # noqa: N818
 
 
 class ServiceError(RecollectError):
-    """A service (`recollect serve`) refused a request, or cannot be reached; says what to do."""
+    """`recollect serve` refused a request, or is unreachable. Temporary failures were retried."""
 
     def __init__(
         self,
@@ -118,27 +118,27 @@ class ServiceError(RecollectError):
 
 
 class UpstreamUnreachable(RecollectError):  # noqa: N818
-    """The provider behind the gateway cannot be reached, or its reply broke off."""
+    """The provider behind the gateway does not answer, or its reply broke off."""
 
 
 class TranscriptError(RecollectError):
-    """A transcript on disk cannot be opened or written; the message says what to do next."""
+    """A transcript on disk cannot be opened or written. The message says what to do."""
 
 
 class TranscriptLocked(TranscriptError):  # noqa: N818
-    """Another process writes this transcript; close it there, or open another session."""
+    """Another process writes this transcript. Close it there, or open another session."""
 
 
 class StoreError(RecollectError):
-    """A store could not do what it was asked; the message says what to do next."""
+    """A store operation failed. The message says what to do; in a turn the report shows it."""
 
 
 class StoreUnavailable(StoreError):  # noqa: N818
-    """The store cannot be reached or is too busy; the same call may succeed later."""
+    """The store is unreachable or too busy. In a turn, the spool takes the messages."""
 
 
 class SchemaMismatch(StoreError):  # noqa: N818
-    """The database has no schema of ours, or that of another version; `state` says which."""
+    """The database schema is missing, old or new (`state`). Migrate it, or upgrade Recollect."""
 
     def __init__(self, text: str, *, state: SchemaState) -> None:
         super().__init__(text)
@@ -146,20 +146,20 @@ class SchemaMismatch(StoreError):  # noqa: N818
 
 
 class StoreReplaced(StoreUnavailable):
-    """The store's file was removed, replaced or emptied while it was open; open it again."""
+    """The store's file was removed, replaced or emptied while open. Recollect opens it again."""
 
 
 class BatchRefused(StoreError):  # noqa: N818
-    """The store can never take this batch as it is: something in it breaks a rule of its own."""
+    """The store can never take this batch. `recollect memory check` shows it: report a defect."""
 
 
 class StaleFacts(StoreError):  # noqa: N818
-    """Facts were written or forgotten while these were decided upon; decide again."""
+    """Other facts were written at the same time. Recollect retries five times; then try again."""
 
 
 class WrongKey(StoreError):  # noqa: N818
-    """The store is encrypted with another key, or not encrypted at all."""
+    """The store is encrypted with another key, or not at all. Pass the key it was created with."""
 
 
 class StoreCorrupt(StoreError):  # noqa: N818
-    """The store's files are damaged, or written by a version this one does not know."""
+    """The store's files are damaged, or of a newer version. Run `recollect memory check`."""

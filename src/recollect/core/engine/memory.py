@@ -97,7 +97,7 @@ class StoredMemory:
         return known
 
     def end(self, session: Session | SessionId) -> None:
-        """Let go of a session's handle; without an archive its state is gone with it."""
+        """Release a session's handle. Without an archive its state is lost."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)

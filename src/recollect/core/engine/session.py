@@ -103,23 +103,22 @@ class Context:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a reply taught us."""
+    """The result of `observe`: what Recollect learned from a reply."""
 
     usage: Usage | None
     calibration_ratio: float
     learned_window_tokens: int | None
     doubted_limit: LimitDoubt | None = None
-    """Why the limit that an error named was not taken for the window; its value is a sentence."""
+    """Why Recollect did not learn the limit that an error named."""
     failures: tuple[StageLine, ...] = ()
-    """What failed or came late: in reading the reply, in keeping what was said, and in what runs
-    beside the turns (jobs, a compaction that was due)."""
+    """Failures and delays: reading the reply, storing messages, background jobs, compactions."""
     due: Due = "nothing"
-    """What the window asks for next: a flush, a compaction, or nothing."""
+    """What to do next: write notes (`flush`), compact, or nothing."""
     due_reason: Reason = NOT_RUN
     flush_first: bool = False
     """A compaction is due, and notes were not written in this cycle yet."""
     broken_off: bool = False
-    """The reply was streamed and did not come to its end; it is kept as far as it came."""
+    """A streamed reply ended early; Recollect stored the part it received."""
     archived: Where | None = None
     """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
     Earlier messages are there, too. None if nothing of the reply is stored: no memory is kept, the

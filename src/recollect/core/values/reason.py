@@ -63,7 +63,7 @@ class Cause(Enum):
         "protected, or not durable yet"
     )
 
-    # fates
+    # outcomes of messages
     AS_IT_CAME = "sent unchanged"
     WITH_NEIGHBOUR = "joined with the message next to it"
     NOT_SHOWN = "not shown"

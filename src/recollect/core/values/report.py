@@ -143,7 +143,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
-        """Stages that failed or came late; the turn went on with their input."""
+        """Stages that failed or were late; the turn continued with their input."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     @property

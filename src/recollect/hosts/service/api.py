@@ -173,17 +173,17 @@ def matching(parts: tuple[str, ...]) -> dict[str, tuple[ApiRoute, dict[str, str]
 
 
 _STATUSES: Final[Mapping[str, str]] = {
-    "400": "It cannot be read",
+    "400": "The request cannot be read",
     "401": "No valid key",
-    "403": "The key has not the scope",
-    "404": "There is no such thing",
+    "403": "The key lacks the scope",
+    "404": "Not found",
     "409": "The same request is being carried out, or something was written meanwhile",
     "413": "It is too large",
     "415": "The body is not JSON",
-    "422": "It is not as it must be, or the Idempotency-Key came with another request",
+    "422": "Invalid, or the Idempotency-Key was used for another request",
     "429": "A budget of the tenant is spent, or too many of its requests wait: see Retry-After",
-    "500": "A defect of ours",
-    "503": "The store is away, or the node busy: see Retry-After",
+    "500": "A defect of Recollect",
+    "503": "The store is down, or the node is busy: see Retry-After",
     "504": "It was not done in time",
 }
 
@@ -198,8 +198,8 @@ def openapi() -> dict[str, Any]:
     for route in ROUTES:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
     for path, told in (
-        ("/healthz", "Whether the process lives."),
-        ("/readyz", "Whether requests should be sent to this node."),
+        ("/healthz", "Report that the process is alive."),
+        ("/readyz", "Report whether to send requests to this node."),
     ):
         paths[path] = {
             "get": {
@@ -241,7 +241,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "description": f"Needs the scope `{route.scope}`.",
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
         "responses": {
-            "200": _json("It is done", route.answer.__name__),
+            "200": _json("Done", route.answer.__name__),
             **{
                 status: {
                     "description": text,
@@ -308,7 +308,7 @@ def _headers(route: ApiRoute) -> list[dict[str, Any]]:
         {
             "name": "X-Request-Timeout",
             "in": "header",
-            "description": "Seconds after which the answer is of no use any more",
+            "description": "Cancel the request after this many seconds",
             "schema": {"type": "number", "minimum": 1, "maximum": 120},
         }
     ]
@@ -317,7 +317,7 @@ def _headers(route: ApiRoute) -> list[dict[str, Any]]:
             {
                 "name": _IDEMPOTENCY_KEY,
                 "in": "header",
-                "description": "The same on a retry: the request is carried out once",
+                "description": "Send the same key with a retry: the request runs once",
                 "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
             }
         )

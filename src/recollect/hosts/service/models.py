@@ -87,9 +87,9 @@ class PreparedAnswer(ApiAnswer):
     )
     turn: Annotated[int | None, about("Name it in `observe`; null if the request was unreadable")]
     archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
-    tokens_before: Annotated[int, about("Tokens of the request as it came, estimated")]
-    tokens_after: Annotated[int, about("Tokens it has now, estimated")]
-    compacted: Annotated[bool, about("Whether its past became a summary")]
+    tokens_before: Annotated[int, about("Tokens of the request as received, estimated")]
+    tokens_after: Annotated[int, about("Tokens of the returned request, estimated")]
+    compacted: Annotated[bool, about("Whether a summary replaced its past")]
     report: Annotated[Record, about("What was done and why, without content")]
 
     @property
@@ -137,10 +137,10 @@ class IngestBody(ApiBody):
 class IngestedAnswer(ApiAnswer):
     """What became of the messages."""
 
-    read: Annotated[int, about("How many messages came")]
+    read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
     known: Annotated[int, about("How many were stored before")]
-    forgotten: Annotated[int, about("How many stay out, since they were forgotten")]
+    forgotten: Annotated[int, about("How many stay out because they were forgotten")]
     redacted: Annotated[int, about("How many secrets were masked")]
 
 
@@ -163,8 +163,8 @@ class CompactedAnswer(ApiAnswer):
     cause: Annotated[str, about("The reason as a stable name")]
     reason: Annotated[str, about("The same as a sentence")]
     number: Annotated[int, about("The number of its receipt; 0: none")]
-    tokens_before: Annotated[int, about("Tokens of the request as it came, estimated")]
-    tokens_after: Annotated[int, about("Tokens it has now, estimated")]
+    tokens_before: Annotated[int, about("Tokens of the request as received, estimated")]
+    tokens_after: Annotated[int, about("Tokens of the returned request, estimated")]
 
 
 class UndoneAnswer(ApiAnswer):
@@ -206,7 +206,7 @@ class SearchBody(ApiBody):
 class FoundPassage(ApiAnswer):
     """A passage of an earlier message."""
 
-    text: Annotated[str, about("What was said, as far as it bears on the question")]
+    text: Annotated[str, about("The passage that matches the question")]
     role: Annotated[str, about("Whose message it is")]
     session: Annotated[str | None, about("The session that it was said in")]
     said_at: Annotated[float, about("When")]
@@ -320,7 +320,7 @@ class FactItem(ApiAnswer):
     superseded_by: Annotated[str | None, about("The fact that took its place")]
     session: Annotated[str | None, about("Its session; null: the whole space")]
     trust: Annotated[str, about("How far its sources are trusted")]
-    pinned: Annotated[bool, about("Whether it stands in every request")]
+    pinned: Annotated[bool, about("Whether it is repeated in every request")]
     sources: Annotated[list[str], about("Ids of the messages that it rests on")]
 
 
@@ -347,7 +347,7 @@ class JobsAnswer(ApiAnswer):
 
     waiting: Annotated[int, about("How many wait")]
     leased: Annotated[int, about("How many are worked on")]
-    dead: Annotated[int, about("How many failed for good")]
+    dead: Annotated[int, about("How many failed permanently")]
     paused: Annotated[list[str], about("Kinds of jobs that are held back")]
     jobs: Annotated[list[JobItem], about("The first hundred of them")]
 
@@ -395,7 +395,7 @@ class FactForgetQuery(ApiBody):
 
 
 class ForgetBody(ApiBody):
-    """What is to be forgotten for good; at least one way of saying it."""
+    """What to forget permanently; at least one selector."""
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []

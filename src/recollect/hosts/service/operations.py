@@ -357,7 +357,7 @@ def _fact_place(one: Fact) -> list[Any]:
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
-    """Take in a statement; what it corrects is replaced, what is known stays as it is."""
+    """Add a fact. It replaces the fact that it corrects; a known fact stays unchanged."""
     body = cast(m.FactBody, call.body)
     if not body.content.strip():
         raise Problem(ProblemKind.INVALID, "content: it says nothing")
@@ -371,7 +371,7 @@ async def add_fact(call: Call) -> m.FactWrittenAnswer:
 
 
 async def forget_fact(call: Call) -> m.CertificateAnswer:
-    """Forget a fact for good."""
+    """Forget a fact permanently."""
     query = cast(m.FactForgetQuery, call.query)
     async with call.memory() as memory:
         store = await call.memories.store(call.tenant.id, call.space)
@@ -387,7 +387,7 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
 
 
 async def forget(call: Call) -> m.ForgottenAnswer:
-    """Forget messages, and all that quotes them, for good; or tell what would go."""
+    """Forget messages and everything that quotes them, or list what would be removed."""
     body = cast(m.ForgetBody, call.body)
     order = ForgetOrder(
         at=call.now,
