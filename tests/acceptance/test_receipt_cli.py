@@ -142,6 +142,8 @@ def test_compactions_are_listed(recollect: Recollect) -> None:
     shown = recollect.text("receipt", "work", "--list").splitlines()
     assert len(shown) == 3
     assert "nobody" in recollect.text("receipt", "nobody", "--list")
+    newest = recollect.json("receipt", "--list")
+    assert (newest["session"], newest["compactions"]) == ("work", told), "the session used last"
 
 
 def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:

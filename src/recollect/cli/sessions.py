@@ -10,7 +10,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -28,7 +28,7 @@ from recollect.cli.store_options import (
     when,
 )
 from recollect.errors import FormatError, RecollectError
-from recollect.hosts.inspect.sessions import stored_session
+from recollect.hosts.inspect.sessions import stored_session, stored_sessions
 from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from recollect.hosts.inspect.turns import SentTurn
     from recollect.system.config import Settings
 
-session_argument = click.argument("session", default="main", metavar="[SESSION]")
+_CHAT: Final = "main"
+"""The session of a chat that was not given a name."""
+session_argument = click.argument("session", default="", metavar="[SESSION]")
 
 
 @click.command("explain")
@@ -166,14 +168,17 @@ def _settings(
 @click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
 @memory_options
 def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
-    """Show what a compaction kept, what can be recalled, and what is lost."""
+    """Show what a compaction kept, what can be recalled, and what is lost.
+
+    SESSION is an id, an id prefix or a name. Default: the session used last.
+    """
     from recollect.hosts.inspect.sessions import read_receipts
 
-    wanted, memory = memory.of_session(session)
+    wanted, memory = _of_session(memory, session)
 
     async def work(store: Store, place: Place) -> Receipts:
         del place
-        return await read_receipts(store, await stored_session(store, wanted))
+        return await read_receipts(store, await _stored(store, wanted))
 
     found = memory.run(work, spool="reported")
     if listed:
@@ -225,6 +230,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
     """Print the request of a past turn, byte for byte as it was sent.
 
     Turns are counted as reports, receipts and `explain` count them: one per request.
+    SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.core.engine.ledger import NotRebuilt, kept_turns
     from recollect.hosts.inspect.text import MOST_LISTED, turns_text
@@ -232,13 +238,13 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
 
     if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
-    wanted, memory = memory.of_session(session)
+    wanted, memory = _of_session(memory, session)
 
     async def work(
         store: Store, place: Place
     ) -> tuple[str, SentTurn | NotRebuilt | None, tuple[KeptTurn, ...]]:
         del place
-        name = await stored_session(store, wanted)
+        name = await _stored(store, wanted)
         found = None if turn is None or listed else await read_turn(store, name, turn)
         kept = () if isinstance(found, SentTurn) else await kept_turns(store, name)
         return name, found, kept
@@ -300,8 +306,9 @@ def undo(*, session: str, memory: Memory) -> None:
     """Undo a session's last compaction: requests show again what it cut.
 
     An agent that runs meanwhile sends one more turn with the summary before it sees this.
+    SESSION is an id, an id prefix or a name. Default: the session used last.
     """
-    wanted, memory = memory.of_session(session)
+    wanted, memory = _of_session(memory, session)
     name, done = asyncio.run(_undo(memory.place(), wanted))
     value = {
         "session": name,
@@ -320,7 +327,7 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     from recollect.system.config.settings import Models
 
     async with opened(place) as store:  # an engine would create a store that is missing
-        session = await stored_session(store, session)
+        session = await _stored(store, session)
         if await store.session(session) is None:
             raise RecollectError(
                 f"no session {plain_line(session)!r} is kept in this space; {NO_SESSION}"
@@ -333,3 +340,16 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     )
     async with open_memory(space=place.space, store=place.url, settings=settings) as memory:
         return session, await memory.undo(session)
+
+
+def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
+    """A session and its memory; without a name this folder's chat, else "": the newest."""
+    wanted, memory = memory.of_session(session or _CHAT)
+    return ("" if not session and wanted == _CHAT else wanted), memory
+
+
+async def _stored(store: Store, wanted: str) -> str:
+    if wanted:
+        return await stored_session(store, wanted)
+    newest = await stored_sessions(store)
+    return newest[0].session_id if newest else _CHAT

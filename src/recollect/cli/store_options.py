@@ -45,8 +45,7 @@ DEFAULT_SPACE: Final = "default"
 _DRAIN_SECONDS: Final = 60.0
 _PATIENCE_SECONDS: Final = 0.5
 NO_SESSION: Final = (
-    "`recollect memory sessions` lists the sessions; programs that call open_memory() write to "
-    "another space by default: try --space default"
+    "`recollect memory sessions` lists the sessions of a space, `recollect space list` the spaces"
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
