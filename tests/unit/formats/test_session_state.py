@@ -219,7 +219,7 @@ def test_what_a_cut_carries_is_masked_once_and_written_with_every_turn() -> None
     writer = StateWriter()
     first = writer.split(state, mask)
     assert first == writer.split(state, mask)
-    assert masked == [cut, BLOCK]
+    assert masked.count(cut) == 1
     again = join_state(first, state.path, state.ids).edits[0]
     assert isinstance(again, Cut)
     assert again.carried is not None
@@ -227,4 +227,4 @@ def test_what_a_cut_carries_is_masked_once_and_written_with_every_turn() -> None
     assert [line.text for line in again.carried.lines] == ["masked"]
     other = replace(cut, summary="another")
     writer.split(replace(state, edits=(other,)), mask)
-    assert masked[2:] == [other]
+    assert masked[-1] == other

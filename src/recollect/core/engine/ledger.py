@@ -151,7 +151,7 @@ class RecordedOutcomes:
         if self.names and same and keys[: len(self.keys)] == self.keys:
             fates = self.newest.fates
         else:
-            fates = _fates(report)
+            fates = _fates(report, self.newest.fates)
         places = {key: place for place, key in enumerate(keys)}
         own = tuple(
             (-1 if key is None else places[key], fate)
@@ -163,24 +163,38 @@ class RecordedOutcomes:
         done = replace(self, newest=now, keys=keys, edits=report.edits, repairs=report.view.repairs)
         if self.names and now == self.newest:
             return done
-        changed = {place: fate for place, fate in fates.items() if self.whole.get(place) != fate}
-        kept = [place for place in self.whole if place not in fates]
+        whole = self.whole
+        changed = {
+            place: fate
+            for place, fate in fates.items()
+            if (old := whole.get(place)) is not fate and old != fate
+        }
+        kept = [place for place in whole if place not in fates]
         if not self.names or 2 * len(changed) > len(fates):
             return replace(done, whole=fates, names=(name(now),))
         changes = replace(now, number=1, fates=changed, kept=kept)
         return replace(done, names=(self.names[0], name(changes)))
 
 
-def _fates(report: Report) -> dict[int, Fate]:
+def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
+    """The outcome of each message that is not sent as it came. Summarised messages, thousands in a
+    long session, keep the outcome object of the turn before."""
     outcomes = Outcomes(report.entries, report.view, report.edits)
     fates: dict[int, Fate] = {}
-    for place in range(len(report.entries)):
-        fate = outcomes.at(place)
-        if fate.fate == "summarised":  # all for the same reason, which is recorded once
-            fate = replace(fate, reasons=())
+    for place, entry in enumerate(report.entries):
+        if not outcomes.is_summarised(place):
+            fate = outcomes.at(place)
+        elif (known := before.get(place)) and _is_summary_of(known, entry):
+            fate = known
+        else:  # all for the same reason, which is recorded once
+            fate = replace(outcomes.at(place), reasons=())
         if fate.fate != "kept":
             fates[place] = fate
     return fates
+
+
+def _is_summary_of(fate: Fate, entry: Entry) -> bool:
+    return (fate.fate, fate.key, fate.tokens_before) == ("summarised", entry.key, entry.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

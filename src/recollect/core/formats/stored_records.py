@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from itertools import groupby
@@ -75,60 +75,66 @@ def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[byte
 
 
 class StateWriter:
-    """Writes the states of one session, turn by turn. A session that left out thousands of messages
-    has an edit for each, and most are those of the turn before: their bytes are kept, packed, and
-    used again. A cut carries a thousand texts: it is masked once, not with every turn."""
+    """Writes the states of one session, turn by turn. Most edits of a long session are those of the
+    turn before: their packed bytes are used again. A cut carries a thousand texts, so it is masked
+    and packed once, not with every turn."""
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
-        self._known: list[tuple[tuple[Edit, ...], bytes]] = []
-        self._masked: dict[int, tuple[Edit, Edit]] = {}
-        """By the identity of the edit, which is kept with it."""
+        self._known: dict[int, tuple[tuple[Edit, ...], bytes]] = {}
+        """Packed chunks by the identity of their first edit, which is kept with them."""
+        self._dormant: dict[int, tuple[Edit, Edit]] = {}
 
     def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
-        """As `split_state` writes it, with what `mask` makes of its edits."""
-        if not self._writer.know_path(state.path):
-            self._known = []
-        cuts = any(isinstance(edit, Cut) for edit in state.edits)
-        if cuts or len(state.edits) <= _CHUNK:
-            masked = self._mask_new((*state.edits, *[edit for edit, _ in state.dormant]), mask)
-            count = len(state.edits)
-            dormant = zip(masked[count:], [since for _, since in state.dormant], strict=True)
-            return split_state(replace(state, edits=masked[:count], dormant=tuple(dormant)))
-        bare = replace(
-            state, path=(), ids=(), dormant=tuple([(mask(e), at) for e, at in state.dormant])
-        )
-        opening, closing = _around_edits(bare, self._writer, ())
+        """Write it as `split_state` does, with what `mask` makes of its edits."""
+        writer, widest = self._writer, _widest(state)
+        if not writer.know_path(state.path) or widest is not writer.widest:
+            self._known = {}
+        writer.widest, writer.apart = widest, state.ids
+        masked = self._mask_dormant(state, mask)
+        if widest is None and len(state.edits) <= _CHUNK:
+            edits = tuple([mask(edit) for edit in state.edits])
+            return split_state(replace(state, edits=edits, dormant=masked))
+        bare = replace(state, path=(), ids=(), dormant=masked)
+        opening, closing = _around_edits(bare, writer, ())
         return b"".join(
-            [_DEFLATED, _deflated(opening), *self._chunks(state.edits, mask), _ended(closing)]
+            [_DEFLATED, _deflated(opening), *self._pack(state.edits, mask), _ended(closing)]
         )
 
-    def _mask_new(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> tuple[Edit, ...]:
-        """The edits masked; those of the state before as they were masked then."""
-        known = self._masked
-        for edit in edits:
-            if id(edit) not in known or known[id(edit)][0] is not edit:
-                known[id(edit)] = (edit, mask(edit))
-        self._masked = {id(edit): known[id(edit)] for edit in edits}
-        return tuple([self._masked[id(edit)][1] for edit in edits])
+    def _mask_dormant(
+        self, state: SessionState, mask: Callable[[Edit], Edit]
+    ) -> tuple[tuple[Edit, int], ...]:
+        known = self._dormant
+        self._dormant = {
+            id(edit): known.get(id(edit)) or (edit, mask(edit)) for edit, _ in state.dormant
+        }
+        return tuple([(self._dormant[id(edit)][1], since) for edit, since in state.dormant])
 
-    def _chunks(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
-        known, self._known = self._known, []
-        for number, start in enumerate(range(0, len(edits), _CHUNK)):
-            some = edits[start : start + _CHUNK]
-            if number < len(known) and known[number][0] == some:
-                self._known.append(known[number])
-                continue
-            written = self._writer.written(tuple([mask(edit) for edit in some]))
-            comma = b"," if start else b""
-            self._known.append((some, _deflated(comma + written)))
-        return [packed for _, packed in self._known]
+    def _pack(self, edits: tuple[Edit, ...], mask: Callable[[Edit], Edit]) -> list[bytes]:
+        known, self._known = self._known, {}
+        for some in _chunks(edits):
+            packed = known.get(id(some[0]))
+            if packed is None or packed[0] != some:
+                packed = (some, _deflated(self._writer.written([mask(edit) for edit in some])))
+            self._known[id(some[0])] = packed
+        chunks = [packed for _, packed in self._known.values()]
+        return [part for chunk in chunks for part in (_COMMA, chunk)][1:]
+
+
+def _chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
+    """Divide edits so that new ones change few chunks: each cut by itself, others by hundreds."""
+    for is_cut, stretch in groupby(edits, lambda edit: isinstance(edit, Cut)):
+        some, size = tuple(stretch), 1 if is_cut else _CHUNK
+        yield from (some[at : at + size] for at in range(0, len(some), size))
 
 
 def _deflated(raw: bytes) -> bytes:
     """A packed piece of a state that is complete by itself."""
     packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
     return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+_COMMA: Final = _deflated(b",")
 
 
 def _ended(raw: bytes) -> bytes:
@@ -268,7 +274,7 @@ _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, msgspe
 
 class _EditWriter:
     def __init__(self, *, widest: Cut | None, apart: Sequence[str]) -> None:
-        self._widest, self._apart = widest, apart
+        self.widest, self.apart = widest, apart
         self._path: Sequence[EntryKey] = ()
         self._places: dict[EntryKey, int] = {}
 
@@ -301,7 +307,7 @@ class _EditWriter:
             record["carried"] = msgspec.to_builtins(edit.carried)
             del record["covers"]
             if edit.covers:
-                record["covers"] = _shortest(edit, self._widest, self._apart)
+                record["covers"] = _shortest(edit, self.widest, self.apart)
         return encode(record)
 
     def _is_left_out(self, edit: Edit) -> bool:

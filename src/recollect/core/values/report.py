@@ -285,7 +285,7 @@ class Outcomes:
             after, otherwise = entry.tokens, Cause.AS_IT_CAME
         elif entry.key in self._shares:
             kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOUR
-        elif self._cut is not None and self._is_behind_cut(place):
+        elif self._cut is not None and self.is_summarised(place):
             kind, after, why, otherwise = "summarised", 0, [self._cut.reason], Cause.NOT_SHOWN
         else:
             kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
@@ -299,9 +299,16 @@ class Outcomes:
             tokens_after=after,
         )
 
-    def _is_behind_cut(self, place: int) -> bool:
+    def is_summarised(self, place: int) -> bool:
+        """Whether a summary stands for the message at this place."""
         entry = self._entries[place]
-        return place < self._cut_place and entry.id in self._covered and entry.role != "system"
+        return (
+            place < self._cut_place
+            and entry.id in self._covered
+            and entry.role != "system"
+            and id(entry) not in self._as_it_came
+            and entry.key not in self._shares
+        )
 
 
 def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
