@@ -115,7 +115,8 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
         literal = "\b" in paragraph
         body = paragraph.replace("\b", "").strip("\n")
         yield f"```\n{textwrap.dedent(body)}\n```\n" if literal else f"{_cell(body)}\n"
-    yield f"```\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```"
+    if not isinstance(command, click.Group):
+        yield f"```\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```"
     options = [one.get_help_record(context) for one in command.params if one.name != "help"]
     yield from _table("option | meaning", [(f"`{a}`", b) for a, b in filter(None, options)])
     if isinstance(command, click.Group):

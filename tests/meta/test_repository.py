@@ -93,7 +93,7 @@ _OUTSIDE = re.compile(
 
 
 def test_what_code_and_docs_cite_is_in_the_repository() -> None:
-    records = {path.name[:4] for path in (ROOT / "docs/decisions").glob("*.md")}
+    records = {path.name[:4] for path in (ROOT / "docs/decisions").glob("[0-9]*.md")}
     roots = (ROOT, ROOT / "src", ROOT / "src/recollect", ROOT / "bench/src/recollect_bench")
     for path, text in texts():
         if path == Path(__file__) or path.suffix not in {".py", ".md", ".toml", ".sql", ""}:
@@ -110,7 +110,7 @@ def test_what_code_and_docs_cite_is_in_the_repository() -> None:
 
 
 def test_decisions_have_a_number_of_their_own() -> None:
-    numbers = [path.name[:4] for path in (ROOT / "docs/decisions").glob("*.md")]
+    numbers = [path.name[:4] for path in (ROOT / "docs/decisions").glob("[0-9]*.md")]
     assert len(numbers) == len(set(numbers))
 
 
