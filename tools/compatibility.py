@@ -3,9 +3,8 @@
 Installs the newest version of each agent by npm into a folder of its own, runs it headless against
 the scripted provider, and looks at all that it sent and wrote: requests, hook calls, transcripts.
 Every role, block type, top-level field, beta, hook event, hook field and transcript line that is on
-no list is told by name, with the agent, its version and where it was seen. The lists are those
-beside the readers (`formats/`, `formats/transcripts/`, `hooks/events.py`): teach the reader, or
-declare there that it is passed through.
+no list is told by name, with the agent, its version and where it was seen. The lists are in
+`tools/known_names.py` and beside the readers: teach the reader, or declare the name there.
 
 Exit code 1: something is unknown. 2: nothing is, but an agent could not be installed or did not
 run, so nobody knows. 0: every agent was looked at and all of it is known.
@@ -27,9 +26,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses
-from recollect.core.formats.transcripts import claude_code, codex, other_agents, pi
+from recollect.core.formats.transcripts import PI_ENTRY_TYPES, codex
 from recollect.core.values.model import FormatName
-from recollect.hosts.hooks.events import HOOK_EVENTS
 from recollect.hosts.hooks.transcript_file import AgentName
 from tools.clients.agents import (
     AgentHome,
@@ -44,6 +42,19 @@ from tools.clients.agents import (
 from tools.clients.hop import HttpExchange, RecordingHop
 from tools.clients.lab import PACKAGES, Lab, LabError
 from tools.clients.provider import ScriptedProvider, as_json, scripted_server
+from tools.known_names import (
+    BETAS,
+    CHAT_BLOCK_TYPES,
+    CLAUDE_ATTACHMENT_TYPES,
+    CLAUDE_LINE_TYPES,
+    CLAUDE_SYSTEM_SUBTYPES,
+    CODEX_EVENT_TYPES,
+    HOOK_EVENTS,
+    PI_BLOCK_TYPES,
+    PI_ROLES,
+    REQUEST_FIELDS,
+    RESPONSES_CONTENT_TYPES,
+)
 
 Name: TypeAlias = tuple[str, str, str]
 """What kind of thing it is, what it is called, and where it stood."""
@@ -61,18 +72,18 @@ class KnownNames:
 WIRE_NAMES: Final[Mapping[FormatName, KnownNames]] = {
     "anthropic": KnownNames(
         roles=anthropic.ROLES,
-        fields=anthropic.REQUEST_FIELDS,
+        fields=REQUEST_FIELDS["anthropic"],
         blocks={row.name for row in anthropic.BLOCK_TYPES},
     ),
     "openai-chat": KnownNames(
         roles=openai_chat.ROLES,
-        fields=openai_chat.REQUEST_FIELDS,
-        blocks={row.name for row in openai_chat.BLOCK_TYPES},
+        fields=REQUEST_FIELDS["openai-chat"],
+        blocks=CHAT_BLOCK_TYPES,
     ),
     "openai-responses": KnownNames(
         roles=openai_responses.ROLES,
-        fields=openai_responses.REQUEST_FIELDS,
-        blocks={row.name for row in openai_responses.BLOCK_TYPES} | openai_responses.CONTENT_TYPES,
+        fields=REQUEST_FIELDS["openai-responses"],
+        blocks={row.name for row in openai_responses.BLOCK_TYPES} | RESPONSES_CONTENT_TYPES,
     ),
 }
 _PATHS: Final[Mapping[str, FormatName]] = {
@@ -99,7 +110,7 @@ def unknown_in_request(exchange: HttpExchange) -> Iterator[Name]:
     for name in body.keys() - known.fields:
         yield "request field", name, where
     for beta in exchange.headers.get("anthropic-beta", "").split(","):
-        if beta.strip() and not beta.strip().startswith(anthropic.BETAS):
+        if beta.strip() and not beta.strip().startswith(BETAS):
             yield "beta", beta.strip(), where
     for at, message in enumerate(_objects(body.get("messages") or body.get("input"))):
         yield from _unknown_in_message(message, known, f"{where} message {at}")
@@ -149,14 +160,12 @@ def unknown_in_claude_code(data: bytes) -> Iterator[Name]:
     for number, line in _lines(data):
         where = f"transcript line {number}"
         kind = line.get("type")
-        if kind not in claude_code.LINE_TYPES:
+        if kind not in CLAUDE_LINE_TYPES:
             yield "transcript line", str(kind), where
         attachment = line.get("attachment")
-        if isinstance(attachment, dict) and attachment.get("type") not in (
-            claude_code.ATTACHMENT_TYPES
-        ):
+        if isinstance(attachment, dict) and attachment.get("type") not in CLAUDE_ATTACHMENT_TYPES:
             yield "attachment", str(attachment.get("type")), where
-        if kind == "system" and line.get("subtype") not in claude_code.SYSTEM_SUBTYPES:
+        if kind == "system" and line.get("subtype") not in CLAUDE_SYSTEM_SUBTYPES:
             yield "system line", str(line.get("subtype")), where
         message = line.get("message")
         if kind in ("user", "assistant") and isinstance(message, dict):
@@ -176,7 +185,7 @@ def unknown_in_codex(data: bytes) -> Iterator[Name]:
             yield "transcript line", str(kind), where
         if not isinstance(payload, dict):
             continue
-        if kind == "event_msg" and payload.get("type") not in codex.EVENT_TYPES:
+        if kind == "event_msg" and payload.get("type") not in CODEX_EVENT_TYPES:
             yield "event", str(payload.get("type")), where
         if kind == "response_item":
             yield from _unknown_in_message(payload, WIRE_NAMES["openai-responses"], where)
@@ -186,11 +195,11 @@ def unknown_in_pi(data: bytes) -> Iterator[Name]:
     """Entries, roles and blocks of a session of pi's or OpenClaw's that no list has."""
     for number, line in _lines(data):
         where = f"session line {number}"
-        if line.get("type") not in pi.ENTRY_TYPES:
+        if line.get("type") not in PI_ENTRY_TYPES:
             yield "transcript line", str(line.get("type")), where
         message = line.get("message")
         if isinstance(message, dict):
-            known = KnownNames(roles=pi.ROLES, fields=(), blocks=pi.BLOCK_TYPES)
+            known = KnownNames(roles=PI_ROLES, fields=(), blocks=PI_BLOCK_TYPES)
             yield from _unknown_in_message(
                 {key: message.get(key) for key in ("role", "content")}, known, where
             )
@@ -284,18 +293,6 @@ def _visit_pi(lab: Lab, folder: Path, url: str, checked: Checked) -> None:
 def _visit_opencode(lab: Lab, folder: Path, url: str, checked: Checked) -> None:
     home = OpenCode(lab=lab, folder=folder, url=url)
     _ask(home, "THINK We use port 8123. TOOL:ls", "USED:99000 and on", "What did we say?")
-    (database,) = home.home.rglob("opencode.db")
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as rows:
-        for id_, data in rows.execute("SELECT id, data FROM message"):
-            role = json.loads(data).get("role")
-            checked.lines += 1
-            if role not in other_agents.ROLES:
-                checked.add([("role", str(role), f"message {id_}")])
-        for id_, data in rows.execute("SELECT id, data FROM part"):
-            kind = json.loads(data).get("type")
-            checked.lines += 1
-            if kind not in other_agents.PART_TYPES:
-                checked.add([("part type", str(kind), f"part {id_}")])
 
 
 def _visit_openclaw(lab: Lab, folder: Path, url: str, checked: Checked) -> None:

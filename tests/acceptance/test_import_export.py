@@ -161,7 +161,7 @@ def test_everything_that_has_a_reader_is_imported(
     folder.mkdir()
     for path in (data / "transcripts").iterdir():
         small = at_size(ci="pi_before-compaction.jsonl.gz", full="")
-        if path.name != small and not path.name.startswith("taubench"):
+        if path.name != small and not path.name.startswith(("taubench", "aider")):
             shutil.copy(path, folder)
     told = recollect.json("import", folder, code=1)  # SWE-agent's have no reader
     counted = {file["file"]: file for file in told["files"]}
@@ -190,14 +190,14 @@ def test_folders_archives_and_what_has_no_reader(recollect: Recollect, tmp_path:
     (folder / "one.json.gz").write_bytes(gzip.compress(messages(2, said="gzip")))
     (folder / "README.md").write_text("about these sessions")
     (folder / "picture.png").write_bytes(b"\x89PNG")
-    (folder / "notes.aider.md").write_text("# what we think of it\n")
+    (folder / "notes.jsonl").write_text("# what we think of it\n")
     packed = tmp_path / "sessions" / "more.tgz"
     (tmp_path / "two.json").write_bytes(messages(3, said="tar"))
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(tmp_path / "two.json", "inside/two.json")
     done = recollect.run("import", tmp_path / "sessions")
     assert done.returncode == 1
-    assert "notes.aider.md: not imported: unknown format" in done.stderr.decode()
+    assert "notes.jsonl: not imported: unknown format" in done.stderr.decode()
     assert len(done.stderr.decode().splitlines()) == 1
     out = done.stdout.decode()
     assert "one.json.gz (messages): 4 messages read, 4 stored" in out

@@ -115,7 +115,7 @@ def _links_in_memory(project: Path, outside: Path, evil: str) -> None:
 
 def _history_links(project: Path, outside: Path, evil: str) -> None:
     del evil
-    for name in (".aider.chat.history.md", ".aider.input.history", "chat.jsonl", "segments.jsonl"):
+    for name in ("chat.jsonl", "segments.jsonl"):
         (project / name).symlink_to(outside / "secret.md")
 
 

@@ -431,7 +431,7 @@ SOURCES: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
     "Claude Code": ("old.jsonl", claude_code),
     "Codex": ("rollout-old.jsonl", codex),
     "pi": ("old.jsonl", pi),
-    "flat log": ("old.jsonl", flat),
+    "messages": ("old.jsonl", flat),
     "segments": ("segments.jsonl", segment_line),
     "knowledge": ("knowledge.jsonl", knowledge_line),
 }

@@ -15,7 +15,7 @@ from recollect.core.formats.pi_session import (
     migrate,
     read_session,
 )
-from recollect.core.formats.transcripts.pi import read_pi
+from recollect.core.formats.transcripts import read_transcript
 
 RECORDINGS = ("pi_before-compaction", "pi_large-session")
 
@@ -61,7 +61,7 @@ def test_no_message_is_changed_by_migrating(recorded: bytes) -> None:
 
 def test_the_importing_reader_shows_the_same_messages(recorded: bytes) -> None:
     session = migrated(recorded)
-    transcript = read_pi(session_bytes(session))
+    transcript = read_transcript(session_bytes(session))
     answers = [entry for entry in session.entries if entry.role == "assistant"]
     for at in (-1, len(answers) // 2, 3):
         request = transcript.requests[at]

@@ -50,8 +50,6 @@ AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "codex": "Codex",
     "pi": "pi",
     "openclaw": "OpenClaw",
-    "opencode": "opencode",
-    "aider": "aider",
 }
 
 
@@ -84,9 +82,8 @@ def import_(
 ) -> None:
     """Import recorded sessions into a memory.
 
-    PATH is a session file of pi, OpenClaw, Claude Code, Codex, opencode or aider, a log, or a list
-    of messages. It may be a folder or archive of them, or one with segments.jsonl and
-    knowledge.jsonl.
+    PATH is a session file of pi, OpenClaw, Claude Code or Codex, or a list of messages. It may be a
+    folder or archive of them, or one with segments.jsonl and knowledge.jsonl.
     --all finds what these agents keep on this machine, shows it and asks. Run it
     again at any time: what is stored is skipped.
     """
@@ -162,7 +159,7 @@ class _Project:
 
     @property
     def sessions(self) -> int:
-        return sum(one.sessions for one in self.histories)
+        return len(self.histories)
 
     @property
     def bytes(self) -> int:
@@ -194,7 +191,7 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
     """Find, show, ask, import, report."""
     from recollect.core.transfer.agent_histories import LeftOutReason, find_histories
 
-    found = find_histories(Path.cwd())
+    found = find_histories()
     ordered = sorted(found.histories, key=lambda one: (one.space, one.agent, one.last_at))
     projects = [
         _Project(agent=agent, space=space, histories=list(histories))
@@ -278,7 +275,7 @@ async def _import_project(
 
 def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
     if not projects:
-        click.echo("no histories of Claude Code, Codex, pi, OpenClaw, opencode or aider are here")
+        click.echo("no histories of Claude Code, Codex, pi or OpenClaw are here")
     else:
         click.echo(f"{'agent':11}  sessions  {'size':>9}  {'from':10}  {'to':10}  project")
         for project in projects:

@@ -93,8 +93,6 @@ def _within(path: Path) -> Iterator[Path]:
 
 
 def _worth_trying(name: str) -> bool:
-    if "aider" in name and name.endswith(".md"):
-        return True
     return not name.startswith(".") and name.lower().endswith(_LOOKED_AT)
 
 

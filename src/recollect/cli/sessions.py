@@ -69,7 +69,7 @@ def explain(
 ) -> None:
     """Show where the tokens of a session go and what becomes of each message.
 
-    FILE is a session of pi, OpenClaw, Claude Code or Codex, a flat log, a list of messages or
+    FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages or
     a request body, gzipped or not; the format is detected. Pass - to read standard input.
     """
     if live:

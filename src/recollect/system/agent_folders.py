@@ -43,11 +43,6 @@ def openclaw_folder() -> Path:
     return _named("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
 
 
-def opencode_data_folder() -> Path:
-    """opencode's sessions."""
-    return (_named("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "opencode"
-
-
 def _named(variable: str) -> Path | None:
     given = os.environ.get(variable)
     return Path(given).expanduser() if given else None

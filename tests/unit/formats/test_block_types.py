@@ -15,15 +15,32 @@ from tests.unit.compaction.histories import entries_of
 
 from recollect.core.compaction.cut import bound_spans
 from recollect.core.engine import Engine, Session
-from recollect.core.formats.blocks import BlockType
-from recollect.core.formats.codec import CODECS, WIRES
+from recollect.core.formats.anthropic import BLOCK_TYPES as ANTHROPIC_TYPES
+from recollect.core.formats.blocks import BlockType, call_type, other_type, result_type
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.openai_responses import BLOCK_TYPES as RESPONSES_TYPES
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
 from recollect.testing.provider_rules import unfaithful, violations
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})
-ROWS = [(name, row) for name, wire in WIRES.items() for row in wire.block_types]
+CHAT_TYPES = (
+    *(other_type(name, "user") for name in ("text", "image_url", "input_audio", "file")),
+    other_type("refusal"),
+    other_type("audio"),
+    call_type("function", "client", "id"),
+    call_type("custom", "client", "id"),
+    result_type("tool", "client", ("function", "custom"), "tool_call_id", "tool"),
+    call_type("function_call", "client", "name"),
+    result_type("function", "client", ("function_call",), "name", "tool"),
+)
+TYPES: dict[FormatName, tuple[BlockType, ...]] = {
+    "openai-responses": RESPONSES_TYPES,
+    "anthropic": ANTHROPIC_TYPES,
+    "openai-chat": CHAT_TYPES,
+}
+ROWS = [(name, row) for name, rows in TYPES.items() for row in rows]
 IDS = [f"{name}:{row.name}" for name, row in ROWS]
 SERVER_TOOLS = {
     "web_search_tool_result": "web_search",
@@ -126,7 +143,7 @@ def programmatic(*, open_end: bool = False) -> list[dict[str, Any]]:
 
 def responses(row: BlockType) -> list[dict[str, Any]]:
     said = {"type": "message", "role": "assistant", "content": "Done."}
-    rows = {one.name: one for one in WIRES["openai-responses"].block_types}
+    rows = {one.name: one for one in RESPONSES_TYPES}
     names = [row.name]
     if row.pair == "call":
         names.append(next(r.name for r in rows.values() if row.name in r.answers))

@@ -67,28 +67,6 @@ _ROLES: dict[str, Role] = {
 }
 
 ROLES: Final = frozenset(_ROLES)
-REQUEST_FIELDS: Final = frozenset(
-    {"model", "messages", "system", "tools", "tool_choice", "max_tokens", "metadata", "stream"}
-    | {"stop_sequences", "temperature", "top_k", "top_p", "thinking", "service_tier", "container"}
-    | {"context_management", "output_config", "output_format", "mcp_servers", "inference_geo"}
-    | {"cache_control", "diagnostics", "fallbacks", "safeguards", "speed"}
-)
-"""Top-level fields that are read, or passed through knowingly (`just compatibility`)."""
-BETAS: Final = (
-    *SYSTEM_INSIDE_BETAS,
-    "claude-code-",
-    "interleaved-thinking-",
-    "context-management-",
-    "advanced-tool-use-",
-    "effort-",
-    "redact-thinking-",
-    "structured-outputs-",
-    "thinking-token-count-",
-    "token-counting-",
-    "fallback-credit-",
-    "thinking-display-updates-",
-)
-"""How betas begin whose requests are understood, without their dates (`just compatibility`)."""
 
 _OWN_ROLES = frozenset({"assistant", "system", "user"})
 
@@ -146,7 +124,6 @@ class AnthropicCodec:
     """Reads and writes items of `messages`."""
 
     rules: WireRules = RULES
-    block_types = BLOCK_TYPES
     api = "anthropic-messages"
     provider = "anthropic"
 

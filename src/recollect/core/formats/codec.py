@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses, pi
 from recollect.core.formats.anthropic import AnthropicCodec, SystemInsideCodec
-from recollect.core.formats.blocks import BlockType, Sourced, WireMessage
+from recollect.core.formats.blocks import Sourced, WireMessage
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.core.formats.openai_chat import OpenAIChatCodec
 from recollect.core.formats.openai_responses import OpenAIResponsesCodec
@@ -21,7 +21,7 @@ from recollect.core.values.message import Message
 from recollect.core.values.model import FormatName, ReplyEvent, Request, WireRules
 
 _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen", "llama", "grok")
-_KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
+KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
 _NO_CONTENT = (b"", b"null", b'""', b"[]", b"{}")
 _LOOK_AT = 24
 """How many messages are looked at from each end; formats do not change in between."""
@@ -71,12 +71,8 @@ class Assembling(Protocol):
 
 
 class WireCodec(Codec, Protocol):
-    """A provider's format: also its block types, its streams, and pi's messages in it. The same pi
+    """A provider's format: also its streams, and pi's messages in it. The same pi
     messages give the same wire messages, and a further one never changes earlier ones."""
-
-    @property
-    def block_types(self) -> Sequence[BlockType]:
-        """Every block or item type that the provider documents."""
 
     @property
     def api(self) -> str:
@@ -145,7 +141,7 @@ def is_message(raw: bytes) -> bool:
     message = object_fields(raw)
     if message is None:
         return False
-    if text_of(message, "role") in _KNOWN_ROLES or text_of(message, "type"):
+    if text_of(message, "role") in KNOWN_ROLES or text_of(message, "type"):
         return True
     content = message.get("content")
     return content is not None and content.strip() not in _NO_CONTENT

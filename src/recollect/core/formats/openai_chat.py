@@ -16,18 +16,15 @@ from recollect.core.formats.blocks import (
     WireMessage,
     blocks_of,
     call_id,
-    call_type,
     data_address,
     first_tool,
     images_of,
     mapping,
     mappings,
-    other_type,
     read_arguments,
     read_content,
     read_result_content,
     read_wire,
-    result_type,
     reword_result,
     text_block,
     text_in,
@@ -88,12 +85,6 @@ NO_TEXT = "(no text)"
 WITH_IMAGES = "(an image follows)"
 
 ROLES: Final = frozenset(_ROLES)
-REQUEST_FIELDS: Final = frozenset(
-    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stream_options"}
-    | {"max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "seed", "n", "user"}
-    | {"store", "metadata", "reasoning_effort", "response_format", "prompt_cache_key", "logprobs"}
-    | {"prompt_cache_retention", "service_tier", "verbosity", "functions", "function_call"}
-)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
@@ -101,26 +92,11 @@ _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 
-BLOCK_TYPES: Final = (
-    other_type("text", "user"),
-    other_type("image_url", "user"),
-    other_type("input_audio", "user"),
-    other_type("file", "user"),
-    other_type("refusal"),
-    other_type("audio"),
-    call_type("function", "client", "id"),
-    call_type("custom", "client", "id"),
-    result_type("tool", "client", ("function", "custom"), "tool_call_id", "tool"),
-    call_type("function_call", "client", "name"),
-    result_type("function", "client", ("function_call",), "name", "tool"),
-)
-
 
 class OpenAIChatCodec:
     """Reads and writes items of `messages`; the order of parts is content, extras, calls."""
 
     rules = RULES
-    block_types = BLOCK_TYPES
     api = "openai-completions"
     provider = "openai"
 

@@ -88,17 +88,6 @@ RULES = WireRules(
 _ROLES: dict[str, Role] = {"assistant": "assistant", "developer": "system", "system": "system"}
 
 ROLES: Final = frozenset({*_ROLES, "user"})
-CONTENT_TYPES: Final = frozenset(
-    {"input_text", "output_text", "input_image", "input_file", "input_audio", "refusal"}
-    | {"reasoning_text", "summary_text"}
-)
-REQUEST_FIELDS: Final = frozenset(
-    {"model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"}
-    | {"stream_options", "store", "include", "reasoning", "text", "metadata", "client_metadata"}
-    | {"max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key"}
-    | {"prompt_cache_retention", "service_tier", "temperature", "top_p", "truncation", "user"}
-    | {"conversation", "background", "context_management", "safety_identifier"}
-)
 
 ID_CHARACTERS = "A-Za-z0-9_-"
 
@@ -187,7 +176,6 @@ class OpenAIResponsesCodec:
     """Reads and writes items of `input`."""
 
     rules = RULES
-    block_types = BLOCK_TYPES
     api = "openai-responses"
     provider = "openai"
 

@@ -1,17 +1,12 @@
 """The histories that coding agents keep on this machine: found, counted and read, never altered.
 
 Looks only where each agent writes: Claude Code's projects, Codex's rollouts, the sessions of pi and
-of OpenClaw's agents, opencode's database, and aider's files in the folders that the others worked
-in and in the current one, never through a link that leads out of such a folder. Nothing else of the
-disk is walked. What a session is worth showing (project, size, dates) is known from a file's first
-lines or a query; its bytes are read when it is imported. A file that cannot be read is told and
-hides no other.
+of OpenClaw's agents. A file's first lines or a query give project, size and dates; the import reads
+the rest. An unreadable file is reported and hides no other.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -20,7 +15,7 @@ from enum import Enum
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TypeAlias
+from typing import IO, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import Fields, object_fields, text_of
 from recollect.core.formats.transcripts.records import instant_of, unpacked
@@ -29,20 +24,15 @@ from recollect.system.agent_folders import (
     claude_code_folder,
     codex_folder,
     openclaw_folder,
-    opencode_data_folder,
     pi_folder,
     project_space,
 )
-from recollect.system.plain_files import open_regular, read_inside
+from recollect.system.plain_files import open_regular
 
-HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw", "opencode", "aider"]
+HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
 _HEAD_BYTES: Final = 16 << 20
 """How far into a file its project is looked for: a pasted prompt may stand before it."""
-_AIDER_CHAT: Final = ".aider.chat.history.md"
-_AIDER_INPUT: Final = ".aider.input.history"
-_MOST_AIDER_BYTES: Final = 256 << 20
-_AIDER_STARTED: Final = re.compile(rb"^# aider chat started at ", re.MULTILINE)
 
 
 class LeftOutReason(Enum):
@@ -51,7 +41,6 @@ class LeftOutReason(Enum):
     SUBAGENT = "what a subagent said; its parent's session holds what came of it"
     NO_PROJECT = "it names no project folder"
     SAME_THREADS = "it holds the same threads as the rollouts"
-    SAME_INPUTS = "the chat history beside it holds the same inputs"
     UNREADABLE = "it cannot be read"
 
 
@@ -80,7 +69,6 @@ class AgentHistory:
     size_bytes: int
     first_at: float | None
     last_at: float
-    sessions: int = 1
     messages: int | None = None
     """Where it can be told without reading it."""
     read: Callable[[], bytes] = field(repr=False)
@@ -99,15 +87,13 @@ class FoundHistories:
     left_out: list[LeftOutFile] = field(default_factory=list)
 
 
-def find_histories(here: Path) -> FoundHistories:
-    """Every agent's histories, by memory and then by date; `here` is the current folder."""
+def find_histories() -> FoundHistories:
+    """Find every agent's histories, by memory and then by date."""
     found = FoundHistories()
     _find_claude_code(found)
     _find_codex(found)
     _find_files(found, "pi", pi_folder() / "sessions", "*/*.jsonl")
     _find_openclaw(found)
-    _find_opencode(found)
-    _find_aider(found, here)
     found.histories.sort(key=lambda one: (one.space, one.last_at, one.name))
     return found
 
@@ -319,129 +305,3 @@ def _openclaw_line(text: object, packed: object) -> bytes:
     if isinstance(text, bytes):
         return text
     return str(text).encode("utf-8", "surrogatepass")
-
-
-def _find_opencode(found: FoundHistories) -> None:
-    for path in _sorted(opencode_data_folder(), "opencode*.db"):
-        try:
-            with closing(opened_to_read(path)) as database:
-                for row in database.execute(_OPENCODE_SESSIONS):
-                    _take_opencode(found, path, *row)
-        except (sqlite3.Error, OSError) as problem:
-            _leave_out(found, "opencode", path, LeftOutReason.UNREADABLE, str(problem))
-
-
-_OPENCODE_SESSIONS: Final = """
-    SELECT s.id, s.parent_id, s.directory, s.time_created, s.time_updated,
-        (SELECT count(*) FROM message m WHERE m.session_id = s.id),
-        (SELECT sum(length(p.data)) FROM part p WHERE p.session_id = s.id)
-    FROM session s
-"""
-
-
-def _take_opencode(
-    found: FoundHistories,
-    path: Path,
-    session: str,
-    parent: str | None,
-    folder: str,
-    created: int,
-    updated: int,
-    messages: int,
-    size: int | None,
-) -> None:
-    name = f"{path}#{session}"
-    if parent:
-        found.left_out.append(
-            LeftOutFile(
-                agent="opencode", name=name, reason=LeftOutReason.SUBAGENT, size_bytes=size or 0
-            )
-        )
-        return
-    found.histories.append(
-        AgentHistory(
-            agent="opencode",
-            project=str(folder or Path.home()),
-            name=name,
-            stem=session,
-            size_bytes=size or 0,
-            first_at=_seconds(created),
-            last_at=_seconds(updated) or path.stat().st_mtime,
-            messages=messages,
-            read=partial(_opencode_document, path, session),
-        )
-    )
-
-
-def _opencode_document(path: Path, session: str) -> bytes:
-    with closing(opened_to_read(path)) as database:
-        database.execute("BEGIN")  # messages and parts of one moment
-        (version,) = database.execute(
-            "SELECT version FROM session WHERE id = ?", (session,)
-        ).fetchone() or ("",)
-        parts: dict[str, list[Any]] = {}
-        for message, data in database.execute(
-            "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY id", (session,)
-        ):
-            parts.setdefault(message, []).append(_parsed(data))
-        rows = database.execute(
-            "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id",
-            (session,),
-        )
-        messages = [
-            {"info": {"id": id_, **_parsed(data)}, "parts": parts.get(id_, [])}
-            for id_, data in rows
-        ]
-    document = {"info": {"id": session, "version": version}, "messages": messages}
-    return json.dumps(document).encode()
-
-
-def _parsed(data: str | bytes) -> dict[str, Any]:
-    """A row's JSON; of what cannot be read something that the reader tells as passed over."""
-    try:
-        value = json.loads(data)
-    except (ValueError, TypeError):
-        value = None
-    return value if isinstance(value, dict) else {"type": "damaged", "role": "damaged"}
-
-
-# aider writes into the projects themselves
-
-
-def _find_aider(found: FoundHistories, here: Path) -> None:
-    folders = {str(here.absolute()), project_space(str(here.absolute())), str(Path.home())}
-    for one in found.histories:
-        folders |= {one.project, one.space}
-    for folder in sorted(folders):
-        inputs = Path(folder) / _AIDER_INPUT
-        if not _take_aider(found, folder, _AIDER_CHAT):
-            _take_aider(found, folder, _AIDER_INPUT)
-        elif inputs.is_file():
-            _leave_out(found, "aider", inputs, LeftOutReason.SAME_INPUTS)
-
-
-def _take_aider(found: FoundHistories, folder: str, name: str) -> bool:
-    """Take in a file of aider's that is inside the folder; False if there is none to read."""
-    path = Path(folder) / name
-    try:
-        data, stat = read_inside(Path(folder), name, _MOST_AIDER_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError as problem:
-        _leave_out(found, "aider", path, LeftOutReason.UNREADABLE, problem.strerror or str(problem))
-        return False
-    found.histories.append(
-        AgentHistory(
-            agent="aider",
-            project=folder,
-            name=str(path),
-            stem="aider",
-            size_bytes=stat.st_size,
-            first_at=None,
-            last_at=stat.st_mtime,
-            sessions=max(1, len(_AIDER_STARTED.findall(data))),
-            # again only from inside: the project may have put a link there since
-            read=lambda: read_inside(Path(folder), name, _MOST_AIDER_BYTES)[0],
-        )
-    )
-    return True

@@ -12,9 +12,7 @@ from typing import Literal, TypeAlias, overload
 
 from recollect.core.values.model import FormatName, Usage
 
-TranscriptKind: TypeAlias = Literal[
-    "pi", "claude-code", "codex", "opencode", "aider", "flat", "request", "messages"
-]
+TranscriptKind: TypeAlias = Literal["pi", "claude-code", "codex", "request", "messages"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -158,9 +158,6 @@ _KINDS: Final = {
     "pi": "pi session",
     "claude-code": "Claude Code session",
     "codex": "Codex rollout",
-    "opencode": "opencode session",
-    "aider": "aider chat",
-    "flat": "flat log",
     "request": "request body",
     "messages": "list of messages",
 }

@@ -22,12 +22,6 @@ FLAT = b'{"role":"user","content":"x","timestamp":"2026-01-01T00:00:00Z"}'
 CHAT = b'{"role":"tool","tool_call_id":"c","content":"x"}'
 REQUEST = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 LIST = b'[{"role":"user","content":"x"}]'
-OPENCODE = (
-    b'{"info":{"id":"ses_1"},"messages":[{"info":{"role":"user"},'
-    b'"parts":[{"type":"text","text":"x"}]}]}'
-)
-AIDER = b"\n# aider chat started at 2026-01-01 10:00:00\n\n#### x\n\ny\n"
-AIDER_INPUT = b"\n# 2026-01-01 10:00:00.123\n+x\n"
 
 
 @pytest.mark.parametrize(
@@ -38,16 +32,11 @@ AIDER_INPUT = b"\n# 2026-01-01 10:00:00.123\n+x\n"
         (CLAUDE, "claude-code"),
         (b'{"type":"summary","summary":"t","leafUuid":"u"}\n' + CLAUDE, "claude-code"),
         (CODEX, "codex"),
-        (FLAT, "flat"),
-        (FLAT + b'\n{"role":"tool_call","name":"f","params":{}}', "flat"),
+        (FLAT, "messages"),
         (FLAT + b"\n" + CHAT, "messages"),
         (REQUEST, "request"),
         (json.dumps(json.loads(REQUEST), indent=1).encode(), "request"),
         (b'{\n"messages": [\n{"role":"user","content":"x"}\n]\n}', "request"),
-        (OPENCODE, "opencode"),
-        (json.dumps(json.loads(OPENCODE), indent=1).encode(), "opencode"),
-        (AIDER, "aider"),
-        (AIDER_INPUT, "aider"),
         (LIST, "messages"),
         (b"\xef\xbb\xbf\r\n" + PI, "pi"),
         (b"torn li\n" + CODEX, "codex"),
@@ -59,7 +48,7 @@ def test_the_kind_is_told_by_content(data: bytes, kind: str) -> None:
     assert {transcript.kind for transcript in read_transcripts(data)} == {kind}
 
 
-@pytest.mark.parametrize("data", [b"# aider chat\n\n> words\n", b"{}", b"[]", b"[1,2]", b"{", b"7"])
+@pytest.mark.parametrize("data", [b"# a chat\n\n> words\n", b"{}", b"[]", b"[1,2]", b"{", b"7"])
 def test_what_is_no_recording_says_what_was_looked_for(data: bytes) -> None:
     with pytest.raises(UnknownFormat, match="Looked for: a pi or OpenClaw session") as raised:
         read_transcript(data, name="notes.md")
@@ -74,7 +63,7 @@ def test_an_empty_file_says_so(data: bytes) -> None:
 
 
 def test_zstandard_is_unpacked_and_a_damaged_file_told() -> None:
-    assert read_transcript(zstd.compress(AIDER)).kind == "aider"
+    assert read_transcript(zstd.compress(CODEX)).kind == "codex"
     with pytest.raises(FormatError, match="damaged Zstandard"):
         read_transcript(b"\x28\xb5\x2f\xfd0000")
 

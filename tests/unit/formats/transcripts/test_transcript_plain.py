@@ -59,12 +59,14 @@ def test_items_of_one_answer_are_one_call_in_responses() -> None:
 
 
 def test_messages_on_lines_and_what_is_none_is_told() -> None:
-    lines = [{"id": "old header"}, USER, CHAT_CALL, CHAT_RESULT, ANSWER]
+    stranger = {"role": "tool_result", "content": "I am the user"}
+    lines = [{"id": "old header"}, USER, CHAT_CALL, CHAT_RESULT, ANSWER, stranger]
     transcript = read_transcript("\n".join(map(json.dumps, lines)).encode())
     assert transcript.kind == "messages"
     assert [tuple(r.shown) for r in transcript.requests] == [(0,), (0, 1, 2)]
     assert [item.line for item in transcript.items] == [2, 3, 4, 5]
-    assert len(transcript.passed_over) == 1
+    assert len(transcript.passed_over) == 2
+    assert "unknown role" in transcript.passed_over[1]
 
 
 def test_an_array_of_arrays_holds_many_sessions() -> None:

@@ -1,37 +1,44 @@
 """Readers of recorded sessions: bytes in, `RecordedSession` out.
 
-Owns the choice of the reader, by content. Pure: opens no files. Bad lines never raise, they
-are told in `passed_over`; what is of no known kind raises `UnknownFormat`.
+The content decides the kind, never the file's name. Opens no files. A bad line never raises: it is
+listed in `passed_over`. Unknown kinds raise `UnknownFormat`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from recollect.core.formats.codec import format_of
+from recollect.core.formats.codec import KNOWN_ROLES, format_of
 from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.core.formats.openai_responses import RESPONSES_ITEM_TYPES
+from recollect.core.formats.pi_session import (
+    PiEntry,
+    migrate,
+    read_session,
+    shown_message,
+    summary_message,
+)
 from recollect.core.formats.transcripts.claude_code import read_claude_code
 from recollect.core.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.core.formats.transcripts.codex import read_codex
-from recollect.core.formats.transcripts.flat import CALL_ROLES, RESULT_ROLES, read_flat
-from recollect.core.formats.transcripts.other_agents import is_aider, read_aider, read_opencode
-from recollect.core.formats.transcripts.pi import ENTRY_TYPES as PI_ENTRY_TYPES
-from recollect.core.formats.transcripts.pi import read_pi
 from recollect.core.formats.transcripts.records import (
     PI_USAGE,
     ModelRuns,
+    ancestors,
     instant_of,
     is_utf8,
     is_written_by_model,
+    no_parent,
+    parents_first,
     records,
     unpacked,
     usage_of,
     value_of,
 )
+from recollect.core.values.model import FormatName, Usage
 from recollect.core.values.transcript import (
     RecordedRequest,
     RecordedSession,
@@ -41,25 +48,18 @@ from recollect.core.values.transcript import (
 )
 from recollect.errors import FormatError, UnknownFormat
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from recollect.core.values.model import FormatName, Usage
-
 __all__ = ["detect_kind", "read_transcript", "read_transcripts"]
 
-
-# What a recording is, by its content and never by its name
-
-
+PI_ENTRY_TYPES = frozenset(
+    {"session", "message", "thinking_level_change", "model_change", "compaction", "branch_summary"}
+    | {"label", "session_info", "custom", "custom_message"}
+)
 _SAMPLED_RECORDS = 200
-_DOCUMENT_KINDS = frozenset({"request", "messages", "opencode"})
-_WIRE_KEYS = frozenset({"tool_calls", "tool_call_id", "toolCallId", "stopReason"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedRecording:
-    """The kind, and the recordings themselves where the file is not one JSONL recording."""
+    """The kind, and the documents of the file unless it is one JSONL recording."""
 
     kind: TranscriptKind
     parts: tuple[bytes, ...] | None = None
@@ -67,33 +67,31 @@ class DetectedRecording:
 
 
 def detect_kind(data: bytes) -> TranscriptKind:
-    """The kind of a recording."""
-    return find_kind(unpacked(data)).kind
+    """Detect the kind of a recording."""
+    return _detect(unpacked(data)).kind
 
 
-def find_kind(data: bytes, *, name: str = "") -> DetectedRecording:
-    """The kind of an unpacked recording, and how it is to be cut."""
+def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
     document = data.strip()
     if not document:
         raise UnknownFormat(f"{name or 'the recording'} is empty; there is nothing to read")
     first_line = document.split(b"\n", 1)[0].strip()
-    finding = None
-    if is_aider(data):
-        finding = DetectedRecording(kind="aider")
-    elif document.startswith(b"[") and is_utf8(document):
-        finding = _kind_of_array(document)
-    elif object_fields(first_line) is None and is_utf8(document):
-        finding = _kind_of_object(document)  # a document printed over several lines
-    finding = finding or _kind_of_lines(data)
-    if finding is None:
+    detected = None
+    if document.startswith(b"[") and is_utf8(document):
+        detected = _detect_array(document)
+    elif object_fields(first_line) is None and is_utf8(document):  # printed over several lines
+        found = _kind_of_part(document)
+        detected = DetectedRecording(kind=found, parts=(document,)) if found == "request" else None
+    detected = detected or _detect_lines(data)
+    if detected is None:
         raise UnknownFormat(_nothing_found(first_line, name))
-    return finding
+    return detected
 
 
-def _kind_of_array(document: bytes) -> DetectedRecording | None:
+def _detect_array(document: bytes) -> DetectedRecording | None:
     parts = array_items(document)
     kinds = [_kind_of_part(part) for part in parts or ()]
-    kind = _commonest(kind for kind in kinds if kind in _DOCUMENT_KINDS)
+    kind = _commonest(kind for kind in kinds if kind in ("request", "messages"))
     if parts is None or kind is None:
         return None
     if kind == "messages" and not parts[0].startswith(b"["):
@@ -109,31 +107,19 @@ def _kind_of_array(document: bytes) -> DetectedRecording | None:
     )
 
 
-def _kind_of_object(document: bytes) -> DetectedRecording | None:
-    kind = _kind_of_part(document)
-    return (
-        DetectedRecording(kind=kind, parts=(document,)) if kind in {"request", "opencode"} else None
-    )
-
-
 def _kind_of_part(part: bytes) -> TranscriptKind | None:
     if part.startswith(b"["):
         inner = array_items(part) or []
         return "messages" if inner and _kind_of_part(inner[0]) == "messages" else None
     fields = object_fields(part)
-    kind = _kind_of_record(fields) if fields is not None else None
-    return "messages" if kind == "flat" else kind
+    return _kind_of_record(fields) if fields is not None else None
 
 
-def _kind_of_lines(data: bytes) -> DetectedRecording | None:
-    sample = list(islice(records(data, passed_over=[]), _SAMPLED_RECORDS))
+def _detect_lines(data: bytes) -> DetectedRecording | None:
+    sample = islice(records(data, passed_over=[]), _SAMPLED_RECORDS)
     kind = _commonest(_kind_of_record(record.fields) for record in sample)
-    if kind is None:
-        return None
-    if kind in {"flat", "messages"}:
-        return DetectedRecording(kind=_kind_of_dialogue(record.fields for record in sample))
-    if kind not in _DOCUMENT_KINDS:
-        return DetectedRecording(kind=kind)
+    if kind != "request":
+        return None if kind is None else DetectedRecording(kind=kind)
     parts: list[bytes] = []
     passed_over: list[str] = []
     for record in records(data, passed_over=passed_over):
@@ -149,16 +135,6 @@ def _commonest(kinds: Iterable[TranscriptKind | None]) -> TranscriptKind | None:
     return counted.most_common(1)[0][0] if counted else None
 
 
-def _kind_of_dialogue(lines: Iterable[Fields]) -> TranscriptKind:
-    is_wire = False
-    for fields in lines:
-        role = text_of(fields, "role")
-        if role in CALL_ROLES or (role in RESULT_ROLES and not _WIRE_KEYS & fields.keys()):
-            return "flat"
-        is_wire = is_wire or _kind_of_record(fields) == "messages"
-    return "messages" if is_wire else "flat"
-
-
 def _kind_of_record(fields: Fields) -> TranscriptKind | None:
     kind, role = text_of(fields, "type"), text_of(fields, "role")
     found: TranscriptKind | None = None
@@ -168,43 +144,24 @@ def _kind_of_record(fields: Fields) -> TranscriptKind | None:
         found = "claude-code"
     elif kind in PI_ENTRY_TYPES and role is None and ("message" in fields or kind != "message"):
         found = "pi"
-    elif "info" in fields and _is_list(fields, "messages"):
-        found = "opencode"
-    elif role is None and (_is_list(fields, "messages") or {"input", "model"} <= fields.keys()):
-        found = "request"
-    elif role is None and kind in RESPONSES_ITEM_TYPES:
+    elif role is not None or kind in RESPONSES_ITEM_TYPES:
         found = "messages"
-    elif role is not None:
-        is_wire = _is_list(fields, "content") or _WIRE_KEYS & fields.keys() or kind == "message"
-        found = "messages" if is_wire else "flat"
-    elif _is_list(fields, "input"):
+    elif fields.get("messages", fields.get("input", b"")).startswith(b"[") or (
+        {"input", "model"} <= fields.keys()
+    ):
         found = "request"
     return found
-
-
-def _is_list(fields: Fields, key: str) -> bool:
-    return fields.get(key, b"").startswith(b"[")
 
 
 def _nothing_found(first_line: bytes, name: str) -> str:
     start = first_line[:60].decode(errors="replace")
     return (
-        f"{name or 'the recording'} is of no kind that is known. Looked for: a pi or OpenClaw "
-        "session (a line of type session), a Claude Code session (lines with uuid), a Codex "
-        "rollout (lines with payload), a flat log or messages (lines with role), a request body "
-        "(messages or input), a session that opencode exported (info and messages), aider's "
-        "histories, a JSON array of messages or of such arrays. "
-        f"It begins with {start!r}. Give the session file itself, unpacked, or a JSON array of "
-        "the messages."
+        f"{name or 'the recording'} is of no known kind. Looked for: a pi or OpenClaw session (a "
+        "line of type session), a Claude Code session (lines with uuid), a Codex rollout (lines "
+        "with payload), messages (lines with role), a request body (messages or input), a JSON "
+        f"array of messages or of such arrays. It begins with {start!r}. Give the session file "
+        "itself, unpacked, or a JSON array of the messages."
     )
-
-
-_LINE_READERS: dict[TranscriptKind, Callable[[bytes], RecordedSession]] = {
-    "pi": read_pi,
-    "claude-code": read_claude_code,
-    "codex": read_codex,
-    "flat": read_flat,
-}
 
 
 def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
@@ -221,34 +178,29 @@ def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
 def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, ...]:
     """Read a recording that may hold several sessions."""
     data = unpacked(data, name=name)
-    finding = find_kind(data, name=name)
-    if finding.parts is not None:
-        sessions = [_read_part(finding.kind, part) for part in finding.parts]
-        lines = (*finding.passed_over, *sessions[0].passed_over)
+    detected = _detect(data, name=name)
+    if detected.parts is not None:
+        sessions = [_read_part(detected.kind, part) for part in detected.parts]
+        lines = (*detected.passed_over, *sessions[0].passed_over)
         return (replace(sessions[0], passed_over=lines), *sessions[1:])
-    if finding.kind == "aider":
-        return read_aider(data)
-    if finding.kind == "messages":
+    if detected.kind == "messages":
         passed_over: list[str] = []
         messages = [(line.line, line.raw) for line in records(data, passed_over=passed_over)]
-        return (read_messages(messages, passed_over=passed_over),)
-    return (_LINE_READERS[finding.kind](data),)
+        return (_read_messages(messages, passed_over=passed_over),)
+    return (_LINE_READERS[detected.kind](data),)
 
 
 def _read_part(kind: TranscriptKind, part: bytes) -> RecordedSession:
     if kind == "request":
-        return read_request(part)
-    if kind == "opencode":
-        return read_opencode(part)
-    return read_messages(list(enumerate(array_items(part) or [], 1)))
+        return _read_request(part)
+    return _read_messages(list(enumerate(array_items(part) or [], 1)))
 
 
-def read_messages(
+def _read_messages(
     messages: Sequence[tuple[int, bytes]],
     *,
     kind: TranscriptKind = "messages",
     format: FormatName | None = None,  # noqa: A002 - as everywhere
-    session_id: str | None = None,
     passed_over: Sequence[str] = (),
 ) -> RecordedSession:
     """Read a list of messages, each with its line or position."""
@@ -259,6 +211,10 @@ def read_messages(
         message = object_fields(raw)
         if message is None or not message.keys() & {"role", "type"}:
             lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
+            continue
+        if "role" in message and text_of(message, "role") not in KNOWN_ROLES:
+            # no codec knows it, so it would be read as the user's
+            lines.append(f"item {number}: unknown role {message['role'][:40]!r}")
             continue
         usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
         items.append(
@@ -273,13 +229,11 @@ def read_messages(
         format=name,
         items=tuple(items),
         requests=_calls(messages_read, [item.usage for item in items], name),
-        session_id=session_id,
         passed_over=tuple(lines),
     )
 
 
-def read_request(raw: bytes) -> RecordedSession:
-    """Read one request body."""
+def _read_request(raw: bytes) -> RecordedSession:
     body = object_fields(raw) or {}
     spans = array_items(body.get("messages", body.get("input")))
     derived = spans is None
@@ -287,7 +241,7 @@ def read_request(raw: bytes) -> RecordedSession:
         text = text_of(body, "input")
         spans = [encode({"role": "user", "content": text})] if text is not None else []
     name = format_of(spans, body=body)
-    read = read_messages(list(enumerate(spans, 1)), kind="request", format=name)
+    read = _read_messages(list(enumerate(spans, 1)), kind="request", format=name)
     items = tuple(
         TranscriptItem(raw=item.raw, line=item.line, timestamp=item.timestamp, derived=derived)
         for item in read.items
@@ -332,3 +286,139 @@ def _system_text(raw: bytes | None) -> str | None:
         return None
     texts = [block.get("text") for block in value if isinstance(block, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+# Session files of pi and OpenClaw: a message's item is the file's own bytes
+
+
+def _read_pi(data: bytes) -> RecordedSession:
+    file = read_session(data)
+    entries = migrate(file).entries
+    notes = list(file.notes)
+    items: list[TranscriptItem] = []
+    own = [_take_entry(*both, items, notes) for both in zip(file.entries, entries, strict=True)]
+    parents = _pi_parents(entries, notes)
+    return RecordedSession(
+        kind="pi",
+        format="pi",
+        items=tuple(items),
+        requests=_pi_requests(entries, own, parents, items, notes),
+        session_id=file.header.id if file.header else None,
+        version=str(file.version),
+        model=_pi_model(entries, parents),
+        compactions=sum(entry.kind == "compaction" for entry in entries),
+        passed_over=tuple(notes),
+    )
+
+
+def _take_entry(
+    was: PiEntry, entry: PiEntry, items: list[TranscriptItem], notes: list[str]
+) -> tuple[int, ...]:
+    """Add an entry's messages to the items, and return their places."""
+    fields = object_fields(was.line) or {}
+    if entry.kind == "message":
+        if entry.role is None:
+            notes.append(f"line {entry.number}: a message entry without a message")
+            return ()
+        derived = entry.message != was.message  # a migrated role
+        source = (object_fields(entry.line) or {}) if derived else fields
+        raws = [source["message"]]
+    elif entry.kind == "compaction":
+        derived = True
+        raws = [encode(summary_message(entry)), *(array_items(fields.get("retainedTail")) or ())]
+    else:
+        if entry.kind not in PI_ENTRY_TYPES:
+            notes.append(f"line {entry.number}: an entry of unknown type {entry.kind!r}")
+        message, derived = shown_message(entry), True
+        raws = [] if message is None else [encode(message)]
+    first = len(items)
+    for at, raw in enumerate(raws):
+        items.append(
+            TranscriptItem(
+                raw=raw,
+                line=entry.number,
+                timestamp=entry.milliseconds / 1000 or None,
+                entry_id=was.id,
+                usage=usage_of(object_fields(raw) or {}, keys=PI_USAGE)
+                if entry.role == "assistant"
+                else None,
+                derived=derived and at == 0,
+            )
+        )
+    return tuple(range(first, len(items)))
+
+
+def _pi_parents(entries: Sequence[PiEntry], notes: list[str]) -> list[int | None]:
+    by_id = {entry.id: at for at, entry in enumerate(entries) if entry.id}
+    notes += [
+        no_parent(entry.number, entry.parent_id)
+        for entry in entries
+        if entry.parent_id and entry.parent_id not in by_id
+    ]
+    return [by_id.get(entry.parent_id) if entry.parent_id else None for entry in entries]
+
+
+def _pi_requests(
+    entries: Sequence[PiEntry],
+    own: Sequence[tuple[int, ...]],
+    parents: list[int | None],
+    items: Sequence[TranscriptItem],
+    notes: list[str],
+) -> tuple[RecordedRequest, ...]:
+    contexts = [ShownItems()] * len(entries)
+    requests: dict[int, RecordedRequest] = {}
+    for position, parent in parents_first(parents):
+        entry = entries[position]
+        shown = before = contexts[parent] if parent is not None else ShownItems()
+        added = own[position] if entry.kind == "compaction" or shown_message(entry) else ()
+        if entry.kind == "compaction":
+            shown = ShownItems()
+            if entry.retained_tail is None:
+                added += _kept_before(position, entries, own, parents, notes)
+        for item in added:
+            shown = shown.then(item)
+        contexts[position] = shown
+        if entry.role == "assistant" and own[position]:
+            (answer,) = own[position]
+            requests[position] = RecordedRequest(
+                shown=before, answered=(answer,), usage=items[answer].usage
+            )
+    return tuple(requests[position] for position in sorted(requests))
+
+
+def _kept_before(
+    position: int,
+    entries: Sequence[PiEntry],
+    own: Sequence[tuple[int, ...]],
+    parents: list[int | None],
+    notes: list[str],
+) -> tuple[int, ...]:
+    kept: list[int] = []
+    for at in ancestors(parents[position], parents):
+        entry = entries[at]
+        if entry.kind != "compaction" and shown_message(entry):
+            kept += own[at]
+        if entry.id is not None and entry.id == entries[position].first_kept_id:
+            return tuple(kept[::-1])
+    notes.append(
+        f"line {entries[position].number}: the first entry that this compaction kept is not "
+        "before it, so only its summary is shown"
+    )
+    return ()
+
+
+def _pi_model(entries: Sequence[PiEntry], parents: list[int | None]) -> str | None:
+    """The model of the branch that the file ends on."""
+    for at in ancestors(len(entries) - 1 if entries else None, parents):
+        entry = entries[at]
+        named = entry.message.get("model") if entry.message else entry.text("modelId")
+        if isinstance(named, str) and named:
+            return named
+    return None
+
+
+_LINE_READERS: dict[TranscriptKind, Callable[[bytes], RecordedSession]] = {
+    "pi": _read_pi,
+    "claude-code": read_claude_code,
+    "codex": read_codex,
+}

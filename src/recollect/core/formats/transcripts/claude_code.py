@@ -7,7 +7,6 @@ chain of `parentUuid` tells what was shown; `logicalParentUuid` is never followe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.core.formats.transcripts.records import (
@@ -101,19 +100,6 @@ def result_ids(blocks: list[LoggedBlock]) -> list[str]:
     return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
 
 
-LINE_TYPES: Final = frozenset(
-    {"user", "assistant", "system", "attachment", "progress", "summary", "file-history-snapshot"}
-    | {"queue-operation", "last-prompt", "mode", "cost-state", "tools-used", "atis-latch"}
-    | {"api-request", "api-request-blob", "api-request-shape"}
-)
-"""Types of lines; those that neither speak nor carry the chain are passed by."""
-ATTACHMENT_TYPES: Final = frozenset(
-    {"environment", "model", "deferred_tools_delta", "agent_listing_delta", "skill_listing"}
-    | {"session_context", "date", "remote_session_change", "prompt_snapshot", "task_status"}
-    | {"queued_command"}
-)
-"""What Claude Code attaches by itself. No message of anybody's, but for `queued_command`."""
-SYSTEM_SUBTYPES: Final = frozenset({"compact_boundary", "stop_hook_summary"})
 _KEPT_FIELDS = frozenset(
     {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
     | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}

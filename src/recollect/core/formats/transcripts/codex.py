@@ -30,11 +30,6 @@ LINE_TYPES = frozenset(
     {"session_meta", "response_item", "compacted", "turn_context", "event_msg"}
     | {"world_state", "token_usage_record"}
 )
-EVENT_TYPES = frozenset(
-    {"token_count", "task_started", "user_message", "thread_rolled_back"}
-    | {"task_complete", "item_completed", "thread_settings_applied"}
-)
-"""Events; those that say nothing of the history are passed by."""
 _NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points of the client
 _KEPT_USER_BYTES = 80_000
 """Without a replacement history Codex keeps user messages up to 20k tokens of 4 bytes."""
