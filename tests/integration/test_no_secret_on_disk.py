@@ -408,12 +408,11 @@ def pi(text: str, at: int) -> dict[str, Any]:
     return {"type": "message", **link, "message": message}
 
 
-def flat(text: str, at: int) -> dict[str, Any]:
+def plain_message(text: str, at: int) -> dict[str, Any]:
     line = {"timestamp": STAMP, "content": text}
-    if at % 4 > 1:
-        role = "tool_call" if at % 4 == 2 else "tool_result"
-        return {"role": role, "name": "sh", "params": {"command": text}, **line}
-    return {"role": "assistant" if at % 4 else "user", **line}
+    if at % 3 == 2:
+        return {"role": "tool", "tool_call_id": f"c{at}", **line}
+    return {"role": "assistant" if at % 3 else "user", **line}
 
 
 def segment_line(text: str, at: int) -> dict[str, Any]:
@@ -431,7 +430,7 @@ SOURCES: dict[str, tuple[str, Callable[[str, int], dict[str, Any]]]] = {
     "Claude Code": ("old.jsonl", claude_code),
     "Codex": ("rollout-old.jsonl", codex),
     "pi": ("old.jsonl", pi),
-    "messages": ("old.jsonl", flat),
+    "messages": ("old.jsonl", plain_message),
     "segments": ("segments.jsonl", segment_line),
     "knowledge": ("knowledge.jsonl", knowledge_line),
 }
