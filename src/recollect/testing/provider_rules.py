@@ -1,57 +1,70 @@
-"""Anthropic Messages: what the API refuses in `messages`.
+"""What providers refuse, checked from the outside.
 
-Sources: the error wordings of docs/contributing/sources.md and of the issues named beside each
-rule; the documentation's "handle tool calls" page (results first in the message). Bedrock and other
-hosts still refuse two messages of one role in a row, so strict alternation holds here for all. Not
-held, because it depends on the model or on what the model once answered: whether the last message
-may be the assistant's at all, and that a tool loop under extended thinking begins with a thinking
-block (see `faithful`).
+`violations` reads a decoded request body as the provider's own validator would and names every rule
+it breaks; `unfaithful` adds the rules that need the request as the client sent it. Never imports
+the code it judges. Each rule's docstring names the source of its wording. Where hosts of one format
+differ, the strictest holds.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from recollect.testing.provider_rules.violation import (
+from recollect.testing.openai_rules import (
     CALL_TYPES,
     RESULT_TYPES,
     Violation,
+    broken,
     call_id,
+    check_chat,
+    check_pi,
+    check_responses,
     is_blank,
     mappings,
     repeated,
+    reused_chat_ids,
+    reused_pi_ids,
+    reused_responses_ids,
 )
 
-RULES = (
-    "messages-empty",
-    "role-unknown",
-    "first-not-user",
-    "roles-not-alternating",
-    "system-not-behind-user",
-    "content-empty",
-    "text-blank",
-    "text-blank-in-result",
-    "block-in-wrong-role",
-    "call-unanswered",
-    "result-orphan",
-    "result-duplicate",
-    "result-not-first",
-    "call-id-duplicate",
-    "call-id-malformed",
-    "thinking-malformed",
-    "final-thinking-last",
-    "final-thinking-disabled",
-    "final-trailing-whitespace",
-    "server-result-orphan",
-    "server-result-duplicate",
-    "server-call-unanswered",
-    "server-call-duplicate",
-    "caller-missing",
-    "cache-marks-over-four",
-)
+__all__ = ["FORMAT_NAMES", "Violation", "unfaithful", "violations"]
+
+_Check = Callable[[Mapping[str, Any]], list[Violation]]
+FORMAT_NAMES = ("anthropic", "openai-chat", "openai-responses", "pi")
+"""The formats we can judge."""
+
+
+def violations(
+    format_name: str,
+    body: Mapping[str, Any],
+    *,
+    ids_unique_across_messages: bool = False,
+    betas: Iterable[str] = (),
+) -> list[Violation]:
+    """Name every rule of `format_name` that `body` breaks; empty when it would be accepted.
+
+    `ids_unique_across_messages` reports a call id that is used again later in the conversation,
+    which Anthropic refuses (openclaw#4700, #43370; NeMo Switchyard#502). `betas` are the beta
+    features that the request's headers name.
+    """
+    checks: dict[str, tuple[_Check, _Check]] = {
+        "anthropic": (lambda one: _check_anthropic(one, betas), _reused_anthropic_ids),
+        "openai-chat": (check_chat, reused_chat_ids),
+        "openai-responses": (check_responses, reused_responses_ids),
+        "pi": (check_pi, reused_pi_ids),
+    }
+    if format_name not in checks:
+        raise ValueError(f"{format_name!r} is none of {', '.join(FORMAT_NAMES)}")
+    check, reused_ids = checks[format_name]
+    return check(body) + (reused_ids(body) if ids_unique_across_messages else [])
+
+
+# Anthropic Messages. Bedrock and other hosts refuse two messages of one role in a row, so strict
+# alternation holds for all. Not held, because it depends on the model: whether the last message may
+# be the assistant's, and that a tool loop under extended thinking begins with a thinking block.
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _SERVER_RESULTS = {
@@ -65,7 +78,7 @@ _SERVER_RESULTS = {
     "mcp_tool_result": "mcp_tool_use",
 }
 """Results that the API sends itself, and the kind of call that each needs."""
-THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
+_THINKING = frozenset({"thinking", "redacted_thinking"})
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
@@ -75,7 +88,7 @@ _Block = tuple[str, Mapping[str, Any]]
 _Numbered = list[tuple[int, Mapping[str, Any]]]
 
 
-def check(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
+def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
     """Every rule of the Messages API that `body` breaks.
 
     Under the beta of system messages between the turns, which the headers name or the mapping that
@@ -83,30 +96,30 @@ def check(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]
     if they were not there.
     """
     numbered = list(mappings(body.get("messages")))
-    broken = _roles(numbered)
+    roles = _roles(numbered)
     marked = [_blocks(place, message) for place, message in numbered]
     named = (*betas, *(body.get("betas") or ()))
     if any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in named):
-        broken = _roles(numbered, system_inside=True)
+        roles = _roles(numbered, system_inside=True)
         numbered = [pair for pair in numbered if pair[1].get("role") != "system"]
     if not numbered:
-        return [_broken("messages-empty", "messages", "At least one message is required.")]
+        return [broken("messages-empty", "messages", "At least one message is required.")]
     messages = [message for _, message in numbered]
     blocks = [_blocks(place, message) for place, message in numbered]
     return [
-        *broken,
+        *roles,
         *_contents(numbered, blocks),
         *_block_homes(messages, blocks),
         *_pairs(messages, blocks),
         *_server_pairs(blocks),
         *_callers(blocks),
-        *_thinking(blocks),
+        *_thinking_forms(blocks),
         *_final(body, messages, blocks),
         *_cache_marks(body, marked),
     ]
 
 
-def reused_ids(body: Mapping[str, Any]) -> list[Violation]:
+def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
     """Call ids used more than once in the request: "`tool_use` ids must be unique"."""
     return repeated(
         (call_id(block), where)
@@ -114,10 +127,6 @@ def reused_ids(body: Mapping[str, Any]) -> list[Violation]:
         for where, block in _blocks(place, message)
         if block.get("type") in CALL_TYPES
     )
-
-
-def _broken(rule: str, where: str, sentence: str) -> Violation:
-    return Violation(rule=rule, where=where, sentence=sentence)
 
 
 def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
@@ -141,13 +150,13 @@ def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Viol
         role, where = message.get("role"), f"messages[{place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
-                yield _broken("system-not-behind-user", where, f"It stands behind {before}.")
+                yield broken("system-not-behind-user", where, f"It stands behind {before}.")
         elif role not in ("user", "assistant"):
-            yield _broken("role-unknown", where, f"A message's role cannot be {role!r}.")
+            yield broken("role-unknown", where, f"A message's role cannot be {role!r}.")
         elif role == before:
-            yield _broken("roles-not-alternating", where, f"Two {role} messages in a row.")
+            yield broken("roles-not-alternating", where, f"Two {role} messages in a row.")
         if count == 0 and role != "user":
-            yield _broken("first-not-user", where, "The first message must be the user's.")
+            yield broken("first-not-user", where, "The first message must be the user's.")
         before = role
 
 
@@ -161,15 +170,15 @@ def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Viola
     """
     for (place, message), own in zip(numbered, blocks, strict=True):
         if not own or message.get("content") == "":
-            yield _broken("content-empty", f"messages[{place}].content", "The message is empty.")
+            yield broken("content-empty", f"messages[{place}].content", "The message is empty.")
             continue
         for where, block in own:
             if block.get("type") == "text" and is_blank(block.get("text", "")):
-                yield _broken("text-blank", where, "A text block needs non-whitespace text.")
+                yield broken("text-blank", where, "A text block needs non-whitespace text.")
             if block.get("type") in RESULT_TYPES:
                 for index, inner in mappings(block.get("content")):
                     if inner.get("type") == "text" and is_blank(inner.get("text", "")):
-                        yield _broken(
+                        yield broken(
                             "text-blank-in-result",
                             f"{where}.content[{index}]",
                             "A text block inside a tool result needs non-whitespace text.",
@@ -187,7 +196,7 @@ def _block_homes(
                 home = "user"
             elif (
                 kind in CALL_TYPES
-                or kind in THINKING_TYPES
+                or kind in _THINKING
                 or kind in _SERVER_CALLS
                 or kind in _SERVER_RESULTS
             ):
@@ -195,7 +204,7 @@ def _block_homes(
             else:
                 continue
             if message.get("role") != home:
-                yield _broken("block-in-wrong-role", where, f"{kind} is only for {home} messages.")
+                yield broken("block-in-wrong-role", where, f"{kind} is only for {home} messages.")
 
 
 def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Iterator[Violation]:
@@ -223,12 +232,12 @@ def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Ite
                 continue
             identity = call_id(block)
             if not _ID_PATTERN.fullmatch(identity):
-                yield _broken("call-id-malformed", where, f"{identity!r} is no call id.")
+                yield broken("call-id-malformed", where, f"{identity!r} is no call id.")
             if identity in open_ids:
-                yield _broken("call-id-duplicate", where, f"Two calls share the id {identity!r}.")
+                yield broken("call-id-duplicate", where, f"Two calls share the id {identity!r}.")
             open_ids.add(identity)
             if identity not in answered:
-                yield _broken("call-unanswered", where, f"The next message lacks {identity!r}.")
+                yield broken("call-unanswered", where, f"The next message lacks {identity!r}.")
 
 
 def _results_against(
@@ -243,13 +252,13 @@ def _results_against(
     for where, block in results:
         identity = call_id(block)
         if identity not in open_ids:
-            yield _broken("result-orphan", where, f"No call {identity!r} in the message before.")
+            yield broken("result-orphan", where, f"No call {identity!r} in the message before.")
         elif identity in seen:
-            yield _broken("result-duplicate", where, f"The call {identity!r} has two results.")
+            yield broken("result-duplicate", where, f"The call {identity!r} has two results.")
         seen.add(identity)
     for where, _ in results:
         if where not in {place for place, _ in own[: len(results)]}:
-            yield _broken("result-not-first", where, "Results come before everything else.")
+            yield broken("result-not-first", where, "Results come before everything else.")
 
 
 def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
@@ -268,7 +277,7 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
             kind, identity = str(block.get("type")), call_id(block)
             if kind in _SERVER_CALLS:
                 if (kind, identity) in waiting:
-                    yield _broken(
+                    yield broken(
                         "server-call-duplicate", where, f"{identity!r} is still unanswered."
                     )
                 waiting[kind, identity] = (place, where)
@@ -277,12 +286,12 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
                 if waiting.pop(pair, None) is not None:
                     answered.add(pair)
                 elif pair in answered:
-                    yield _broken("server-result-duplicate", where, "Its call has two results.")
+                    yield broken("server-result-duplicate", where, "Its call has two results.")
                 else:
-                    yield _broken("server-result-orphan", where, f"No {pair[0]} before it.")
+                    yield broken("server-result-orphan", where, f"No {pair[0]} before it.")
     for (_, identity), (place, where) in waiting.items():
         if not _still_running(identity, blocks[place:]):
-            yield _broken("server-call-unanswered", where, "Its result is in no message.")
+            yield broken("server-call-unanswered", where, "Its result is in no message.")
 
 
 def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
@@ -321,26 +330,26 @@ def _callers(blocks: list[list[_Block]]) -> Iterator[Violation]:
             if block.get("type") == "server_tool_use":
                 known.add(call_id(block))
             elif _caller(block) and _caller(block) not in known:
-                yield _broken("caller-missing", where, "The code that called is not there.")
+                yield broken("caller-missing", where, "The code that called is not there.")
 
 
-def _thinking(blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _thinking_forms(blocks: list[list[_Block]]) -> Iterator[Violation]:
     """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data.
 
     A signature is checked for its form only: Anthropic demands one, other hosts of the format send
-    none and want their blocks back as they were. That none is lost is `faithful`'s to say.
+    none and want their blocks back as they were. That none is lost is `unfaithful`'s to report.
     """
     for own in blocks:
         for where, block in own:
             kind = block.get("type")
             if kind == "redacted_thinking" and not isinstance(block.get("data"), str):
-                yield _broken("thinking-malformed", where, "redacted_thinking needs its data.")
+                yield broken("thinking-malformed", where, "redacted_thinking needs its data.")
             if kind != "thinking":
                 continue
             if not isinstance(block.get("thinking"), str):
-                yield _broken("thinking-malformed", where, "thinking needs its text.")
+                yield broken("thinking-malformed", where, "thinking needs its text.")
             if not isinstance(block.get("signature", ""), str):
-                yield _broken("thinking-malformed", where, "A signature is a string.")
+                yield broken("thinking-malformed", where, "A signature is a string.")
 
 
 def _final(
@@ -356,16 +365,16 @@ def _final(
     if messages[-1].get("role") != "assistant" or not blocks[-1]:
         return
     where, last = blocks[-1][-1]
-    if last.get("type") in THINKING_TYPES:
-        yield _broken("final-thinking-last", where, "The last block cannot be thinking.")
+    if last.get("type") in _THINKING:
+        yield broken("final-thinking-last", where, "The last block cannot be thinking.")
     text = last.get("text")
     if last.get("type") == "text" and isinstance(text, str) and text != text.rstrip():
-        yield _broken("final-trailing-whitespace", where, "The last text ends in whitespace.")
+        yield broken("final-trailing-whitespace", where, "The last text ends in whitespace.")
     switch = body.get("thinking")
     enabled = isinstance(switch, Mapping) and switch.get("type") in ("enabled", "adaptive")
     for place, block in blocks[-1] if not enabled else []:
-        if block.get("type") in THINKING_TYPES:
-            yield _broken("final-thinking-disabled", place, "Thinking is not enabled.")
+        if block.get("type") in _THINKING:
+            yield broken("final-thinking-disabled", place, "Thinking is not enabled.")
 
 
 def _cache_marks(body: Mapping[str, Any], blocks: list[list[_Block]]) -> Iterator[Violation]:
@@ -375,4 +384,165 @@ def _cache_marks(body: Mapping[str, Any], blocks: list[list[_Block]]) -> Iterato
     marked += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
     count = Counter(bool(block.get("cache_control")) for block in marked)[True]
     if count > _MOST_CACHE_MARKS:
-        yield _broken("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")
+        yield broken("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")
+
+
+# Rules that compare with the request as the client sent it
+
+
+def unfaithful(
+    format_name: str, original: Mapping[str, Any], body: Mapping[str, Any]
+) -> list[Violation]:
+    """Rules that `body` breaks as a replay of `original`, beyond those `violations` names."""
+    violations = [*_ends_with_assistant(original, body), *_words_added(original, body)]
+    if format_name in ("anthropic", "pi"):
+        violations += [*_altered(original, body), *_lost_in_latest(original, body)]
+    if format_name == "openai-responses":
+        violations += _without_reasoning(original, body)
+    return violations
+
+
+def _ends_with_assistant(
+    original: Mapping[str, Any], body: Mapping[str, Any]
+) -> Iterator[Violation]:
+    """Whoever spoke last came from the client: an answer at the end is one to be continued.
+
+    "This model does not support assistant message prefill. The conversation must end with a user
+    message." (cortexkit/magic-context#511; through OpenAI's format aj47/SpeakMCP#1037).
+    """
+    came = [message.get("role") for _, message in mappings(original.get("messages"))]
+    went = [message.get("role") for _, message in mappings(body.get("messages"))]
+    if went and went[-1] == "assistant" and came and came[-1] != "assistant":
+        yield broken(
+            "ends-with-assistant",
+            f"messages[{len(went) - 1}]",
+            "The assistant speaks last, and did not in the request that came.",
+        )
+
+
+def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    """What must end a request alone still does.
+
+    While code runs, "your response message must contain only `tool_result` blocks" (Anthropic's
+    documentation on programmatic tool calling); `compaction_trigger` "Must be the final input
+    item" (openai-python).
+    """
+    if _answers_code(original) == {True} and _answers_code(body) == {True, False}:
+        yield broken(
+            "results-not-alone", "messages[-1]", "The code that runs waits for results alone."
+        )
+    came = [item.get("type") for _, item in mappings(original.get("input"))]
+    went = [item.get("type") for _, item in mappings(body.get("input"))]
+    if came[-1:] == ["compaction_trigger"] != went[-1:]:
+        yield broken("trigger-not-last", "input[-1]", "Items follow it.")
+
+
+def _answers_code(body: Mapping[str, Any]) -> set[bool]:
+    """Of every block of a last message of the user's, whether it answers a call of code's."""
+    messages = [message for _, message in mappings(body.get("messages"))]
+    if len(messages) < 2 or messages[-1].get("role") != "user":
+        return set()
+    by_code = {
+        call_id(block)
+        for _, block in mappings(messages[-2].get("content"))
+        if isinstance(block.get("caller"), Mapping) and block["caller"].get("tool_id")
+    }
+    return {
+        block.get("type") == "tool_result" and call_id(block) in by_code
+        for _, block in mappings(messages[-1].get("content"))
+    }
+
+
+def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+    """A message's thinking blocks without their cache marks."""
+    return [
+        (index, {key: block[key] for key in block if key != "cache_control"})
+        for index, block in mappings(message.get("content"))
+        if block.get("type") in _THINKING
+    ]
+
+
+def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    """Every thinking block that goes out is one that came in, signature and data included."""
+    known = [
+        block
+        for _, message in mappings(original.get("messages"))
+        for _, block in _thinking_of(message)
+    ]
+    for place, message in mappings(body.get("messages")):
+        for index, block in _thinking_of(message):
+            if block not in known:
+                yield broken(
+                    "thinking-altered",
+                    f"messages[{place}].content[{index}]",
+                    "This thinking block is none of those that came in.",
+                )
+
+
+def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    """The answer whose results are still being read keeps all its thinking.
+
+    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
+    (claude-code#19539), and under extended thinking that message must begin with them
+    (opencode#3077). Messages are matched by the calls they hold.
+    """
+    answers = [
+        item for item in mappings(body.get("messages")) if item[1].get("role") == "assistant"
+    ]
+    if not answers:
+        return
+    place, latest = answers[-1]
+    ids = _call_ids(latest)
+    kept = [block for _, block in _thinking_of(latest)]
+    twins = [m for _, m in mappings(original.get("messages")) if ids & _call_ids(m)]
+    for twin in twins[-1:]:
+        for _, block in _thinking_of(twin):
+            if block not in kept:
+                yield broken(
+                    "thinking-lost-in-latest",
+                    f"messages[{place}]",
+                    "The latest answer lost a thinking block of its own.",
+                )
+
+
+def _call_ids(message: Mapping[str, Any]) -> set[str]:
+    return {
+        call_id(block)
+        for _, block in mappings(message.get("content"))
+        if block.get("type") in CALL_TYPES
+    }
+
+
+def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
+    """An item keeps the reasoning it was made with.
+
+    "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item: 'rs_…'"
+    (mastra#10713, cline#12242). The server knows the link by the items' ids, so an item without an
+    id of its own is free, and one whose id a different item has too is not known by it. The same
+    item sent twice is known: its reasoning stands before it.
+    """
+    known: dict[str, Mapping[str, Any]] = {}
+    unclear: set[str] = set()
+    needs: dict[str, str] = {}
+    reasoning: str | None = None
+    for _, item in mappings(original.get("input")):
+        identity = item.get("id")
+        if isinstance(identity, str) and known.setdefault(identity, item) != item:
+            unclear.add(identity)
+        if item.get("type") == "reasoning":
+            reasoning = identity if isinstance(identity, str) else None
+        else:
+            if isinstance(identity, str) and reasoning:
+                needs.setdefault(identity, reasoning)
+            reasoning = None
+    before: set[str] = set()
+    for place, item in mappings(body.get("input")):
+        identity = str(item.get("id"))
+        wanted = needs.get(identity)
+        if wanted and identity not in unclear and wanted not in before:
+            yield broken(
+                "item-without-its-reasoning",
+                f"input[{place}]",
+                f"The item came with the reasoning {wanted!r}, which is not before it.",
+            )
+        before.add(identity)

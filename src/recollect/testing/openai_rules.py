@@ -1,0 +1,487 @@
+"""What OpenAI's two APIs and pi refuse, and the readings of a body that all rules share.
+
+Sources: docs/contributing/sources.md and the issues named beside the rules. Chat: roles need not
+alternate. Responses: pairs are found by call id anywhere after the call, as OpenAI does. pi:
+results follow their call at once, aborted and failed answers are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One rule broken at one place."""
+
+    rule: str
+    where: str
+    """A path into the body, such as `messages[3].content[1]`."""
+    sentence: str
+
+
+def broken(rule: str, where: str, sentence: str) -> Violation:
+    """A violation of the rule."""
+    return Violation(rule=rule, where=where, sentence=sentence)
+
+
+CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
+"""Every spelling of a call block that OpenClaw's design names (pairing)."""
+RESULT_TYPES = frozenset({"tool_result", "toolResult"})
+TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+
+
+def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The mappings of a list with their places; nothing when it is no list."""
+    if isinstance(value, list):
+        for place, item in enumerate(value):
+            if isinstance(item, Mapping):
+                yield place, item
+
+
+def call_id(block: Mapping[str, Any]) -> str:
+    """The id of a call block, or of the call a result block answers."""
+    for key in ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id", "call_id"):
+        value = block.get(key)
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+def is_blank(text: Any) -> bool:
+    """Whether a text is empty or whitespace only."""
+    return isinstance(text, str) and not text.strip()
+
+
+def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
+    """`call-id-reused` for every (id, place) whose id came before."""
+    seen: dict[str, str] = {}
+    violations = []
+    for identity, where in ids:
+        if identity in seen:
+            sentence = f"The call id {identity!r} was already used at {seen[identity]}."
+            violations.append(broken("call-id-reused", where, sentence))
+        seen.setdefault(identity, where)
+    return violations
+
+
+# OpenAI Chat Completions
+
+_CHAT_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+_INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
+
+
+def check_chat(body: Mapping[str, Any]) -> list[Violation]:
+    """Every rule of Chat Completions that `body` breaks."""
+    messages = [message for _, message in mappings(body.get("messages"))]
+    if not messages:
+        return [broken("messages-empty", "messages", "At least one message is required.")]
+    return [
+        *_chat_forms(messages),
+        *_chat_calls(messages),
+        *_chat_pairs(messages),
+        *_chat_functions(messages),
+    ]
+
+
+def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
+    """Call ids used more than once in the request (Mistral and others refuse: hermes#11722)."""
+    return repeated(
+        (str(call.get("id")), f"messages[{place}].tool_calls[{index}]")
+        for place, message in mappings(body.get("messages"))
+        for index, call in mappings(message.get("tool_calls"))
+    )
+
+
+def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """Roles and contents.
+
+    "Invalid value for 'content': expected a string, got null" (langchainjs#4153), allowed only for
+    an assistant that says something another way; "Invalid 'messages[4].content': empty array.
+    Expected an array with minimum length 1" (langchainjs#11416).
+    """
+    for place, message in enumerate(messages):
+        role, content, where = message.get("role"), message.get("content"), f"messages[{place}]"
+        if role not in _CHAT_ROLES:
+            yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
+        if content == []:
+            yield broken("content-empty-list", f"{where}.content", "The list of parts is empty.")
+        excused = role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT)
+        if content is None and not excused:
+            yield broken("content-missing", f"{where}.content", "Content cannot be null here.")
+
+
+def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """The calls themselves.
+
+    "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a custom
+    tool's input, are JSON strings by the schema, never objects.
+    """
+    for place, message in enumerate(messages):
+        where = f"messages[{place}].tool_calls"
+        if message.get("tool_calls") == []:
+            yield broken("tool-calls-empty", where, "An empty list of calls is refused.")
+        for index, call in mappings(message.get("tool_calls")):
+            here = f"{where}[{index}]"
+            if not isinstance(call.get("id"), str) or not call["id"]:
+                yield broken("call-id-missing", here, "A call needs an id.")
+        for here, holder in _chat_argument_holders(place, message):
+            payload = holder.get("arguments", holder.get("input"))
+            if not isinstance(payload, str):
+                yield broken("arguments-not-string", here, "Arguments are a JSON string.")
+
+
+def _chat_argument_holders(
+    place: int, message: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for index, call in mappings(message.get("tool_calls")):
+        for key in ("function", "custom"):
+            if isinstance(call.get(key), Mapping):
+                yield f"messages[{place}].tool_calls[{index}].{key}", call[key]
+    legacy = message.get("function_call")
+    if isinstance(legacy, Mapping):
+        yield f"messages[{place}].function_call", legacy
+
+
+def _chat_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """Every call is answered at once, once, and nothing else is.
+
+    "An assistant message with 'tool_calls' must be followed by tool messages responding to each
+    'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message with
+    'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any order.
+    """
+
+    def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if message.get("role") == "assistant":
+            for index, call in mappings(message.get("tool_calls")):
+                yield str(call.get("id")), f"messages[{place}].tool_calls[{index}]"
+
+    return _answered_at_once(messages, "tool", lambda one: str(one.get("tool_call_id")), calls)
+
+
+def _answered_at_once(
+    messages: list[Mapping[str, Any]],
+    result_role: str,
+    answered_id: Callable[[Mapping[str, Any]], str],
+    calls: Callable[[int, Mapping[str, Any]], Iterator[tuple[str, str]]],
+) -> Iterator[Violation]:
+    waiting: dict[str, str] = {}
+    answered: set[str] = set()
+    for place, message in enumerate([*messages, {}]):
+        where = f"messages[{place}]"
+        if message.get("role") == result_role:
+            identity = answered_id(message)
+            if waiting.pop(identity, None) is not None:
+                answered.add(identity)
+            elif identity in answered:
+                yield broken("result-duplicate", where, f"{identity!r} is answered already.")
+            else:
+                yield broken("result-orphan", where, f"No open call {identity!r} before it.")
+            continue
+        for identity, called_at in waiting.items():
+            yield broken("call-unanswered", called_at, f"Nothing answers {identity!r} at once.")
+        answered, waiting = set(), {}
+        for identity, called_at in calls(place, message):
+            if identity in waiting:
+                yield broken("call-id-duplicate", called_at, f"Two calls share {identity!r}.")
+            waiting[identity] = called_at
+
+
+def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """The legacy pair: a `function_call` and, right after it, the `function` of that name."""
+    for place, message in enumerate(messages):
+        legacy = message.get("function_call")
+        after = messages[place + 1] if place + 1 < len(messages) else {}
+        if isinstance(legacy, Mapping) and not _chat_answers(after, legacy):
+            yield broken(
+                "function-call-unanswered",
+                f"messages[{place}].function_call",
+                f"The next message is not the result of {legacy.get('name')!r}.",
+            )
+        if message.get("role") != "function":
+            continue
+        called = messages[place - 1].get("function_call") if place else None
+        if not isinstance(called, Mapping) or not _chat_answers(message, called):
+            yield broken("function-orphan", f"messages[{place}]", "No function_call right before.")
+
+
+def _chat_answers(message: Mapping[str, Any], legacy: Mapping[str, Any]) -> bool:
+    return message.get("role") == "function" and message.get("name") == legacy.get("name")
+
+
+# OpenAI Responses
+
+_RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
+_ANSWERS: Mapping[str, tuple[str, ...]] = {
+    "function_call": ("function_call_output",),
+    "custom_tool_call": ("custom_tool_call_output",),
+    # Codex answers local shell calls with function outputs (CX, ensure_call_outputs_present).
+    "local_shell_call": ("local_shell_call_output", "function_call_output"),
+    "shell_call": ("shell_call_output",),
+    "apply_patch_call": ("apply_patch_call_output",),
+    "computer_call": ("computer_call_output",),
+    "tool_search_call": ("tool_search_output",),
+}
+"""Calls the client must answer, and the items that answer them."""
+_OUTPUTS = frozenset(kind for kinds in _ANSWERS.values() for kind in kinds)
+# A patch may be answered by its status alone, a tool search by its tools.
+_WITH_OUTPUT = _OUTPUTS - {"apply_patch_call_output", "tool_search_output"}
+_PROVIDER_CALLS = {
+    "program": "call_id",
+    "multi_agent_call": "call_id",
+    "mcp_approval_request": "id",
+}
+"""Calls that the server runs, and where their id stands."""
+_PROVIDER_RESULTS = {
+    "program_output": ("program", "call_id"),
+    "multi_agent_call_output": ("multi_agent_call", "call_id"),
+    "mcp_approval_response": ("mcp_approval_request", "approval_request_id"),
+}
+_LOCAL_SHELL = ("local_shell_call", "local_shell_call_output")
+_TOOL_SEARCH = ("tool_search_call", "tool_search_output")
+_Item = tuple[str, Mapping[str, Any]]
+
+
+def check_responses(body: Mapping[str, Any]) -> list[Violation]:
+    """Every rule of the Responses API that `body` breaks."""
+    given = body.get("input")
+    continues = bool(body.get("previous_response_id") or body.get("conversation"))
+    if isinstance(given, str) and given:
+        return []
+    if given is None and (continues or body.get("prompt")):
+        return []
+    items = [(f"input[{place}]", item) for place, item in mappings(given)]
+    if not items:
+        return [broken("input-empty", "input", "The input is empty.")]
+    return [
+        *_responses_forms(items),
+        *_responses_pairs(items, continues=continues),
+        *_provider_pairs(items, continues=continues),
+        *_responses_reasoning(items),
+        *_responses_item_ids(items),
+    ]
+
+
+def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
+    """Call ids used by more than one call (openai/gpt-oss#309 answers 422)."""
+    return repeated(
+        (_pair_id(item), f"input[{place}]")
+        for place, item in mappings(body.get("input"))
+        if item.get("type") in _ANSWERS
+    )
+
+
+def _pair_id(item: Mapping[str, Any]) -> str:
+    """`call_id`; by its schema a local shell's output names the call in `id`."""
+    if item.get("type") in _LOCAL_SHELL and not item.get("call_id"):
+        return str(item.get("id") or "")
+    return str(item.get("call_id") or "")
+
+
+def _is_message(item: Mapping[str, Any]) -> bool:
+    return item.get("type", "message") == "message" and "role" in item
+
+
+def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
+    """What every item must hold.
+
+    "Invalid type for 'input[xx].content': expected one of an array of objects or string, but got
+    null" (new-api#4776). Arguments and a custom tool's input are strings by the schema.
+    """
+    for where, item in items:
+        kind = item.get("type")
+        if _is_message(item):
+            if item.get("role") not in _RESPONSES_ROLES:
+                yield broken("role-unknown", where, f"A role cannot be {item.get('role')!r}.")
+            if item.get("content") is None:
+                yield broken("content-missing", where, "Content cannot be null.")
+        if kind == "function_call" and not isinstance(item.get("arguments"), str):
+            yield broken("arguments-not-string", where, "Arguments are a JSON string.")
+        if kind == "custom_tool_call" and not isinstance(item.get("input"), str):
+            yield broken("arguments-not-string", where, "A custom tool's input is a string.")
+        if kind in _WITH_OUTPUT and item.get("output") is None:
+            yield broken("output-missing", where, "An output item needs its output.")
+
+
+def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
+    """Each call is answered once, after it; an output needs its call unless the server holds it.
+
+    "No tool output found for function call …"; "No tool call found for function call output with
+    call_id …" (continue#10092). The server may hold the call through `previous_response_id`, a
+    conversation, or an `item_reference` before the output.
+    """
+    waiting: dict[tuple[str, str], str] = {}
+    answered: set[tuple[str, str]] = set()
+    for where, item in items:
+        kind = str(item.get("type"))
+        continues = continues or kind == "item_reference"
+        if kind not in _ANSWERS and kind not in _OUTPUTS:
+            continue
+        identity = _pair_id(item)
+        if kind in _TOOL_SEARCH and (not identity or item.get("execution") == "server"):
+            continue  # the server searched by itself
+        if not identity:
+            yield broken("call-id-missing", where, "The item has no call_id.")
+        elif kind in _ANSWERS:
+            if (kind, identity) in waiting:
+                yield broken("call-id-duplicate", where, f"{identity!r} is still unanswered.")
+            waiting[kind, identity] = where
+        else:
+            rule = _settle(kind, identity, waiting, answered, continues=continues)
+            if rule:
+                yield broken(rule, where, f"No open call {identity!r} before it.")
+    for (_, identity), where in waiting.items():
+        yield broken("call-unanswered", where, f"No output found for {identity!r}.")
+
+
+def _settle(
+    kind: str,
+    identity: str,
+    waiting: dict[tuple[str, str], str],
+    answered: set[tuple[str, str]],
+    *,
+    continues: bool,
+) -> str | None:
+    """Take the call an output answers off the waiting list, or say which rule it breaks."""
+    for call_kind, kinds in _ANSWERS.items():
+        if kind in kinds and waiting.pop((call_kind, identity), None) is not None:
+            answered.add((kind, identity))
+            return None
+    if (kind, identity) in answered:
+        return "result-duplicate"
+    if not continues:
+        return "result-orphan"
+    answered.add((kind, identity))
+    return None
+
+
+def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
+    """What the server runs: an item that answers, or was called by, another has it before it.
+
+    From the fields' descriptions in openai-python (`program_output.call_id`, `caller.caller_id`,
+    `mcp_approval_response.approval_request_id`). A call that the server runs may be without its
+    output while it runs.
+    """
+    known: set[tuple[str, str]] = set()
+    for where, item in items:
+        kind = str(item.get("type"))
+        continues = continues or kind == "item_reference"
+        if kind in _PROVIDER_CALLS:
+            known.add((kind, str(item.get(_PROVIDER_CALLS[kind]) or "")))
+        if continues:
+            continue
+        if kind in _PROVIDER_RESULTS:
+            call, field = _PROVIDER_RESULTS[kind]
+            if (call, str(item.get(field) or "")) not in known:
+                yield broken("provider-result-orphan", where, f"No {call} before it.")
+        caller = item.get("caller")
+        named = caller.get("caller_id") if isinstance(caller, Mapping) else None
+        if named and ("program", str(named)) not in known:
+            yield broken("caller-missing", where, "The program that called is not there.")
+
+
+def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
+    """Reasoning stays with what it led to.
+
+    "Item 'rs_…' of type 'reasoning' was provided without its required following item"
+    (openai-node#1567, vercel/ai#7099). That item is the model's own: more reasoning, an assistant
+    message or a call, never the end, a user's message or a tool's output.
+    """
+    for place, (where, item) in enumerate(items):
+        if item.get("type") != "reasoning":
+            continue
+        after = items[place + 1][1] if place + 1 < len(items) else None
+        output = after is not None and after.get("type") in _OUTPUTS
+        by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
+        if after is None or by_client or _is_client_message(after):
+            yield broken("reasoning-without-item", where, "The item it led to does not follow.")
+
+
+def _is_client_message(item: Mapping[str, Any]) -> bool:
+    return _is_message(item) and item.get("role") != "assistant"
+
+
+def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
+    """No item comes twice: "Duplicate item found with id …" (vercel/ai#7883)."""
+    seen: set[str] = set()
+    for where, item in items:
+        identity = item.get("id")
+        if item.get("type") == "local_shell_call_output" or not isinstance(identity, str):
+            continue
+        if identity in seen:
+            yield broken("item-id-duplicate", where, f"The id {identity!r} came before.")
+        seen.add(identity)
+
+
+# pi and OpenClaw
+
+_PI_ROLES = frozenset(
+    {"user", "assistant", "toolResult", "bashExecution", "custom"}
+    | {"branchSummary", "compactionSummary"}
+)
+
+
+def check_pi(body: Mapping[str, Any]) -> list[Violation]:
+    """Every rule of pi's replay that `body` breaks."""
+    messages = [message for _, message in mappings(body.get("messages"))]
+    if not messages:
+        return [broken("messages-empty", "messages", "At least one message is required.")]
+    return [*_pi_forms(messages), *_pi_pairs(messages)]
+
+
+def reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
+    """Call ids used more than once: pi keys results by `toolCallId` (oh-my-pi#2055)."""
+    return repeated(
+        (call_id(block), f"messages[{place}].content[{index}]")
+        for place, message in mappings(body.get("messages"))
+        for index, block in _pi_calls(message)
+    )
+
+
+def _pi_calls(message: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    if message.get("role") == "assistant":
+        for index, block in mappings(message.get("content")):
+            if block.get("type") in CALL_TYPES:
+                yield index, block
+
+
+def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """Known roles, no failed answers, no empty ones."""
+    for place, message in enumerate(messages):
+        role, where = message.get("role"), f"messages[{place}]"
+        if role not in _PI_ROLES:
+            yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
+        if role != "assistant":
+            continue
+        if message.get("stopReason") in ("error", "aborted"):
+            yield broken("assistant-aborted", where, "A failed answer is not replayed.")
+        elif _pi_says_nothing(message.get("content")):
+            yield broken("assistant-empty", where, "The answer says nothing.")
+
+
+def _pi_says_nothing(content: Any) -> bool:
+    if isinstance(content, str):
+        return is_blank(content)
+    for _, block in mappings(content):
+        kind = block.get("type")
+        if kind == "text":
+            if not is_blank(block.get("text", "")):
+                return False
+        elif kind == "thinking":
+            if not is_blank(block.get("thinking", "")) or block.get("thinkingSignature"):
+                return False
+        else:
+            return False
+    return True
+
+
+def _pi_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
+    """Results stand right behind the answer that called for them, one each."""
+
+    def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for index, block in _pi_calls(message):
+            yield call_id(block), f"messages[{place}].content[{index}]"
+
+    return _answered_at_once(messages, "toolResult", call_id, calls)
