@@ -98,8 +98,8 @@ def test_lines_paste_history_and_completion(tmp_path: Path) -> None:
         assert chat.users()[-1] == "pasted\nlines\n end"
         chat.say("my key is ghp_0123456789abcdefghijABCDEFGHIJ012345 ok")
         terminal.wait_for("yes", times=3)
-        terminal.send("/stat\t detail\r")
-        terminal.wait_for("/status detail")
+        terminal.send("/stat\t\r")
+        terminal.wait_for("tool schemas")
         terminal.send(CTRL_D)
         assert terminal.wait_until_ended() == 0
     (kept,) = (tmp_path / "home").rglob("chat_history")

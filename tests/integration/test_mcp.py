@@ -49,7 +49,6 @@ FOREIGN = "The neighbour's vault code is 99-88-77, nobody else may know it."
 SPACE, SESSION = "harbour", "work/1 of »quay«"
 TOOLS = {
     *("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"),
-    *("why", "context_status"),
 }
 SAID = ("rebuild the quay", "oil the winches", "paint it", "plain English", "crane", "none")
 SUMMARY = "\n".join(
@@ -227,15 +226,6 @@ async def every_tool(client: Client) -> None:
     stored = await call("memory_store", text="The quay master is Ada Lovelace.")
     assert "Ada Lovelace" in stored
     assert "Ada Lovelace" in await call("memory_recall", about="quay master")
-    why = await call("why", message=id_)
-    assert "summarised" in why and "Request 2" in why
-    assert "went out" in await call("why", message="and now the crane")
-    whole = await call("why")
-    assert "summary of compaction 1" in whole and "and now the crane" in whole
-    first = await call("why", turn=1)
-    assert "Request 1" in first
-    status = await call("context_status")
-    assert "of a window of 8,000" in status and "number 1 stands" in status and "m-1" in status
     fact = re.findall(r"\[([0-9a-f]{24})\]", stored)[0]
     refused = await client.call_tool("memory_forget", {"ids": [fact]})
     assert refused.is_error and f"recollect facts forget {fact}" in text_of(refused)
@@ -280,37 +270,32 @@ def test_early_answers_are_what_the_sdk_answers(tmp_path: Path) -> None:
 
     assert handshake.HANDSHAKE_VERSIONS == version.HANDSHAKE_PROTOCOL_VERSIONS
     assert handshake.MODERN_VERSIONS == version.MODERN_PROTOCOL_VERSIONS
-    asked = {
-        "initialize": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "c", "version": "1"},
-        },
-        "server/discover": {
-            "_meta": {
-                "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
-                "io.modelcontextprotocol/clientCapabilities": {},
-            }
-        },
+    opening = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "c", "version": "1"},
     }
-    for method, params in asked.items():
-        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    modern = {
+        "_meta": {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+    }
+    for calls in (
+        [("initialize", opening), ("tools/list", {}), ("ping", {})],
+        [("server/discover", modern), ("tools/list", modern)],
+    ):
+        lines = [
+            {"jsonrpc": "2.0", "id": at, "method": method, "params": params}
+            for at, (method, params) in enumerate(calls)
+        ]
         answers = handshake.EarlyAnswers()
-        early = [answers.answer(request)]
+        early = [answers.answer(line) for line in lines]
         # with something unusual in it a request is left to the SDK
-        unusual = json.loads(json.dumps(request))
-        unusual["params"]["_meta"] = {**unusual["params"].get("_meta", {}), "x": 1}
-        unusual["params"]["other"] = 1
-        assert handshake.EarlyAnswers().answer(unusual) is None
-        asked_next = ["tools/list"]
-        asked_next += ["ping"] if method == "initialize" else []
-        lines = [request]
-        for number, name in enumerate(asked_next, 2):
-            given = {} if method == "initialize" else {"params": params}
-            lines.append({"jsonrpc": "2.0", "id": number, "method": name, **given})
-            early.append(answers.answer(lines[-1]))
-            assert handshake.EarlyAnswers().answer({**lines[-1], "params": {"a": 1}}) is None
+        for line, (_, params) in zip(lines, calls, strict=True):
+            unusual = {**line, "params": {**params, "other": 1}}
+            assert handshake.EarlyAnswers().answer(unusual) is None
         late = asyncio.run(_answers_of_sdk([json.dumps(line) for line in lines], tmp_path))
         assert sorted((json.loads(one) for one in late), key=lambda one: one["id"]) == early
 
@@ -351,7 +336,7 @@ def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
     """As with a gateway: the client asks the server, and sends the answer to somebody else."""
     store = tmp_path / "memory.db"
     said: list[dict[str, Any]] = [{"role": "user", "content": DECIDED}]
-    calls = {"memory_search": {"query": "Kestrel invoices"}, "why": {}, "context_status": {}}
+    calls = {"memory_search": {"query": "Kestrel invoices"}, "memory_recall": {}}
 
     def request(messages: list[dict[str, Any]]) -> dict[str, Any]:
         return {"model": "m", "max_tokens": 9, "messages": messages}
@@ -368,7 +353,7 @@ def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
             await gateway.prepare("s", request(said))
             await gateway.settle(10)
             for number, (name, text) in enumerate((await answers()).items()):
-                assert "Kestrel" in text or name == "context_status"
+                assert "Kestrel" in text or name == "memory_recall"
                 call = {
                     "type": "tool_use",
                     "id": f"t{number}",
@@ -575,13 +560,6 @@ def hostile(memory: Memory) -> dict[str, tuple[str, Any]]:
         "SQL as an id": ("memory_get", {"id": "1 OR 1=1"}),
         "types there are not": ("memory_recall", {"types": ["secrets"]}),
         "a subject of half a megabyte": ("memory_recall", {"about": big}),
-        "why of another space": ("why", {"message": id_}),
-        "why of a session there is not": ("why", {"session": "neighbour"}),
-        "why of a turn there is not": ("why", {"turn": 10**12}),
-        "why of a negative turn": ("why", {"turn": -1}),
-        "why with words everybody says": ("why", {"message": "e"}),
-        "status of a file": ("context_status", {"session": "file:/etc/passwd"}),
-        "status of a pattern": ("context_status", {"session": "%"}),
     }
     calls: dict[str, tuple[str, Any]] = {
         name: ("tools/call", {"name": tool, "arguments": arguments})
@@ -589,7 +567,7 @@ def hostile(memory: Memory) -> dict[str, tuple[str, Any]]:
     }
     return calls | {
         "a tool that is a number": ("tools/call", {"name": 5}),
-        "arguments that are a text": ("tools/call", {"name": "why", "arguments": "{}"}),
+        "arguments that are a text": ("tools/call", {"name": "memory_search", "arguments": "{}"}),
         "a tool's attribute": ("tools/call", {"name": "__class__", "arguments": {}}),
         "a method there is not": ("memory/drop", {"space": SPACE}),
     }
@@ -597,7 +575,7 @@ def hostile(memory: Memory) -> dict[str, tuple[str, Any]]:
 
 def test_nothing_a_client_sends_harms_the_server_or_the_wire(memory: Memory, home: Path) -> None:
     attacks = hostile(memory)
-    assert len(attacks) >= 45
+    assert len(attacks) >= 38
     with raw(memory.arguments, home) as client:
         client.begin()
         for line in (b"", b"no JSON", b"[1,2]", b'"x"', b'{"jsonrpc":"2.0"}', b"\xff\xfe\x00"):

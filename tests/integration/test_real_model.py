@@ -103,7 +103,7 @@ def test_a_conversation_through_the_gateway_stays_within_a_real_window(
 def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
     weights: Path, tmp_path: Path
 ) -> None:
-    """Each turn typed, and `/status detail` behind it; `just real-model --chat`: 60."""
+    """Each turn typed, and `/status` behind it; `just real-model --chat`: 60."""
     turns = at_size(6, 60)  # each takes four seconds of a processor
     with LlamaServer(weights, threads=THREADS) as server:
         talk = converse_in_terminal(

@@ -81,8 +81,6 @@ def _calls(talk: ClaudeTalk) -> Iterator[str]:
         ("memory_search", {"query": _SEARCHED}, "4711"),
         ("memory_store", {"text": _FACT}, "Stored"),
         ("memory_recall", {"about": "quay master"}, "Ada Lovelace"),
-        ("why", {"message": "Kestrel service listens"}, "it went out"),
-        ("context_status", {}, "of a window of"),
     ):
         yield from _called(talk, name, arguments, wanted)
     told = "\n".join(_answers(talk))

@@ -1,6 +1,6 @@
 """`recollect chat` in a terminal for many turns, with a real model behind it.
 
-Every turn is typed, then `/status detail`; a relay between the chat and llama.cpp
+Every turn is typed, then `/status`; a relay between the chat and llama.cpp
 keeps what was really sent. What the two commands print is read off the screen and compared with
 that request: counted anew by an engine that never saw the conversation, and with what the model's
 server itself counted.
@@ -34,10 +34,7 @@ PROMPT: Final = "› "
 TURN_SECONDS: Final = 900.0
 _FAILED: Final = ("The model did not answer", "The provider refused", "still does not fit")
 _NUMBER: Final = r"([\d,]+)"
-_SENT: Final = re.compile(
-    rf"last request: {_NUMBER} tokens by the counter, {_NUMBER} calibrated, of {_NUMBER}; "
-    rf"{_NUMBER} message"
-)
+_SIZES: Final = re.compile(rf"by the counter: {_NUMBER} tokens in {_NUMBER} messages?")
 WALK: Final[Mapping[str, str]] = {
     "/help": "/compact",
     "/why": "No failures|failed",
@@ -57,12 +54,9 @@ COMPACTED_EVERY: Final = 10
 NEXT_SLACK_TOKENS: Final = 24
 """What a request may differ from what was told of it before anything was said: a summary is a part
 of the user's message then, and the words of a message that carries it count a little otherwise."""
-_NEXT_STATUS: Final = rf"next request, before what you say: {_NUMBER} tokens,"
-_NEXT_SIZES: Final = (rf"{_NUMBER} tokens by the counter", rf"{_NUMBER} calibrated")
-_NEXT: Final = re.compile(rf"next request, before what you say: {_NUMBER} tokens by the counter")
 _COMPONENT: Final = re.compile(
-    rf"^(system prompt|tool schemas|workspace files|summary|recalled blocks|history): "
-    rf"raw {_NUMBER}, injected {_NUMBER} tokens",
+    rf"^  (system prompt|tool schemas|workspace files|summary|recalled blocks|history): "
+    rf"{_NUMBER} tokens",
     re.MULTILINE,
 )
 
@@ -139,15 +133,15 @@ def converse_in_terminal(
                     talk.failures.append(f"turn {talk.turns}: {shown[-300:]}")
                 if compacting and talk.turns % COMPACTED_EVERY == COMPACTED_EVERY - 2:
                     screen.say("/compact")
-                status = context = screen.say("/status detail")
-                expected = _compare(talk, hop, status, context, expected)
+                status = screen.say("/status")
+                expected = _compare(talk, hop, status, expected)
                 tell(f"turn {talk.turns}/{turns}: {_first(status)}")
             for typed, expected_words in WALK.items():
                 shown = screen.say(typed)
                 talk.commands += 1
                 if not re.search(expected_words, shown):
                     talk.failures.append(f"{typed}: {shown[-300:]}")
-            talk.compactions = int(_found(r"(\d+) compactions standing", status) or 0)
+            talk.compactions = int(_found(r"(\d+) compactions in effect", status) or 0)
             talk.flushes = sum("· notes" in line or " notes " in line for line in screen.lines())
         for exchange in hop.exchanges():
             counted = _usage(exchange)
@@ -179,59 +173,47 @@ class _Talker:
 
 
 def _compare(
-    talk: TerminalTalk,
-    hop: RecordingHop,
-    status: str,
-    context: str,
-    expected: dict[str, int],
+    talk: TerminalTalk, hop: RecordingHop, status: str, expected: dict[str, int]
 ) -> dict[str, int]:
     """Note where the screen and the request differ; what the next request has to hold, if told."""
     exchange = _newest_turn(hop)
     request = json.loads(exchange.body)
-    told = {name: _int(size) for name, _, size in _COMPONENT.findall(context)}
+    told = {name: _int(size) for name, size in _COMPONENT.findall(status)}
     wrong: list[str] = []
     texts = [str(one.get("content") or "") for one in request["messages"]]
-    has_summary = any(PI_OPENING in text for text in texts)
-    number = _int(_found(r"summary of compaction (\d+)", context))
+    number = _int(_found(r"(\d+) compactions in effect", status))
     if expected.pop("compaction", number) != number:
         expected = {}  # compacted once more since: another request than what was told of
     for name, size in expected.items():  # told before this turn, of the request that came then
         found = _measured(request, texts)[name]
         if abs(found - size) > NEXT_SLACK_TOKENS:
             wrong.append(f"{name} was to be {size}, and is {found}")
-    sent = _SENT.search(context)
-    if sent is not None:
-        counted, calibrated, window, messages = map(_int, sent.groups())
-        differences = {
+    sizes = _SIZES.search(status)
+    counted, messages = (-1, -1) if sizes is None else map(_int, sizes.groups())
+    differences = {"sum of the components": (sum(told.values()), counted)}
+    if "last request: " in status:
+        differences |= {
             "counted": (counted, _counted(request)),
-            "sum of the components": (sum(told.values()), counted),
             "tools": (told["tool schemas"], count_text(encode(request["tools"]).decode())),
             "messages": (messages, sum(one["role"] != "system" for one in request["messages"])),
-            "window": (window, talk.window_tokens),
-            "summary": (bool(told["summary"]), has_summary),
-            "status": (_int(_found(rf"last request: {_NUMBER} tokens", status)), calibrated),
+            "window": (_int(_found(rf"window {_NUMBER} tokens", status)), talk.window_tokens),
+            "summary": ("summary" in told, any(PI_OPENING in text for text in texts)),
             "by the provider": (
                 _int(_found(rf"as the provider counted it: {_NUMBER}", status)),
                 _usage(exchange).get("prompt_tokens", 0),
             ),
         }
-        wrong += [f"{name}: {a} and {b}" for name, (a, b) in differences.items() if a != b]
-        talk.agreed_sent += not wrong
+        talk.agreed_sent += all(a == b for a, b in differences.values()) and not wrong
         expected = {}
-    elif _NEXT.search(context):
-        counted, calibrated = (_int(_found(pattern, context)) for pattern in _NEXT_SIZES)
-        differences = {
-            "sum of the components": (sum(told.values()), counted),
-            "status": (_int(_found(_NEXT_STATUS, status)), calibrated),
-        }
-        wrong += [f"{name}: {a} and {b}" for name, (a, b) in differences.items() if a != b]
-        talk.agreed_next += not wrong
-        expected = {"tool schemas": told["tool schemas"], "summary": told["summary"]}
+    elif "next request" in status:
+        talk.agreed_next += all(a == b for a, b in differences.values()) and not wrong
+        expected = {"tool schemas": told["tool schemas"], "summary": told.get("summary", 0)}
         expected["compaction"] = number
         # a block of memory's is for its turn: the next one may have another
-        expected["without what is said"] = counted - told["recalled blocks"]
+        expected["without what is said"] = counted - told.get("recalled blocks", 0)
     else:
-        wrong.append(f"/status is not understood: {context[:200]}")
+        wrong.append(f"/status is not understood: {status[:200]}")
+    wrong += [f"{name}: {a} and {b}" for name, (a, b) in differences.items() if a != b]
     talk.differences += [f"turn {talk.turns}: {one}" for one in wrong]
     return expected
 

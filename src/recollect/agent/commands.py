@@ -43,7 +43,7 @@ CommandName: TypeAlias = Literal[
 COMMANDS: Final[Mapping[CommandName, tuple[str, str]]] = {
     "compact": ("/compact [INSTRUCTIONS]", "replace older messages with a summary now"),
     "undo": ("/undo", "take back the last compaction"),
-    "status": ("/status [detail]", "share of the window, tokens by kind, compactions, cost, cache"),
+    "status": ("/status", "share of the window, tokens by kind, compactions, cost, cache"),
     "why": ("/why [NUMBER|WORDS]", "the outcome of each message of the request, and why"),
     "receipt": ("/receipt [NUMBER]", "what a compaction kept, what can be recalled, what is lost"),
     "memory": ("/memory show|search|why|add|forget", "facts, memory files and stored messages"),
@@ -61,8 +61,7 @@ TERMINAL_COMMANDS: Final[Mapping[TerminalCommand, tuple[str, str]]] = {
 _LINE = re.compile(r"/(\s*)([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _CLOSE: Final = 0.75
 _TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
-    **dict.fromkeys(("undo", "new", "help"), ("",)),
-    "status": ("", "detail"),
+    **dict.fromkeys(("undo", "new", "help", "status"), ("",)),
 }
 """The arguments of commands that take no free text."""
 _AS_MESSAGE: Final = "To send a message that begins with a slash, put a space before it."

@@ -408,8 +408,7 @@ class Agent:
         name, argument = command.name, command.argument
         if name == "status":
             status = await self.status()
-            text = status_text(status, detail=argument == "detail")
-            return Told(text=text, data=status.to_dict())
+            return Told(text=status_text(status), data=status.to_dict())
         if name == "why":
             made, which = await self._steps.current_request()
             text = why_text(made.report, argument, which="last" if which == "sent" else "next")

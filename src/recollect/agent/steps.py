@@ -484,7 +484,6 @@ class TurnSteps:
                 which,
                 self.engine._weigher,
                 tools=made.shape.wire_tools(),
-                names=[tool.name for tool in made.shape.tools],
                 workspace=made.workspace,
                 spelled=not made.shape.leading,  # Chat's system prompt is a message
             ),

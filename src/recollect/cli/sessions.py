@@ -34,12 +34,11 @@ from recollect.system.plain_text import plain_line, window_from
 
 if TYPE_CHECKING:
     from recollect.core.compaction.cut import UndoResult
-    from recollect.core.engine.ledger import KeptTurn, NotRebuilt
+    from recollect.core.engine.ledger import KeptTurn, NotRebuilt, Rebuilt
     from recollect.core.ports import Store
     from recollect.core.values.transcript import RecordedSession
     from recollect.hosts.inspect.explained import WindowSource
     from recollect.hosts.inspect.sessions import Receipts
-    from recollect.hosts.inspect.turns import SentTurn
     from recollect.system.config import Settings
 
 _CHAT: Final = "main"
@@ -232,9 +231,8 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
     Turns are counted as reports, receipts and `explain` count them: one per request.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
-    from recollect.core.engine.ledger import NotRebuilt, kept_turns
+    from recollect.core.engine.ledger import NotRebuilt, Rebuilt, kept_turns, rebuild_request
     from recollect.hosts.inspect.text import MOST_LISTED, turns_text
-    from recollect.hosts.inspect.turns import SentTurn, read_turn
 
     if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
@@ -242,11 +240,11 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
 
     async def work(
         store: Store, place: Place
-    ) -> tuple[str, SentTurn | NotRebuilt | None, tuple[KeptTurn, ...]]:
+    ) -> tuple[str, Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
         del place
         name = await _stored(store, wanted)
-        found = None if turn is None or listed else await read_turn(store, name, turn)
-        kept = () if isinstance(found, SentTurn) else await kept_turns(store, name)
+        found = None if turn is None or listed else await rebuild_request(store, name, turn)
+        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
         return name, found, kept
 
     name, found, kept = memory.run(work)
@@ -272,11 +270,11 @@ def _list_turns(memory: Memory, name: str, kept: tuple[KeptTurn, ...]) -> None:
     memory.show({"session": name, "turns": turns}, lambda: click.echo("\n".join(lines)))
 
 
-def _print_request(memory: Memory, name: str, found: SentTurn) -> None:
+def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
     from recollect.core.formats.json_text import decode
     from recollect.hosts.inspect.text import sent_line
 
-    rebuilt, record = found.rebuilt, found.rebuilt.record
+    record = rebuilt.record
     if memory.as_json:
         print_json(
             {
@@ -294,7 +292,7 @@ def _print_request(memory: Memory, name: str, found: SentTurn) -> None:
             }
         )
         return
-    click.echo(sent_line(found), err=True)  # the bytes alone can be piped
+    click.echo(sent_line(rebuilt), err=True)  # the bytes alone can be piped
     sys.stdout.buffer.write(rebuilt.body)
     sys.stdout.buffer.flush()
 

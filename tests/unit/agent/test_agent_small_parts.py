@@ -79,7 +79,6 @@ def test_commands_are_told_from_messages() -> None:
         assert isinstance(read_command(f"/{name}"), Command)
         assert usage in help_text()
     assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
-    assert read_command("/status detail ") == Command(name="status", argument="detail")
     assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
     for text in ("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/", " /status"):
         assert read_command(text) is None
@@ -95,7 +94,7 @@ def test_commands_are_told_from_messages() -> None:
         ("/ status", "Did you mean /status?"),
         ("/exitt", "Did you mean /exit?"),
         ("/exit now please", "/exit works in a terminal, alone on its line."),
-        ("/status foo", "Use /status [detail] without more."),
+        ("/status foo", "Use /status without more."),
         ("/new foo", "Use /new without more."),
     ],
 )

@@ -105,7 +105,7 @@ def _completions() -> list[str]:
 
     names = sorted({*COMMANDS, *TERMINAL_COMMANDS})
     memory = [f"/memory {action}" for action in get_args(MemoryAction)]
-    return [*(f"/{name}" for name in names), "/status detail", *memory]
+    return [*(f"/{name}" for name in names), *memory]
 
 
 class ShownLog(logging.Handler):

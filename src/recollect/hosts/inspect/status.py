@@ -11,55 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-from recollect.adapters.session.workspace import LoadedWorkspace, WorkspaceFile
+from recollect.adapters.session.workspace import LoadedWorkspace
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.pi_session import PiEntry
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.core.rules.price import PriceList, model_price
 from recollect.core.rules.tokens import Weigher
-from recollect.core.values.edit import Insert, Shorten
+from recollect.core.values.edit import Insert
 from recollect.core.values.history import Entry, Slot, newest_cut
 from recollect.core.values.message import Text
 from recollect.core.values.model import Usage, added
-from recollect.core.values.report import FateKind, Report
+from recollect.core.values.report import Report
 
 ComponentKind: TypeAlias = Literal["system", "tools", "files", "summary", "recalled", "history"]
 """The system prompt without the workspace's files, the tools' schemas, these files, summaries of
 compacted messages, recalled blocks, and the messages."""
 WhichRequest: TypeAlias = Literal["sent", "next"]
-SHOWN_FATES: tuple[FateKind, ...] = ("kept", "changed", "left out", "summarised")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextItem:
-    """One file, tool, summary or block of a component, or all messages with one fate."""
-
-    name: str = ""
-    """Of a file or a tool."""
-    number: int | None = None
-    """Of a summary, its compaction (None: another program's); of a block, its turn (None: the
-    block of decisions at the start)."""
-    count: int = 0
-    """Passages of a block, or messages."""
-    fate: FateKind | None = None
-    raw_tokens: int
-    """On the disk, in the conversation."""
-    tokens: int
-    """In the request."""
-    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextComponent:
-    """All of one kind in a request."""
+    """The tokens of one kind in a request, by the product's counter, before calibration."""
 
     kind: ComponentKind
-    raw_tokens: int
     tokens: int
-    """By the product's counter, before calibration."""
-    items: tuple[ContextItem, ...] = ()
-    truncated: int = 0
-    """The number of items, or of messages, that are not there whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,24 +141,22 @@ def request_context(
     weigher: Weigher,
     *,
     tools: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
     workspace: LoadedWorkspace,
     spelled: bool,
 ) -> RequestContext:
     """Each component of the request with its size.
 
-    `tools` are the schemas as sent, `names` their names. `spelled` says that the system prompt is a
-    JSON field, not a message.
+    `tools` are the schemas as sent. `spelled` says that the system prompt is a JSON field, not a
+    message.
     """
     system_rows = [row for row in report.view.rows if row.role == "system"]
-    sizes = [weigher.text(encode(tool).decode()) for tool in tools]
-    schemas = _component(
-        "tools",
-        [_item(size, name=name) for name, size in zip(names, sizes, strict=True)],
-        weigher.text(encode(list(tools)).decode()) if tools else 0,
-    )
-    whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas.tokens
-    files = _files(workspace.files, weigher, spelled=spelled, most=whole_system)
+    schemas = weigher.text(encode(list(tools)).decode()) if tools else 0
+    whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas
+
+    def size(text: str) -> int:
+        return weigher.text(encode(text).decode()[1:-1] if spelled else text)
+
+    files = min(whole_system, sum(size(file.text) for file in workspace.files))
     return RequestContext(
         which=which,
         turn=report.turn,
@@ -193,9 +166,9 @@ def request_context(
         tokens=report.tokens_after,
         counted_tokens=report.fixed_tokens + report.view.tokens,
         components=(
-            _component("system", (), whole_system - files.tokens),
-            schemas,
-            files,
+            ContextComponent(kind="system", tokens=whole_system - files),
+            ContextComponent(kind="tools", tokens=schemas),
+            ContextComponent(kind="files", tokens=files),
             *said_components(report, weigher),
         ),
         messages=len(report.view.rows) - len(system_rows),
@@ -203,109 +176,38 @@ def request_context(
     )
 
 
-def said_components(
-    report: Report, weigher: Weigher
-) -> tuple[ContextComponent, ContextComponent, ContextComponent]:
-    """Summaries, recalled blocks and history: all but the system prompt and the tools."""
-    system = sum(row.tokens for row in report.view.rows if row.role == "system")
-    own = _own_rows(report, weigher)
-    return *own, _history(report, own, system)
+def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent, ...]:
+    """Summaries, recalled blocks and history: all but the system prompt and the tools.
 
-
-def _files(
-    files: Sequence[WorkspaceFile], weigher: Weigher, *, spelled: bool, most: int
-) -> ContextComponent:
-    """The files as they are in the system prompt; `spelled` as JSON, as the engine counts it."""
-
-    def size(text: str) -> int:
-        return weigher.text(encode(text).decode()[1:-1] if spelled else text)
-
-    items = tuple(
-        ContextItem(
-            name=file.name,
-            raw_tokens=size(file.raw),
-            tokens=size(file.text),
-            truncated=file.truncated,
-        )
-        for file in files
-    )
-    return ContextComponent(
-        kind="files",
-        raw_tokens=sum(item.raw_tokens for item in items),
-        tokens=min(most, sum(item.tokens for item in items)),
-        items=items,
-        truncated=sum(item.truncated for item in items),
-    )
-
-
-def _own_rows(report: Report, weigher: Weigher) -> tuple[ContextComponent, ContextComponent]:
-    """Summaries and recalled blocks: rows of their own, or parts of a message that carries them."""
+    Summaries and blocks are rows of their own, or parts of a message that carries them.
+    """
     cut = newest_cut(report.edits)
     summary_text = None if cut is None else PI_OPENING + cut.summary + PI_CLOSING
-    blocks = {edit.text: edit for edit in report.edits if isinstance(edit, Insert)}
-    summaries: list[ContextItem] = []
-    recalled: list[ContextItem] = []
+    blocks = {edit.text for edit in report.edits if isinstance(edit, Insert)}
+    system = summaries = recalled = 0
     for row in report.view.rows:
+        if row.role == "system":
+            system += row.tokens
         if isinstance(row, Entry):
             if row.message.summary:  # another program's: it came as a message
-                summaries.append(_item(row.tokens))
+                summaries += row.tokens
             continue
         for text in _own_texts(row):
             size = row.tokens if not row.sources and len(row.parts) == 1 else weigher.text(text)
-            if text == summary_text and cut is not None:
-                summaries.append(_item(size, number=cut.number))
+            if text == summary_text:
+                summaries += size
             elif text in blocks:
-                block = blocks[text]
-                turn = None if block.stage == "stand" else block.turn
-                recalled.append(_item(size, number=turn, count=len(block.recalled)))
-    return _component("summary", summaries), _component("recalled", recalled)
+                recalled += size
+    history = report.view.tokens - system - summaries - recalled
+    return (
+        ContextComponent(kind="summary", tokens=summaries),
+        ContextComponent(kind="recalled", tokens=recalled),
+        ContextComponent(kind="history", tokens=history),
+    )
 
 
 def _own_texts(row: Slot) -> Iterable[str]:
     return (part.text for part in row.parts if isinstance(part, Text)) if row.notes else ()
-
-
-def _item(tokens: int, **about: Any) -> ContextItem:
-    return ContextItem(raw_tokens=tokens, tokens=tokens, **about)
-
-
-def _component(
-    kind: ComponentKind, items: Sequence[ContextItem], tokens: int | None = None
-) -> ContextComponent:
-    size = sum(item.tokens for item in items) if tokens is None else tokens
-    return ContextComponent(kind=kind, raw_tokens=size, tokens=size, items=tuple(items))
-
-
-def _history(
-    report: Report, own: Sequence[ContextComponent], system_tokens: int
-) -> ContextComponent:
-    """The messages, and the notes at gaps; raw is all of it, as if nothing were hidden."""
-    fates = [fate for fate in report.fates() if fate.role != "system" and fate.key is not None]
-    tokens = report.view.tokens - system_tokens - sum(one.tokens for one in own)
-    cut_down = {edit.anchor for edit in report.edits if isinstance(edit, Shorten)}
-    kept = sum(fate.tokens_after for fate in fates if fate.fate == "kept")
-    # A message that carries a summary or a block is "changed": these are counted by themselves.
-    sizes = {"kept": kept, "changed": tokens - kept}
-    grouped = {kind: [fate for fate in fates if fate.fate == kind] for kind in SHOWN_FATES}
-    hidden = sum(fate.fate in ("left out", "summarised") for fate in fates)
-    shortened = sum(fate.fate == "changed" and fate.key in cut_down for fate in fates)
-    return ContextComponent(
-        kind="history",
-        raw_tokens=sum(row.tokens for row in report.entries if row.role != "system"),
-        tokens=tokens,
-        items=tuple(
-            ContextItem(
-                fate=kind,
-                count=len(found),
-                raw_tokens=sum(fate.tokens_before for fate in found),
-                tokens=sizes.get(kind, 0),
-                truncated=any(fate.key in cut_down for fate in found),
-            )
-            for kind, found in grouped.items()
-            if found
-        ),
-        truncated=hidden + shortened,
-    )
 
 
 # What it cost

@@ -6,7 +6,7 @@ that a terminal acts upon.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -16,18 +16,15 @@ from recollect.hosts.inspect.turns import shown_text, stretches
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
-    from recollect.core.engine.ledger import KeptTurn
-    from recollect.core.values.report import FateKind
+    from recollect.core.engine.ledger import KeptTurn, Rebuilt
     from recollect.hosts.inspect.explained import Explained
     from recollect.hosts.inspect.status import (
         ComponentKind,
-        ContextComponent,
-        ContextItem,
         ContextStatus,
         RequestContext,
         Spending,
     )
-    from recollect.hosts.inspect.turns import MessageFate, SentTurn, Stretch, TurnFates
+    from recollect.hosts.inspect.turns import MessageFate, Stretch, TurnFates
 
 MOST_LISTED: Final = 20
 _MOST_MATCHES: Final = 5
@@ -125,9 +122,9 @@ def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
     return rows
 
 
-def sent_line(sent: SentTurn) -> str:
+def sent_line(rebuilt: Rebuilt) -> str:
     """Which turn a request is, and whether it is byte for byte what was sent."""
-    rebuilt, record = sent.rebuilt, sent.rebuilt.record
+    record = rebuilt.record
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
     if rebuilt.redacted:
@@ -153,23 +150,19 @@ _COMPONENTS: Final[Mapping[ComponentKind, str]] = {
     "recalled": "recalled blocks",
     "history": "history",
 }
-_FATES: Final[Mapping[FateKind, str]] = {
-    "kept": "as they came",
-    "changed": "changed, or carrying a block",
-    "left out": "left out",
-    "summarised": "shown as a summary",
-}
 
 
-def status_text(status: ContextStatus, *, detail: bool = False) -> str:
-    """What `/status` answers; in detail each component with its files, tools and blocks."""
+def status_text(status: ContextStatus) -> str:
+    """The answer of `/status`."""
     request = status.request
     named = f" ({status.name})" if status.name else ""
+    messages = number_of(request.messages, "message")
     lines = [
         f"session {status.session_id}{named}, {_duration(status.seconds)}",
         f"model {status.model}, window {request.window_tokens:,} tokens ({request.window_source})",
         f"{status.messages} messages, {status.compactions} compactions in effect",
         f"{_which(request)}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
+        f"  by the counter: {request.counted_tokens:,} tokens in {messages}",
         f"  limit without the reply: {request.limit_tokens:,}",
     ]
     if status.reported_tokens is not None:
@@ -181,7 +174,7 @@ def status_text(status: ContextStatus, *, detail: bool = False) -> str:
         if one.tokens
     )
     lines.append(_spending_text(status.spending))
-    return "\n".join([*lines, *(_details(request) if detail else ())])
+    return "\n".join([*lines, *request.notes])
 
 
 def _spending_text(spent: Spending) -> str:
@@ -199,42 +192,6 @@ def _spending_text(spent: Spending) -> str:
         why = f"the price of {', '.join(spent.unpriced)} is not known; models.prices can name it"
         return f"cost: not known ({why}); {took}"
     return f"cost: ${spent.cost:.4f} for {took}"
-
-
-def _details(request: RequestContext) -> Iterator[str]:
-    sizes = f"{request.counted_tokens:,} tokens by the counter, {request.tokens:,} calibrated"
-    messages = number_of(request.messages, "message")
-    yield f"{_which(request)}: {sizes}, of {request.window_tokens:,}; {messages}"
-    for one in request.components:
-        name = _COMPONENTS[one.kind]
-        yield f"{name}: raw {one.raw_tokens:,}, injected {one.tokens:,} tokens{_truncation(one)}"
-        for item in one.items:
-            cut = ", shortened" if item.truncated and item.tokens else ""
-            sizes = f"raw {item.raw_tokens:,}, injected {item.tokens:,} tokens{cut}"
-            yield f"  {_item_name(one.kind, item)}: {sizes}"
-    yield from request.notes
-
-
-def _item_name(kind: ComponentKind, item: ContextItem) -> str:
-    if item.fate is not None:
-        return f"{number_of(item.count, 'message')} {_FATES[item.fate]}"
-    if kind == "summary":
-        of = "another program" if item.number is None else f"compaction {item.number}"
-        return f"summary of {of}"
-    if kind == "recalled":
-        if item.number is None:
-            return "standing block"
-        return f"block of turn {item.number}, {number_of(item.count, 'passage')}"
-    return item.name
-
-
-def _truncation(one: ContextComponent) -> str:
-    if one.kind == "files" and one.items:
-        shortened = f", {one.truncated} shortened" if one.truncated else ""
-        return f" ({number_of(len(one.items), 'file')}{shortened})"
-    if one.kind == "history":
-        return f" ({one.truncated} not shown whole)" if one.truncated else ""
-    return f" ({len(one.items)})" if one.items else ""
 
 
 def _which(request: RequestContext) -> str:

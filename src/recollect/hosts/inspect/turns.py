@@ -1,19 +1,15 @@
 """One request, message by message: what became of each, why, and its tokens.
 
-The same values whether the request was just made (`turn_of` a report), is in the ledger
-(`read_turn`), or is reported by another process as JSON (`turn_from_json`). They hold reasons,
-not sentences: a renderer words them.
+The same values whether the request was just made (`turn_of` a report), or is reported by another
+process as JSON (`turn_from_json`). They hold reasons, not sentences: a renderer words them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from recollect.core.formats.json_text import decode, strings_of
-from recollect.core.formats.stored_records import read_record
 from recollect.core.rules.message_redaction import redact_json_text
 from recollect.core.rules.redaction import redact
 from recollect.core.values.message import (
@@ -21,7 +17,6 @@ from recollect.core.values.message import (
     EntryKey,
     Image,
     Message,
-    MessageId,
     Other,
     Part,
     Text,
@@ -30,12 +25,10 @@ from recollect.core.values.message import (
     ToolResult,
 )
 from recollect.core.values.reason import Reason
-from recollect.errors import FormatError, RecollectError
+from recollect.errors import RecollectError
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
-    from recollect.core.engine.ledger import NotRebuilt, Rebuilt
-    from recollect.core.ports import Store
     from recollect.core.values.edit import StageName
     from recollect.core.values.history import Entry
     from recollect.core.values.report import FateKind, Outcome, Report
@@ -236,7 +229,7 @@ def _words(entry: Entry) -> str:
 
 
 def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
-    """The turn of a report as JSON: of the ledger, or of a running gateway."""
+    """The turn of a running gateway's report as JSON."""
     return TurnFates(
         messages=tuple(
             MessageFate(
@@ -259,121 +252,3 @@ def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
 
 def _reasons(record: Mapping[str, Any]) -> tuple[Reason, ...]:
     return tuple(Reason.from_dict(one) for one in record.get("reasons") or ())
-
-
-# Requests of the ledger
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentMessage:
-    """A message of a request, as it was sent."""
-
-    role: str
-    text: str = field(repr=False)
-    about: tuple[MessageId, ...] = ()
-    """Whose content is in it, its own identity first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentTurn:
-    """A request of the ledger, with what was recorded of it."""
-
-    session: str
-    rebuilt: Rebuilt
-    report: Mapping[str, Any] = field(repr=False)
-    turn: TurnFates = field(repr=False)
-    parts: Mapping[str, str] = field(repr=False)
-    """What the request holds besides messages, by the name of its field: the text in it."""
-    messages: tuple[SentMessage, ...] = field(repr=False)
-    summary: tuple[int, frozenset[MessageId]] | None = field(default=None, repr=False)
-    """The compaction whose summary is in it, and the messages that this summary replaces."""
-
-    def fate(self, key: EntryKey) -> MessageFate | None:
-        """What was recorded of a message; None if it was sent as it came."""
-        return next((one for one in self.turn.messages if one.key == key), None)
-
-
-async def read_turn(store: Store, session: str, number: int = 0) -> SentTurn | NotRebuilt:
-    """The request of this turn, or the newest."""
-    from recollect.core.engine.ledger import NotRebuilt, rebuild_request  # loads the engine
-
-    kept = await store.turns(session)
-    if not kept:
-        return NotRebuilt(reason="no turn of this session is in the ledger")
-    wanted = number or kept[-1]
-    rebuilt = await rebuild_request(store, session, wanted)
-    turn = await store.turn(session, wanted)
-    if isinstance(rebuilt, NotRebuilt) or turn is None:
-        return rebuilt if isinstance(rebuilt, NotRebuilt) else NotRebuilt(reason="it was removed")
-    pieces = await store.pieces(list(dict.fromkeys(turn.rows)))
-    about = [pieces[row].about if row in pieces else () for row in turn.rows]
-    body = decode(rebuilt.body)
-    fields = body if isinstance(body, dict) else {}
-    messages = sent_messages(fields)
-    if len(about) == len(messages):
-        messages = tuple(
-            replace(one, about=whose) for one, whose in zip(messages, about, strict=True)
-        )
-    else:  # a body of an unknown shape: any of them may be in it
-        everyone = tuple(dict.fromkeys(id_ for whose in about for id_ in whose))
-        messages = tuple(replace(one, about=everyone) for one in messages)
-    report = {} if rebuilt.report is None else decode(rebuilt.report)
-    return SentTurn(
-        session=session,
-        rebuilt=rebuilt,
-        report=report,
-        turn=turn_from_json(report),
-        parts={
-            name: "\n".join(_strings(fields[name]))
-            for name in ("system", "instructions", "tools")
-            if fields.get(name)
-        },
-        messages=messages,
-        summary=await _summary_in(store, session, wanted, about),
-    )
-
-
-async def _summary_in(
-    store: Store, session: str, turn: int, about: Sequence[tuple[MessageId, ...]]
-) -> tuple[int, frozenset[MessageId]] | None:
-    """A compaction is made between two turns: the request shows whether its summary is in it."""
-    shown = {id_ for row in about for id_ in row}
-    for record in reversed(await store.compactions(session)):
-        covered = frozenset(record.about)
-        try:
-            made = read_record(record.body).turn
-        except FormatError:
-            continue
-        if made <= turn and covered and covered <= shown:
-            return record.number, covered
-    return None
-
-
-def sent_messages(body: Mapping[str, Any]) -> tuple[SentMessage, ...]:
-    """The messages of a request's body, in whatever format."""
-    messages = body.get("messages") or body.get("input") or []
-    if not isinstance(messages, list):
-        return (SentMessage(role="user", text=str(messages)),)
-    fields = [one if isinstance(one, dict) else {} for one in messages]
-    return tuple(
-        SentMessage(
-            role=str(one.get("role") or one.get("type") or "?"), text=" ".join(_strings(one))
-        )
-        for one in fields
-    )
-
-
-_SHOWN: Final = (
-    *("text", "content", "tool_calls", "function", "name", "description"),
-    *("input_schema", "parameters", "arguments", "output", "thinking"),
-)
-
-
-def _strings(value: Any) -> list[str]:
-    """The texts of a part of a request, and the arguments of its calls."""
-    calls = [
-        json.dumps(block["input"], ensure_ascii=False)
-        for block in (value.get("content") if isinstance(value, dict) else None) or ()
-        if isinstance(block, dict) and isinstance(block.get("input"), dict)
-    ]
-    return [*strings_of(value, _SHOWN), *calls]

@@ -1,16 +1,19 @@
-"""Answers to the first requests of every client: the handshake, and the list of tools.
+"""The tools that the server lists, and answers to the first requests of every client.
 
-The official SDK takes a second of CPU to import, and a client waits for these answers. So they are
-given here, in the SDK's words (a test compares them), without importing it. Anything unusual about
-a request is left to the SDK.
+The official SDK takes a second of CPU to import, and a client waits for the handshake and the list
+of tools. So they are answered here, in the SDK's words (a test compares them), without importing
+the SDK or the engine. Anything unusual about a request is left to the SDK.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import recollect
+
+if TYPE_CHECKING:
+    from recollect.core.values.tenant import KeyScope
 
 NAME: Final = "recollect"
 TITLE: Final = "Recollect"
@@ -25,9 +28,7 @@ HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 """Revisions of the protocol that begin with `initialize`, oldest first."""
 MODERN_VERSIONS: Final = ("2026-07-28",)
 """Revisions in which every request says for itself what `initialize` said for all."""
-CAPABILITIES: Final[Mapping[str, Any]] = {
-    "tools": {"listChanged": False},
-}
+_CAPABILITIES: Final = {"tools": {"listChanged": False}}
 _SERVER_INFO: Final = {"name": NAME, "title": TITLE, "version": VERSION}
 _META: Final = "io.modelcontextprotocol/"
 _COMPLETE: Final = {
@@ -36,7 +37,45 @@ _COMPLETE: Final = {
     "ttlMs": 0,
     "_meta": {f"{_META}serverInfo": _SERVER_INFO},
 }
-"""What stands beside every result of the newer revisions."""
+"""Part of every result of the newer revisions."""
+
+_READS: Final = {"readOnlyHint": True, "openWorldHint": False}
+_ADDS: Final = {
+    "readOnlyHint": False,
+    "destructiveHint": False,
+    "idempotentHint": True,
+    "openWorldHint": False,
+}
+_HINTS: Final[Mapping[str, Mapping[str, bool]]] = {
+    "memory_search": _READS,
+    "memory_get": _READS,
+    "memory_store": _ADDS,
+    "memory_recall": _READS,
+    "memory_forget": {**_ADDS, "destructiveHint": True},
+}
+TOOL_NAMES: Final = frozenset(_HINTS)
+
+
+def scope_of(tool: str) -> KeyScope:
+    """The scope that a key of a service needs to call a tool."""
+    hints = _HINTS[tool]
+    if hints["readOnlyHint"]:
+        return "read"
+    return "forget" if hints["destructiveHint"] else "write"
+
+
+def listed_tools() -> list[dict[str, Any]]:
+    """All tools as `tools/list` shows them; they are the same for everybody."""
+    from recollect.core.formats.codec import tool_definition
+    from recollect.hosts.tools.arguments import KINDS
+
+    return [
+        {
+            **tool_definition("mcp", kind.name, kind.description, kind.parameters),
+            "annotations": dict(_HINTS[kind.name]),
+        }
+        for kind in KINDS.values()
+    ]
 
 
 class EarlyAnswers:
@@ -44,10 +83,9 @@ class EarlyAnswers:
 
     def __init__(self) -> None:
         self._opened = False
-        """Whether `initialize` was answered here: what follows belongs to an older revision."""
 
     def answer(self, request: object) -> dict[str, Any] | None:
-        """The answer to a request; None where the SDK is to say it."""
+        """The answer to a request; None if the SDK is to answer it."""
         if not isinstance(request, dict) or request.get("jsonrpc") != "2.0":
             return None
         request_id, params = request.get("id"), request.get("params")
@@ -63,45 +101,31 @@ class EarlyAnswers:
             result = None if self._opened else _initialized(params)
             self._opened = self._opened or result is not None
             return result
-        if method == "server/discover":
-            return _discovered(params)
-        plain = self._opened and not params
-        if method == "ping" and plain:
-            return {}
-        if method != "tools/list" or not (plain or _is_modern(params)):
+        modern = _is_modern(params)
+        if method == "server/discover" and modern:
+            versions = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": _CAPABILITIES}
+            return {**versions, "instructions": INSTRUCTIONS, **_COMPLETE}
+        if not modern and (params or not self._opened):
             return None
-        from recollect.hosts.mcp.definitions import listed_tools
-
-        return {"tools": listed_tools(), **({} if plain else _COMPLETE)}
+        if method == "tools/list":
+            return {"tools": listed_tools(), **(_COMPLETE if modern else {})}
+        return {} if method == "ping" and not modern else None
 
 
 def _initialized(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    wanted = params.get("protocolVersion")
+    wanted, capabilities = params.get("protocolVersion"), params.get("capabilities")
     usual = params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
-    capabilities = params.get("capabilities")
     # a capability that is no object is one for the SDK to refuse
     plain = isinstance(capabilities, dict) and all(
         isinstance(one, dict) for one in capabilities.values()
     )
-    if not usual or not plain or not isinstance(wanted, str) or not _names(params, "clientInfo"):
+    if not (usual and plain and isinstance(wanted, str) and _names(params.get("clientInfo"))):
         return None
-    version = wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     return {
-        "protocolVersion": version,
-        "capabilities": CAPABILITIES,
+        "protocolVersion": wanted if wanted in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+        "capabilities": _CAPABILITIES,
         "serverInfo": _SERVER_INFO,
         "instructions": INSTRUCTIONS,
-    }
-
-
-def _discovered(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not _is_modern(params):
-        return None
-    return {
-        "supportedVersions": list(MODERN_VERSIONS),
-        "capabilities": CAPABILITIES,
-        "instructions": INSTRUCTIONS,
-        **_COMPLETE,
     }
 
 
@@ -112,12 +136,11 @@ def _is_modern(params: Mapping[str, Any]) -> bool:
     return (
         meta.get(f"{_META}protocolVersion") in MODERN_VERSIONS
         and isinstance(meta.get(f"{_META}clientCapabilities"), dict)
-        and _names(meta, f"{_META}clientInfo")
+        and _names(meta.get(f"{_META}clientInfo"))
     )
 
 
-def _names(fields: Mapping[str, Any], key: str) -> bool:
-    named = fields.get(key)
-    return isinstance(named, dict) and all(
-        isinstance(named.get(part), str) for part in ("name", "version")
+def _names(client: object) -> bool:
+    return isinstance(client, dict) and all(
+        isinstance(client.get(part), str) for part in ("name", "version")
     )

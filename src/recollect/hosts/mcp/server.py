@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from recollect.core.boundary import Failure, attempted
 from recollect.errors import RecollectError
 from recollect.hosts.mcp import handshake
-from recollect.hosts.mcp.definitions import PAST_KINDS, TOOL_NAMES, listed_tools, scope_of
+from recollect.hosts.mcp.handshake import TOOL_NAMES, listed_tools, scope_of
 from recollect.hosts.mcp.memory import ServedMemory
 from recollect.system.telemetry import measured
 
@@ -119,11 +119,8 @@ class Handlers:
     ) -> MemoryAnswer:
         session = self._memory.order.session
         async with self._memory.engine(scope_of(params.name)) as engine:
-            from recollect.hosts.mcp.past_requests import PastRequests
             from recollect.hosts.tools.handler import memory_tools
 
-            if params.name in PAST_KINDS:
-                return await PastRequests(engine, session).call(params.name, params.arguments)
             confirm = question.ask if question.can_be_asked else None
             tools = memory_tools(engine, session=session, confirm=confirm)
             return await tools.call(params.name, params.arguments)
