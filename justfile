@@ -140,7 +140,3 @@ docs:
 # The picture of a chat: driven in a real terminal, with a scripted model
 chat-picture:
     python -m tools.chat_picture docs/images
-
-# Measure, and write docs/figures.md
-figures:
-    python -m recollect_bench.figures > docs/figures.md

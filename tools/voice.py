@@ -21,7 +21,7 @@ from recollect.core.values.reason import Cause
 from recollect.system.config.keys import known_keys
 
 ROOT: Final = Path(__file__).parent.parent
-GENERATED: Final = ("operations/capacity.md", "figures*.md", "decisions/*")
+GENERATED: Final = ("operations/capacity.md", "decisions/*")
 MARK: Final = "<!-- The rest of this page is generated"
 PAGES: Final = tuple(
     sorted(

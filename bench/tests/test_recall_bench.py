@@ -24,7 +24,6 @@ from recollect.errors import RecollectError
 from recollect_bench import recall
 from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
 from recollect_bench.data import DataNotFoundError
-from recollect_bench.figures import page, read_result
 from recollect_bench.recall.ask import strangers_of
 from recollect_bench.recall.draw import plot
 from recollect_bench.recall.judge import (
@@ -35,8 +34,7 @@ from recollect_bench.recall.judge import (
     whole_message,
 )
 from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
-from recollect_bench.recall.page import read_recall
-from recollect_bench.recall.result import RecallResult, SetResult, joined
+from recollect_bench.recall.result import SetResult, joined
 from recollect_bench.recall.run import OPENCLAW, Baselines, compare
 from recollect_bench.recall.sets import (
     SETS,
@@ -471,51 +469,6 @@ def test_a_quick_run_says_nothing_of_thresholds(small_locomo: Path) -> None:
     assert not [name for name in result.baselines if name.startswith(("threshold.", "aim."))]
     assert not [note for note in result.notes if " met" in note or "NOT MET" in note]
     assert [name for name in recall.run(embedder="hash").baselines if name.startswith("threshold.")]
-
-
-def printed(result: RecallResult, file: Path) -> Path:
-    """What `--json` prints, in a file."""
-    file.write_text(json.dumps(result.as_json()), encoding="utf-8")
-    return file
-
-
-def test_the_page_of_figures_has_a_heading_a_run_and_baselines_beside(
-    small_locomo: Path, tmp_path: Path
-) -> None:
-    runs = [recall.run(embedder=name) for name in ("hash", "none")]
-    runs.append(recall.run(embedder="hash", compare="sqlite,sqlite"))
-    files = [printed(run, tmp_path / f"{at}.json") for at, run in enumerate(runs)]
-    written = page([read_result(file) for file in files])
-    assert written == page(list(runs)), "read back, or straight from the run"
-    assert written.startswith("# Figures of recall\n")
-    assert re.findall(r"^## Recall: (.*)$", written, re.MULTILINE) == [
-        "locomo, hash, sqlite",
-        "locomo, none, sqlite",
-        "locomo, hash, sqlite beside sqlite",
-    ]
-    assert "| figure | recall | bm25 | vectors | openclaw | threshold | aim |" in written
-    assert "| all_4k | 1.000 | 1.000 | 1.000 | 1.000 | ≥ 0.84 | 0.88 |" in written
-    assert "| figure | recall | bm25 |\n" in written, "without vectors there is one baseline"
-    assert "4 questions, 2 questions of other chats, 6 passages." in written
-    assert "| part | all_4k | all_4k_gated | strict_4k |" in written
-    assert re.search(r"^\| single-hop \| 1\.000 \| ", written, re.MULTILINE)
-    assert written.count("- all_4k: of all gold messages") == 1, "notes once, not once a run"
-    assert "--compare sqlite,sqlite`" in written
-
-
-def test_several_sets_of_one_run_are_told_apart_on_the_page() -> None:
-    sets = [
-        SetResult(
-            name=name,
-            embedder="minilm",
-            figures={"all_4k": value, "questions": 3},
-            baselines={"bm25": {"all_4k": 0.7}},
-            thresholds=thresholds_of(name, "minilm"),
-        )
-        for name, value in (("locomo", 0.5), ("madial", 0.6))
-    ]
-    told = json.loads(json.dumps(joined(sets, notes=[]).as_json()))
-    assert read_recall(told).sets == tuple(sets)
 
 
 def test_both_stores_rank_alike(small_locomo: Path) -> None:

@@ -121,29 +121,6 @@ def joined(
     )
 
 
-def read_live(held: Mapping[str, Any]) -> LiveResult:
-    """A run from the object that it printed."""
-    parts: dict[str, dict[str, dict[str, float]]] = {}
-    for name, value in held["figures"].items():
-        part, _, figure = name.partition(".")
-        parts.setdefault(part, {}).setdefault(OURS, {})[figure] = value
-    for name, value in held["baselines"].items():
-        part, strategy, figure = name.split(".", 2)
-        parts.setdefault(part, {}).setdefault(strategy, {})[figure] = value
-    return LiveResult(
-        bench="live",
-        version=held["version"],
-        figures=held["figures"],
-        baselines=held["baselines"],
-        notes=tuple(held["notes"]),
-        parts=tuple(LivePart(name=name, figures=figures) for name, figures in parts.items()),
-        chosen=held["run"],
-    )
-
-
-# Draws a run of the live bench: for the terminal, and as sections of a page of figures.
-
-
 _SHOWN_CHARS = 200
 
 
@@ -187,34 +164,3 @@ def _number(value: float | None) -> str:
         return ""
     whole = float(value).is_integer() and abs(value) >= 2
     return f"{value:,.0f}" if whole or abs(value) >= 1000 else f"{value:.3f}"
-
-
-def sections(results: Sequence[LiveResult]) -> list[str]:
-    """Each part of each run as a section of Markdown; its command stands above it."""
-    written: list[str] = []
-    for result in results:
-        for part in result.parts:
-            written.append(f"## {part.name}\n\n`{command_of(result)}`\n")
-            shown = ["figure", *part.figures]
-            written.append(
-                "\n".join(
-                    [
-                        f"| {' | '.join(shown)} |",
-                        f"|---|{'---:|' * len(part.figures)}",
-                        *(f"| {' | '.join(row)} |" for row in _rows(part)),
-                    ]
-                )
-                + "\n"
-            )
-    if results:
-        written.append("\n".join(f"- {note}" for note in results[0].notes) + "\n")
-    return written
-
-
-def command_of(result: LiveResult) -> str:
-    """The command that gives these figures again."""
-    words = ["recollect bench live"]
-    for option, value in result.chosen.items():
-        values = value if isinstance(value, list | tuple) else [value]
-        words += [f"--{option}" if one is True else f"--{option} {one}" for one in values]
-    return " ".join(words)

@@ -2,7 +2,7 @@
 
 A name alone says nothing about its thing. The line that brought it up, said what was found out,
 what failed or what was decided, is what a later message relies on: on real transcripts it is there
-several times as often as with lists of names, for as many tokens (docs/figures_cost.md).
+several times as often as with lists of names, for as many tokens.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ class _Moment:
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
             # Where the past can become a summary, its results are worth more whole: measured,
-            # pruning first costs as much and keeps less (docs/figures_cost.md).
+            # pruning first costs as much and keeps less.
             draft = await self.prune(draft) or draft
         if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
             draft = await self.prune(draft, everything=True) or draft
