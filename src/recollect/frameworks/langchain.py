@@ -113,7 +113,6 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
 
 def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
-    """The request in the format of Chat Completions, with all that its size depends on."""
     asked: dict[str, Any] = {
         "messages": [_written(message) for message in request.messages],
         "tools": [convert_to_openai_tool(tool) for tool in request.tools],
@@ -150,7 +149,6 @@ def _written(message: AnyMessage) -> dict[str, Any]:
 
 
 def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyMessage]:
-    """The view as LangChain's messages: its own objects if they are unchanged."""
     shown: list[AnyMessage] = []
     for row in rows:
         source = None if row.place is None else messages[row.place]
@@ -160,7 +158,6 @@ def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyM
 
 
 def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
-    """A message of ours, or one whose content was changed."""
     content = wire.get("content") or ""
     if wire["role"] == "tool":
         if isinstance(source, ToolMessage):
@@ -174,7 +171,6 @@ def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
 
 
 def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> AIMessage:
-    """A reply with some of its calls or text left out."""
     calls = {call.get("id") for call in wire.get("tool_calls") or ()}
     raw = {name: value for name, value in source.additional_kwargs.items() if name != "tool_calls"}
     return source.model_copy(
@@ -190,7 +186,6 @@ def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> 
 
 
 def _reply(response: ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]) -> dict[str, Any]:
-    """The reply as the next request will repeat it."""
     if isinstance(response, ExtendedModelResponse):
         response = response.model_response
     if not isinstance(response, AIMessage):

@@ -90,8 +90,6 @@ class RecollectStore(BaseStore):
         return None
 
     async def _searched(self, op: SearchOp) -> list[SearchItem]:
-        """With a query what answers it best comes first, with its score, then the rest; else the
-        newest first."""
         prefix = op.namespace_prefix
         items = await self._items.under(prefix)
         if op.filter:
@@ -105,7 +103,6 @@ class RecollectStore(BaseStore):
 
 
 def _checked(ops: Iterable[Op]) -> list[Op]:
-    """What can be done; what is wrong is told before anything is changed."""
     checked = list(ops)
     for op in checked:
         if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
@@ -134,7 +131,6 @@ def _new(op: PutOp, value: Mapping[str, Any]) -> NewItem:
 
 
 def _searched_text(op: PutOp, value: Mapping[str, Any]) -> str | None:
-    """What an item is found by: all of it, or the fields that `index` names."""
     if op.index is False:
         return None
     if op.index is None or _WHOLE in op.index:
@@ -143,7 +139,6 @@ def _searched_text(op: PutOp, value: Mapping[str, Any]) -> str | None:
 
 
 def _lines(value: Any, name: str = "") -> Iterator[str]:
-    """A value for readers: a line for each thing in it, behind its name."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _lines(inner, f"{name}.{key}" if name else str(key))

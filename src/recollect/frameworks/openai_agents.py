@@ -121,7 +121,6 @@ class RecollectSession:
 
 
 def _asked(data: CallModelData[Any]) -> dict[str, Any]:
-    """The request as Responses has it, as far as its size depends on it."""
     agent = data.agent
     asked: dict[str, Any] = {
         "input": [_without_placeholder(item) for item in data.model_data.input],
@@ -163,7 +162,6 @@ def _view(
 
 
 def _item(items: Sequence[Any], row: ShownRow) -> Any:
-    """A row as an item of the SDK, with an id where it needs one."""
     before = None if row.place is None else items[row.place]
     if before is not None and not row.touched:
         return before
@@ -180,7 +178,6 @@ def _item(items: Sequence[Any], row: ShownRow) -> Any:
 
 
 def _refused(items: Sequence[Any]) -> Failure | None:
-    """Why the SDK cannot write these items for Chat Completions; None where it can."""
     written = guarded(
         lambda: Converter.items_to_messages(items, preserve_tool_output_all_content=True)
     )
@@ -188,7 +185,6 @@ def _refused(items: Sequence[Any]) -> Failure | None:
 
 
 def _without_placeholder(item: Any) -> Any:
-    """An item as the memory reads it: an id that stands for none is no id."""
     if item.get("id") != FAKE_RESPONSES_ID:
         return item
     return {name: value for name, value in item.items() if name != "id"}
@@ -200,7 +196,6 @@ def _is_reply(item: Any) -> bool:
 
 
 def _reply(said: Sequence[Any], wrapper: RunContextWrapper[Any] | None) -> Mapping[str, Any]:
-    """What the model said, with what its last request was counted as."""
     reply: dict[str, Any] = {"object": "response", "status": "completed"}
     reply["output"] = [_without_placeholder(item) for item in said]
     entries = [] if wrapper is None else wrapper.usage.request_usage_entries

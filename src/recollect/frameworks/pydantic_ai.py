@@ -105,7 +105,6 @@ class RecollectCapability(AbstractCapability[Any]):
 
 
 def _asked(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> dict[str, Any]:
-    """The request as Chat Completions has it, as far as its size depends on it."""
     given = context.model_request_parameters
     asked: dict[str, Any] = {
         "messages": [row for message in messages for _, row in _written(message)],
@@ -165,7 +164,6 @@ def _written_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
 
 
 def _block(item: Any) -> dict[str, Any]:
-    """One item of what a user said."""
     if isinstance(item, str | TextContent):
         return {"type": "text", "text": item if isinstance(item, str) else item.content}
     if isinstance(item, ImageUrl):
@@ -197,7 +195,6 @@ def _written_reply(message: ModelResponse) -> dict[str, Any]:
 
 
 def _said(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, Any]]:
-    """Its words; what a provider ran or drew itself stands between them as blocks."""
     blocks: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, TextPart):
@@ -215,8 +212,6 @@ def _plain(value: Any) -> Any:
 
 
 class _View:
-    """Rows as messages again: the framework's own objects, wherever nobody touched them."""
-
     def __init__(self, messages: Sequence[ModelMessage]) -> None:
         self._messages = messages
         self._owners = [
@@ -232,7 +227,6 @@ class _View:
         """Its parts with their places; None for parts of our own."""
 
     def of(self, rows: Sequence[ShownRow]) -> list[ModelMessage]:
-        """All of them."""
         for row in rows:
             owner = None if row.place is None else self._owners[row.place]
             if owner is None:
@@ -260,7 +254,6 @@ class _View:
             self._shown.append(self._messages[self._bare.pop(0)])
 
     def _take_own(self, wire: Mapping[str, Any]) -> None:
-        """A row of our own: part of the request that it stands before or in."""
         text = _text(wire.get("content"))
         if wire["role"] == "assistant":
             self._close()
@@ -281,7 +274,6 @@ class _View:
         return next((part.tool_name for part in named if part.tool_call_id == call), _UNNAMED)
 
     def _close(self) -> None:
-        """The request whose parts were taken is whole."""
         pieces, self._pieces = self._pieces, []
         at, self._open = self._open, None
         if at is None:
@@ -300,7 +292,6 @@ class _View:
 def _with_steering(
     source: ModelRequest, pieces: Sequence[tuple[int | None, ModelRequestPart]]
 ) -> Iterator[ModelRequestPart]:
-    """The pieces with the parts of their request that have no row, each at its place."""
     rows = {at for at, _ in _written(source)}
     steering = [at for at in range(len(source.parts)) if at not in rows]
     for at, part in pieces:
@@ -312,7 +303,6 @@ def _with_steering(
 
 
 def _changed(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPart:
-    """A part whose words were shortened; what is no plain text stays as it was."""
     content = wire.get("content")
     if part.part_kind == "tool-return" and type(part) is ToolReturnPart:
         return replace(part, content=_text(content))  # type: ignore[arg-type]
@@ -330,7 +320,6 @@ def _changed(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPar
 
 
 def _changed_reply(source: ModelResponse, wire: Mapping[str, Any]) -> ModelResponse:
-    """A response some of whose calls or words are not shown."""
     calls = {call.get("id") for call in wire.get("tool_calls") or ()}
     same_words = (wire.get("content") or "") == _said(source.parts)
     parts: list[ModelResponsePart] = []
@@ -350,14 +339,12 @@ def _changed_reply(source: ModelResponse, wire: Mapping[str, Any]) -> ModelRespo
 
 
 def _text(content: Any) -> str:
-    """The words of a row."""
     if isinstance(content, str):
         return content
     return "\n\n".join(str(block["text"]) for block in content or () if block.get("type") == "text")
 
 
 def _reply(response: ModelResponse) -> dict[str, Any]:
-    """What the model said, as the next request will repeat it."""
     used = response.usage
     usage = {"input": used.input_tokens, "output": used.output_tokens}
     if used.cache_read_tokens:

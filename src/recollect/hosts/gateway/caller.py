@@ -67,8 +67,6 @@ class Caller:
 
 
 class _Fields(msgspec.Struct):
-    """What is looked at of a body; everything else is passed over."""
-
     messages: list[msgspec.Raw] | None = None
     input: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()

@@ -104,8 +104,6 @@ class History:
 
 @dataclass(slots=True)
 class _Known:
-    """A session as it was last seen here."""
-
     history: History
     heard: bool
     """Whether it received a whole reply, ever."""

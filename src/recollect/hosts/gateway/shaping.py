@@ -147,7 +147,6 @@ class Shaper:
         body: bytes,
         known: NamedSession | None,
     ) -> tuple[NamedSession, Context]:
-        """The session, and its view; once more where another turn of it overtook this one."""
         if known is None and caller.session is not None:
             known = NamedSession(session=caller.session)
         named = known or await self._recognise(memory, caller, format_name, body)

@@ -80,8 +80,6 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _HookSession:
-    """A session's state between its hooks."""
-
     space: str
     prompt: str = field(default="", repr=False)
     """The last prompt."""
@@ -236,7 +234,6 @@ class HookMemory:
         return hook.told([*laid_down, *context.report.new_edits], stands)
 
     async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
-        """The user's decisions in the session, also those before an earlier compaction."""
         if transcript is None or not transcript.items:
             return []
         body = request_of([item.raw for item in transcript.items], hook.agent)
@@ -396,8 +393,6 @@ _FORMATS: Final[Mapping[AgentName, Literal["anthropic", "openai-responses"]]] = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Hook:
-    """One hook that is being answered."""
-
     agent: AgentName
     session_id: str
     session: _HookSession
@@ -405,7 +400,6 @@ class _Hook:
     transcript: FollowedTranscript
 
     def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
-        """The edits' blocks that are new to the agent, within its limit."""
         fresh: list[str] = []
         for edit in edits:
             left = without_items(edit.text, known) if isinstance(edit, Insert) else ""
@@ -420,8 +414,6 @@ class _Hook:
 
 @dataclass(frozen=True, slots=True)
 class _FoundTranscript:
-    """A transcript of another session, and its state."""
-
     path: Path
     state: tuple[int, int]
     """Its size, and when it was changed, in nanoseconds."""

@@ -56,8 +56,6 @@ LOG: Final = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Conversation:
-    """A session as OpenClaw showed it last."""
-
     messages: list[Any] = field(default_factory=list, repr=False)
     is_shown: bool = False
     """Whether `messages` are the whole session."""
@@ -87,8 +85,6 @@ class HostModel:
 
 @dataclass(slots=True)
 class _Compaction:
-    """A compaction under way, and what it asks OpenClaw's model."""
-
     host_answers: bool
     """Whether the plugin has a model to ask."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -99,7 +95,6 @@ class _Compaction:
     """A question was not answered: OpenClaw's process may have ended."""
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Hand over a prompt, and wait for its answer."""
         name = uuid.uuid4().hex
         answer = self.waiting[name] = asyncio.get_running_loop().create_future()
         told = {"system": prompt.system, "text": prompt.text, "maxTokens": prompt.max_output_tokens}
@@ -112,7 +107,6 @@ class _Compaction:
             del self.waiting[name]
 
     def answered(self, name: str, text: object, *, cut_off: bool) -> None:
-        """Take the model's answer; anything but text is a failure."""
         waiting = self.waiting.get(name)
         if waiting is None or waiting.done():
             return
@@ -332,8 +326,6 @@ class OpenClawMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A parsed request of the plugin."""
-
     space: str
     session: str
     messages: list[Any] = field(repr=False)

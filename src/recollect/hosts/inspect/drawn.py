@@ -136,7 +136,6 @@ def percent(part: int, whole: int) -> str:
 
 
 def _grid(*columns: str) -> Table:
-    """A table without lines; each column is `left`, `right` or `fold`."""
     table = Table.grid(padding=(0, 1))
     for column in columns:
         if column == "fold":
@@ -223,7 +222,6 @@ def _header(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
 
 
 def _tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
-    """Bars of what came and what was sent, by kind; then the kinds and the tools as tables."""
     came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
     share = Text(f"{percent(sent, limit)} of the limit", style=LIMIT if sent > limit else QUIET)
     yield heading("Where the tokens go", share, sheet)
@@ -263,7 +261,6 @@ def _tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
 
 
 def _filling(explained: Explained, sheet: Sheet) -> Iterator[Text]:
-    """Tokens over the session, as they came and as they were sent; nothing for one turn."""
     points, limit = explained.filling, explained.window.limit_tokens
     if len(points) < 2:
         return
@@ -449,7 +446,6 @@ def _listed(
 
 
 def _summary(page: ReceiptPage, sheet: Sheet) -> Iterator[Text]:
-    """How the summary differs from the one before; the whole of the first."""
     summary = page.recorded.result.summary
     signs = {"dropped": ("- ", LIMIT), "new": ("+ ", GOOD), "kept": ("", "")}
     if page.previous_number is None:

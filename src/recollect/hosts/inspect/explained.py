@@ -116,7 +116,6 @@ class _Replaying:
     points: list[TurnPoint] = field(default_factory=list)
 
     async def turn(self, number: int, request: RecordedRequest) -> Report:
-        """Prepare one request and let the engine see what its answer reported."""
         context = await self.engine.prepare(
             _SESSION, self._body(request), format=self.transcript.format
         )
@@ -253,7 +252,6 @@ def chosen_turns(sizes: Sequence[int]) -> list[int]:
 
 
 def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedRequest]) -> list[float]:
-    """The seconds between each request and the one before; time never runs back."""
     gaps: list[float] = []
     now: float | None = None
     for request in requests:
@@ -270,7 +268,6 @@ def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedReques
 
 
 def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | None:
-    """A request is made when its newest message is there."""
     shown = request.shown
     newest = shown.last if isinstance(shown, ShownItems) else shown[-1] if shown else None
     for at in (newest, *request.answered[:1]):
@@ -439,7 +436,6 @@ def _recording(transcript: RecordedSession, file: str, runs: int) -> Recording:
 def _shares(
     replayed: Replay, weigher: Weigher
 ) -> tuple[tuple[KindShare, ...], tuple[ToolShare, ...]]:
-    """Tokens that came and that were sent by kind, each adding up to the report's total."""
     report, fixed = replayed.report, replayed.fixed
     names = tool_names(entry.message for entry in report.entries)
     came = _sort_rows(report.entries, names, weigher)
@@ -493,8 +489,6 @@ _OWN_OPENING: Final = "[recollect]"
 
 @dataclass(slots=True)
 class _Sorted:
-    """Tokens by kind, and those of tool results by tool; estimates before calibration."""
-
     kinds: Counter[TokenKind] = field(default_factory=Counter)
     tools: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)

@@ -90,7 +90,6 @@ def listed_sessions(folder: Path, current: str, index: SessionIndex | None) -> l
 
 
 def _glance(path: Path) -> tuple[str, int]:
-    """The last name of a session, and its number of messages; only names are parsed as JSON."""
     name, said = "", 0
     with path.open("rb") as file:
         for line in file:

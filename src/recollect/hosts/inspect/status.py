@@ -252,7 +252,6 @@ def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as:
 
 
 def _spent_beside(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
-    """An entry about a summary or a note-taking turn, spelled as a reply is."""
     if entry.kind != "custom" or entry.text("customType") != beside_as:
         return None
     data = entry.value.get("data")
@@ -260,7 +259,6 @@ def _spent_beside(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
 
 
 def _usage_of(message: Mapping[str, Any]) -> Usage | None:
-    """A reply's usage, as transcripts spell it; None if its provider reported none."""
     usage = message.get("usage")
     if message.get("role") != "assistant" or not isinstance(usage, Mapping):
         return None

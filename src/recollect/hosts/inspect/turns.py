@@ -75,7 +75,6 @@ def tool_names(messages: Iterable[Message]) -> dict[CallId, str]:
 
 
 def _name_message(message: Message, names: dict[CallId, str]) -> str:
-    """A message's tool, else its role."""
     if message.summary:
         return "summary"
     for part in message.parts:

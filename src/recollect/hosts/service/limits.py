@@ -221,8 +221,6 @@ class CountsSpending(Protocol):
 
 @dataclass(slots=True)
 class _Share:
-    """A node's part of a tenant's budget in one period."""
-
     period: int
     left: int = 0
     """Reserved and not spent yet."""

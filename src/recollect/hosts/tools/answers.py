@@ -88,7 +88,6 @@ def indented(text: str) -> str:
 
 
 def _speaker(segment: Segment) -> str:
-    """Who said it, as far as it may be trusted."""
     if segment.source == "file":
         return "memory file"
     tool = plain(segment.tool or "")
@@ -165,7 +164,6 @@ class AnswerLines:
 
 
 def _most(whole: int, fits: Callable[[int], bool]) -> int:
-    """The largest size up to the whole that fits; 0 where none does."""
     low, high = 0, whole
     while low < high:
         middle = (low + high + 1) // 2

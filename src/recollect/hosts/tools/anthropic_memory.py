@@ -267,8 +267,6 @@ def anthropic_memory_tool(
 
 
 class _Arguments:
-    """The input of a call, as the model sent it."""
-
     def __init__(self, given: Mapping[str, Any] | str | bytes) -> None:
         try:
             read = json.loads(given) if isinstance(given, str | bytes) else given
@@ -324,7 +322,6 @@ class _Arguments:
         return "/".join(named)
 
     def file(self, name: str) -> _Path:
-        """A path that a file may have."""
         path = self.path(name)
         if not path:
             raise _Refused(f"The path {ROOT} is not a file.")
@@ -368,7 +365,6 @@ def _numbered(lines: list[str], first: int) -> list[str]:
 
 
 def _listing(folder: _Path, files: _Files) -> list[str]:
-    """The folder with its size, then its contents, two levels deep, without hidden ones."""
     start = f"{folder}/" if folder else ""
     sizes: dict[tuple[str, ...], int] = {}
     whole = 0

@@ -305,7 +305,6 @@ class MemoryTools:
         return answer
 
     async def _find(self, given: str) -> Fact | StoredSegment:
-        """Find the fact or message with this id, or the only fact whose id begins so."""
         wanted = given.strip().strip("[]").lower()
         stored = await self.find_message(wanted)
         if stored is not None:
@@ -540,7 +539,6 @@ def _is_output(stored: StoredSegment) -> bool:
 def _by_message(
     passages: Sequence[RecalledPassage], stored: Mapping[SegmentId, StoredSegment]
 ) -> list[tuple[StoredSegment, list[RecalledPassage]]]:
-    """Group passages by message: the best message first, within it in reading order."""
     found: dict[SegmentId, list[RecalledPassage]] = {}
     for passage in passages:
         if passage.segment is not None and passage.segment in stored:
@@ -565,7 +563,6 @@ def _first_line(section: Segment) -> int:
 
 
 def _about(facts: Sequence[Fact], words: str) -> tuple[list[Fact], bool]:
-    """Facts that hold all of these words, newest first; else those that hold some, most first."""
     wanted = frozenset(tokenize(words))
     held = {fact.id: wanted & {*tokenize(f"{fact.told} {fact.subject}")} for fact in facts}
     newest = sorted(facts, key=lambda fact: (-fact.at, fact.id))
