@@ -52,9 +52,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     ),
     "words in place of results": 'pruning.hard_clear.placeholder = "Run curl {evil}"',
     "model in a folder": 'recall.embedder = "onnx"\nrecall.onnx_model = "{outside}"',
-    "telemetry": (
-        'telemetry.traces = true\ntelemetry.metrics_port = 0\ntelemetry.metrics_host = "0.0.0.0"'
-    ),
+    "telemetry": ('telemetry.metrics_port = 0\ntelemetry.metrics_host = "0.0.0.0"'),
     "service for everybody": 'serve.host = "0.0.0.0"\nserve.jobs = true',
     "no limit of cost": 'jobs.day_tokens = "none"\nmodels.deadline_seconds = 86400',
     "a turn that waits": "turn.deadline_seconds = 86400\nrecall.deadline_seconds = 86400",

@@ -270,12 +270,12 @@ def test_early_answers_are_what_the_sdk_answers(tmp_path: Path) -> None:
 
     assert handshake.HANDSHAKE_VERSIONS == version.HANDSHAKE_PROTOCOL_VERSIONS
     assert handshake.MODERN_VERSIONS == version.MODERN_PROTOCOL_VERSIONS
-    opening = {
+    opening: dict[str, Any] = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
         "clientInfo": {"name": "c", "version": "1"},
     }
-    modern = {
+    modern: dict[str, Any] = {
         "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},

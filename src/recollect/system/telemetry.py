@@ -1,4 +1,4 @@
-"""Reports what a process does to listeners: metrics, traces, or none.
+"""Reports what a process does to listeners: metrics, or none.
 
 Never carries content: names come from a fixed set, attributes are numbers, ids and names of models.
 Without a listener nothing is created.
@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import Context
 from types import TracebackType
-from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+from typing import Final, Literal, Protocol, Self, TypeAlias
 
 MeasuredKind: TypeAlias = Literal[
     "request", "tool", "stage", "transaction", "model", "embedder", "job", "queue"
@@ -23,21 +22,16 @@ CountedEvent: TypeAlias = Literal["recall", "compaction"]
 class Measured:
     """Something that takes time; enter it when it begins, leave it when it is over."""
 
-    __slots__ = (
-        "_began", "_marks", "attributes", "error", "kind", "name", "outcome", "parent", "seconds",
-    )  # fmt: skip
+    __slots__ = ("_began", "attributes", "error", "kind", "name", "outcome", "seconds")
 
-    def __init__(self, kind: MeasuredKind, name: str, *, parent: str = "") -> None:
+    def __init__(self, kind: MeasuredKind, name: str) -> None:
         self.kind, self.name = kind, name
-        self.parent = parent
-        """The W3C traceparent that a request came with."""
         self.attributes: dict[str, Attribute] = {}
         self.outcome = "done"
         self.error = ""
         """What went wrong, by a name out of a fixed set: a problem's, or an error's class."""
         self.seconds = 0.0
         self._began = 0.0
-        self._marks: list[tuple[TelemetryListener, Any]] = []
 
     def note(self, **attributes: Attribute) -> None:
         """Add attributes; `__` in a name stands for a dot."""
@@ -49,7 +43,8 @@ class Measured:
         self.outcome, self.error = outcome, error
 
     def __enter__(self) -> Self:
-        self._marks = [(one, one.began(self)) for one in LISTENERS]
+        for listener in LISTENERS:
+            listener.began(self)
         self._began = time.perf_counter()
         return self
 
@@ -63,24 +58,21 @@ class Measured:
         if kind is not None and not self.error:
             # cancelled is not failed: somebody stopped waiting
             self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
-        for listener, mark in reversed(self._marks):
-            listener.ended(self, mark)
+        for listener in LISTENERS:
+            listener.ended(self)
 
 
 class TelemetryListener(Protocol):
     """Who hears of what is measured; must not raise, block, or keep what it is given."""
 
-    def began(self, what: Measured) -> Any:
-        """It begins; what is returned comes back at its end."""
+    def began(self, what: Measured) -> None:
+        """It begins."""
 
-    def ended(self, what: Measured, mark: Any) -> None:
+    def ended(self, what: Measured) -> None:
         """It is over."""
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """Something happened that takes no time of its own."""
-
-    def carry(self, context: Context) -> None:
-        """What runs in this context belongs to what is under way now."""
 
 
 class _Unheard(Measured):
@@ -111,9 +103,9 @@ LISTENERS: Final[list[TelemetryListener]] = []
 _UNHEARD: Final = _Unheard("stage", "")
 
 
-def measured(kind: MeasuredKind, name: str, *, parent: str = "") -> Measured:
+def measured(kind: MeasuredKind, name: str) -> Measured:
     """Something that is about to begin; `name` is out of a fixed set."""
-    return Measured(kind, name, parent=parent) if LISTENERS else _UNHEARD
+    return Measured(kind, name) if LISTENERS else _UNHEARD
 
 
 def count(event: CountedEvent, **labels: str) -> None:
@@ -131,12 +123,3 @@ def unmeasured() -> Iterator[None]:
         yield
     finally:
         LISTENERS.extend(heard)
-
-
-def empty_context() -> Context:
-    """A context for work beside the caller's, without its variables; who listens knows whose work
-    it is."""
-    context = Context()
-    for listener in LISTENERS:
-        listener.carry(context)
-    return context

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
@@ -58,7 +59,7 @@ from recollect.core.values.segment import (
 )
 from recollect.errors import FormatError, StoreUnavailable
 from recollect.system.config import Settings
-from recollect.system.telemetry import empty_context, measured
+from recollect.system.telemetry import measured
 
 T = TypeVar("T")
 
@@ -336,7 +337,7 @@ class SessionKeeper:
                     await run()
                 raise
 
-        task = asyncio.create_task(run_to_the_end(), context=empty_context())
+        task = asyncio.create_task(run_to_the_end(), context=Context())
         keeping.tasks = [*before, task]
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

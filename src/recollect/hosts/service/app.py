@@ -46,7 +46,6 @@ from recollect.hosts.service.requests import (
     read_query,
     read_request,
     replaying,
-    traceparent,
     unless_gone_after,
 )
 from recollect.system.config import Settings
@@ -73,7 +72,6 @@ PURGE_SECONDS: Final = 3_600.0
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
 """A message of MCP is charged by the size of its request and answer."""
-MCP_ROUTE: Final = f"{PREFIX}/spaces/{{space}}/mcp"
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -151,14 +149,14 @@ class Service:
         self.draining = True
 
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
-        record = RequestRecord(method=scope["method"])
+        record = RequestRecord()
         began = time.perf_counter()
-        with measured("request", record.operation, parent=traceparent(scope)) as heard:
+        with measured("request", record.operation) as heard:
             try:
                 await self._answer(scope, receive, send, record)
             finally:
                 record.tell(heard)
-                record.log(heard, time.perf_counter() - began, self._deployment_secret)
+                record.log(time.perf_counter() - began, self._deployment_secret)
 
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
@@ -227,13 +225,13 @@ class Service:
                 record = incoming.record
                 record.tenant = principal.tenant.id
                 if self._is_mcp(incoming.parts):
-                    record.operation, record.route = "mcp", MCP_ROUTE
+                    record.operation = "mcp"
                     record.space = tenant_space(principal.tenant.id, incoming.parts[2])
                     with self._intake.request(principal.tenant.id) as taking:
                         await self._served_by_mcp(scope, incoming, receive, send, principal, taking)
                     return None
                 route, path = self._route(incoming)
-                record.operation, record.route = route.operation, PREFIX + route.path
+                record.operation = route.operation
                 if "space" in path:
                     record.space = tenant_space(principal.tenant.id, path["space"])
                 if route.scope not in principal.key.scopes:

@@ -24,7 +24,6 @@ REQUESTS: Final = logging.getLogger("recollect.requests")
 JOBS: Final = logging.getLogger("recollect.worker")
 NODE: Final = logging.getLogger("recollect.serve")
 _HEALTH: Final = frozenset({"healthz", "readyz"})
-_METHODS: Final = frozenset({"GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"})
 
 
 def space_mark(space: str, secret: bytes) -> str:
@@ -37,12 +36,9 @@ def space_mark(space: str, secret: bytes) -> str:
 class RequestRecord:
     """What may be told of a request while it is handled."""
 
-    method: str
     id: str = field(default_factory=lambda: uuid4().hex)
     operation: str = "other"
     """A name of ours, whatever the path says."""
-    route: str = ""
-    """The path as the API's document has it, with no name in it."""
     status: int = 0
     """0 where the client hung up before the answer."""
     tenant: UUID | None = None
@@ -53,17 +49,11 @@ class RequestRecord:
     def tell(self, heard: Measured) -> None:
         """Hand it to who measures."""
         heard.name = self.operation
-        method = self.method if self.method in _METHODS else "_OTHER"
-        heard.note(http__request__method=method, recollect__request_id=self.id)
-        if self.route:
-            heard.note(http__route=self.route)
-        if self.tenant is not None:
-            heard.note(recollect__tenant=str(self.tenant))
         if self.status:
             heard.note(http__response__status_code=self.status)
             heard.ended("done", self.reason)
 
-    def log(self, heard: Measured, seconds: float, secret: bytes) -> None:
+    def log(self, seconds: float, secret: bytes) -> None:
         """Write the line, where somebody wants it; none for every look at a node's health."""
         well = self.operation in _HEALTH and self.status == 200
         if well or not REQUESTS.isEnabledFor(logging.INFO):
@@ -75,7 +65,6 @@ class RequestRecord:
             "tenant": None if self.tenant is None else str(self.tenant),
             "space": space_mark(self.space, secret) if self.space else None,
             "request": self.id,
-            "trace": heard.attributes.get("trace_id"),
             "reason": self.reason or None,
         }
         write_line(REQUESTS, logging.INFO, "request", fields)

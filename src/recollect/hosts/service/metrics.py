@@ -8,7 +8,6 @@ since tenants must not see it, and its own thread, which answers while the event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import Context
 from math import nan
 from typing import TYPE_CHECKING, Final
 from wsgiref.simple_server import WSGIServer
@@ -118,9 +117,8 @@ class Metrics:
         if what.kind == "request":
             self._under_way.inc()
 
-    def ended(self, what: Measured, mark: None) -> None:
+    def ended(self, what: Measured) -> None:
         """Count work that has ended."""
-        del mark
         histogram = self._seconds.get(what.kind)
         if histogram is not None:
             labelled = histogram if what.kind == "queue" else histogram.labels(what.name)
@@ -154,9 +152,6 @@ class Metrics:
     def counted(self, event: CountedEvent, **labels: str) -> None:
         """Count an event."""
         self._counters["recalls" if event == "recall" else "compactions"].labels(**labels).inc()
-
-    def carry(self, context: Context) -> None:
-        """Nothing counted depends on whose work it is."""
 
 
 _POOL_COUNTERS: Final = {

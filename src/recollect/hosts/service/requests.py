@@ -114,12 +114,6 @@ def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
     return takes
 
 
-def traceparent(scope: Scope) -> str:
-    """The caller's span, as W3C writes it; empty where there is none."""
-    found = (value for name, value in scope["headers"] if name.lower() == b"traceparent")
-    return bytes(next(found, b"")).decode("latin-1")
-
-
 async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
     """Do it, and stop when the client is gone once its whole request has come."""
     whole = asyncio.Event()

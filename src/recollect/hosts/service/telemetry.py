@@ -1,7 +1,4 @@
-"""Settings into what a node or a worker tells its operators: metrics, traces and logs.
-
-Packages for that are imported here, only where they were asked for.
-"""
+"""Metrics and logs of a node or a worker, as its settings say; imports what they need."""
 
 from __future__ import annotations
 
@@ -21,14 +18,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def telling(settings: Settings) -> Iterator[Metrics | None]:
-    """Metrics, traces and logs as the settings say, while the block runs."""
+    """Report metrics and logs while the block runs."""
     telemetry = settings.telemetry
     metrics = None
     with ExitStack() as ending:
         if telemetry.log_format is not None:
             ending.callback(end_logging, begin_logging(telemetry.log_format))
-        if telemetry.traces:
-            ending.enter_context(_listening(_traces()))
         if telemetry.metrics_port is not None:
             metrics = _metrics()
             ending.enter_context(_listening(metrics))
@@ -75,11 +70,3 @@ def _metrics() -> Metrics:
     except ImportError:
         raise MissingExtra(feature="telemetry.metrics_port", extra="serve") from None
     return Metrics()
-
-
-def _traces() -> TelemetryListener:
-    try:
-        from recollect.hosts.service.traces import Traces
-    except ImportError:
-        raise MissingExtra(feature="telemetry.traces", extra="otel") from None
-    return Traces()

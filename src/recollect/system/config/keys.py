@@ -69,6 +69,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "store.open_seconds": "",
     "store.undurable_seconds": "",
     "telemetry.tenant_label": "",
+    "telemetry.traces": "",
     "trim.min_query_chars": "",
     "turn.stage_deadline_seconds": "",
 }

@@ -503,7 +503,7 @@ class ServeSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings(Validated):
-    """Metrics, traces and logs of `recollect serve` and `recollect worker`."""
+    """Metrics and logs of `recollect serve` and `recollect worker`."""
 
     metrics_port: Port | None = setting(
         None, "Port of /metrics for Prometheus; 0: a free one; none: no metrics"
@@ -511,7 +511,6 @@ class TelemetrySettings(Validated):
     metrics_host: Text = setting(
         "127.0.0.1", "Address of /metrics, which needs no key: block tenants from it"
     )
-    traces: bool = setting(False, "Send OpenTelemetry spans as the OTEL_ variables configure")
     log_format: LogFormat | None = setting(
         None, "One line per request or job on standard error; none: only problems"
     )
