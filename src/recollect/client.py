@@ -164,10 +164,6 @@ class MemoryClient:
             yield from page.segments
             yield from page.facts
 
-    def jobs(self, space: str) -> m.JobsAnswer:
-        """What waits in the background."""
-        return self._ask(m.JobsAnswer, "GET", ("spaces", space, "jobs"))
-
     # Facts, forgetting, the tenant
 
     def facts(self, space: str, *, session: str | None = None) -> Iterator[m.FactItem]:

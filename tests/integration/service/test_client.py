@@ -70,7 +70,6 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
         assert json.loads(again.request) == request
         assert list(client.receipts("a/b", "s 1")) == []
         assert len(list(client.export("a/b"))) == 4
-        assert client.jobs("a/b").dead == 0
         assert not client.compact("a/b", "s 1", chat("x")).compacted
         assert not client.undo("a/b", "s 1").undone
         assert client.forget_fact("a/b", fact.id).certificate["counts"]["facts"] == 1
@@ -81,7 +80,7 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
         assert client.delete_space("a/b").certificate["asked"]["whole_space"]
         assert next(client.audit()).act == "space deleted"
         with pytest.raises(ServiceError, match="no space of this name") as refused:
-            client.jobs("a/b")
+            list(client.sessions("a/b"))
         assert (refused.value.status, refused.value.problem) == (404, "not-found")
     with (
         MemoryClient("http://127.0.0.1:9", key, patience_seconds=0) as nobody,

@@ -221,7 +221,6 @@ def test_all_of_a_space_is_exported_page_by_page(caller: Caller) -> None:
             break
     assert texts == [one["content"] for one in said]
     assert [one["content"] for one in facts] == ["There were seven."]
-    assert caller.get(f"{base}/jobs")["dead"] == 0
 
 
 def test_a_session_goes_on_at_another_node(
@@ -629,7 +628,6 @@ def test_jobs_wait_for_a_worker_unless_a_node_is_told_to_do_them(database: TestD
             caller = Caller(node.url, key)
             caller.post("/v1/spaces/jobs/sessions/one/ingest", {"messages": said})
             time.sleep(1.0)
-            assert caller.get("/v1/spaces/jobs/jobs")["jobs"][0]["run_at"] < time.time()
             assert not caller.get("/v1/spaces/jobs/facts")["facts"]
         with Node(database, given=given, jobs=True) as node:
             caller = Caller(node.url, key)

@@ -133,10 +133,6 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         query=m.PageQuery, answer=m.ExportAnswer,
     ),
     ApiRoute(
-        method="GET", path="/spaces/{space}/jobs", scope="read", call=operations.jobs,
-        answer=m.JobsAnswer,
-    ),
-    ApiRoute(
         method="GET", path="/spaces", scope="read", call=operations.spaces, query=m.PageQuery,
         answer=m.SpacesAnswer,
     ),

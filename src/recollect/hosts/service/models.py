@@ -332,26 +332,6 @@ class ExportAnswer(ApiAnswer):
     next: NextPage
 
 
-class JobItem(ApiAnswer):
-    """Work in the background."""
-
-    id: Annotated[str, about("Its id")]
-    kind: Annotated[str, about("What it does")]
-    state: Annotated[str, about("Whether it waits, is worked on, or is dead")]
-    attempts: Annotated[int, about("How often it was tried")]
-    run_at: Annotated[float, about("When it may run")]
-
-
-class JobsAnswer(ApiAnswer):
-    """The queue of a space."""
-
-    waiting: Annotated[int, about("How many wait")]
-    leased: Annotated[int, about("How many are worked on")]
-    dead: Annotated[int, about("How many failed permanently")]
-    paused: Annotated[list[str], about("Kinds of jobs that are held back")]
-    jobs: Annotated[list[JobItem], about("The first hundred of them")]
-
-
 # Facts and forgetting
 
 

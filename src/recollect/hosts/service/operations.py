@@ -42,7 +42,6 @@ from recollect.system.telemetry import count
 T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 
-MOST_JOBS: Final = 100
 MOST_EVENTS: Final = 200_000
 LARGE_BYTES: Final = 256 * 1_024
 """What is larger is read in a thread."""
@@ -321,14 +320,6 @@ async def export(call: Call) -> m.ExportAnswer:
         facts=[_fact(one) for one in facts],
         next=cursor,
     )
-
-
-async def jobs(call: Call) -> m.JobsAnswer:
-    """The work that waits for a space in the background."""
-    async with call.store() as store:
-        queue, found = await store.queue(), await store.jobs(limit=MOST_JOBS)
-    listed = [_copy(m.JobItem, one, id=str(one.id)) for one in found]
-    return _copy(m.JobsAnswer, queue, paused=list(queue.paused), jobs=listed)
 
 
 # Facts and forgetting

@@ -26,8 +26,6 @@ Answer: TypeAlias = tuple[int, list[Header], bytes]
 """A status, headers and a body."""
 
 _MOST_NAME: Final = 512
-_OF_REQUESTS: Final = frozenset({"messages", "model", "input", "system", "tools", "max_tokens"})
-"""What is taken for a part of a provider's request."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,22 +94,10 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         body.decode()  # what is passed on unread has to be text, too
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise Problem(ProblemKind.INVALID, f"{error}; {_expected(body, kind)}") from None
+        takes = ", ".join(kind.__struct_encode_fields__)
+        raise Problem(ProblemKind.INVALID, f"{error}; this body takes {takes}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
-
-
-def _expected(body: bytes, kind: type[m.ApiBody]) -> str:
-    fields = kind.__struct_encode_fields__
-    takes = f"this body takes {', '.join(fields)}"
-    try:
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # names alone cost little
-    except (msgspec.DecodeError, RecursionError):  # what came first was wrong already
-        given = {}
-    beside = _OF_REQUESTS & given.keys()
-    if beside and "request" in fields:
-        takes += f": put {', '.join(sorted(beside))} under `request`"
-    return takes
 
 
 async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 from recollect.core.blocking import BlockingEngine
 from recollect.core.boundary import Failure, attempted
@@ -22,9 +22,6 @@ from recollect.core.engine.items import NO_ITEM, ItemPlace, ItemStore, NewItem, 
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError
 from recollect.hosts.tools.handler import MemoryAnswer
-
-if TYPE_CHECKING:
-    from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool
 
 ROOT: Final = "/memories"
 TOOL_TYPE: Final = "memory_20250818"
@@ -100,10 +97,6 @@ class AnthropicMemoryTool:
         ours = issubclass(done.error, RecollectError)
         why = f": {done.said}" if ours else f" ({done.error.__name__}); continue without it."
         return MemoryAnswer(text=f"The memory tool failed{why}", is_error=True)
-
-    def for_sdk(self) -> BetaAsyncAbstractMemoryTool:
-        """The same tool for `AsyncAnthropic().beta.messages.tool_runner(tools=[…])`."""
-        return _async_sdk_tool(self)
 
     async def _carry_out(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
         try:
@@ -240,10 +233,6 @@ class BlockingAnthropicMemoryTool:
         """As `AnthropicMemoryTool.call`, blocking."""
         return self._memory._wait(self._tool.call(arguments))
 
-    def for_sdk(self) -> BetaAbstractMemoryTool:
-        """The same tool for `Anthropic().beta.messages.tool_runner(tools=[…])`."""
-        return _blocking_sdk_tool(self)
-
 
 @overload
 def anthropic_memory_tool(memory: Engine) -> AnthropicMemoryTool: ...
@@ -259,7 +248,7 @@ def anthropic_memory_tool(
     """Answer Anthropic's memory tool from a space: its files under /memories, for every session.
 
     List `definition()` among the tools of a request, and give the input of each call of `memory`
-    to `call`; or pass `for_sdk()` to the SDK's tool runner.
+    to `call`.
     """
     if isinstance(memory, BlockingEngine):
         return BlockingAnthropicMemoryTool(AnthropicMemoryTool(memory.engine), memory)
@@ -387,62 +376,3 @@ def _size(count: int) -> str:
     while size >= 1024 and unit < 3:
         unit, size = unit + 1, size / 1024
     return f"{int(size)}{'BKMG'[unit]}" if size == int(size) else f"{size:.1f}{'BKMG'[unit]}"
-
-
-# The SDK's classes
-
-
-def _sdk() -> Any:
-    try:
-        from anthropic.lib import tools
-    except ImportError:
-        raise RecollectError(
-            "the SDK's tool runner needs Anthropic's SDK: pip install anthropic"
-        ) from None
-    return tools
-
-
-def _async_sdk_tool(tool: AnthropicMemoryTool) -> BetaAsyncAbstractMemoryTool:
-    sdk = _sdk()
-
-    class RecollectMemoryTool(sdk.BetaAsyncAbstractMemoryTool):  # type: ignore[misc, name-defined]
-        """Claude's memory tool, answered by Recollect."""
-
-        async def call(self, input: Any) -> str:  # noqa: A002
-            """Carry out a call; ToolError for one that cannot be."""
-            answer = await tool.call(input)
-            if answer.is_error:
-                raise sdk.ToolError(answer.text)
-            return answer.text
-
-        async def execute(self, command: Any) -> str:
-            """The same for a command that the SDK read."""
-            return await self.call(command.model_dump(exclude_none=True))
-
-        view = create = str_replace = insert = delete = rename = execute
-
-    made: BetaAsyncAbstractMemoryTool = RecollectMemoryTool()
-    return made
-
-
-def _blocking_sdk_tool(tool: BlockingAnthropicMemoryTool) -> BetaAbstractMemoryTool:
-    sdk = _sdk()
-
-    class RecollectMemoryTool(sdk.BetaAbstractMemoryTool):  # type: ignore[misc, name-defined]
-        """Claude's memory tool, answered by Recollect."""
-
-        def call(self, input: Any) -> str:  # noqa: A002
-            """Carry out a call; ToolError for one that cannot be."""
-            answer = tool.call(input)
-            if answer.is_error:
-                raise sdk.ToolError(answer.text)
-            return answer.text
-
-        def execute(self, command: Any) -> str:
-            """The same for a command that the SDK read."""
-            return self.call(command.model_dump(exclude_none=True))
-
-        view = create = str_replace = insert = delete = rename = execute
-
-    made: BetaAbstractMemoryTool = RecollectMemoryTool()
-    return made
