@@ -28,14 +28,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.core.rules import token_costs
-from recollect.core.rules.token_costs import (
+from recollect.core.rules import tokens
+from recollect.core.rules.tokens import (
     EAST_ASIAN_CLASSES,
     LETTER_CLASSES,
     SCRIPT_CLASSES,
     UNITS_PER_TOKEN,
+    count_text,
+    count_text_openclaw,
 )
-from recollect.core.rules.tokens import count_text, count_text_openclaw
 from recollect.core.values.history import TokenCalibration
 from recollect.errors import MissingExtra
 from recollect_bench.result import BenchResult
@@ -403,7 +404,7 @@ def _best_seconds(work: Callable[[], object], times: int = 1) -> float:
 
 
 def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
-    """Re-derive the cost tables; returns the rows as they stand in `rules/token_costs.py`."""
+    """Re-derive the cost tables; returns the rows as they stand in `rules/tokens.py`."""
     documents = gather_documents(corpus)
     documents = {kind: texts for kind, texts in documents.items() if kind not in UNSEEN_KINDS}
     samples = [s for s in cut_samples(documents) if s.size_chars != 300]
@@ -447,7 +448,7 @@ def _table_rows(costs: Sequence[int]) -> str:
 
 
 def write_tables(tables: str, path: Path) -> None:
-    """Put freshly fitted rows in the place of those in `rules/token_costs.py`."""
+    """Put freshly fitted rows in the place of those in `rules/tokens.py`."""
     source = path.read_text(encoding="utf-8")
     pattern = r"(?s)(?<=# fmt: off\n)LETTER_COSTS = .*(?=# fmt: on\n)"
     path.write_text(re.sub(pattern, lambda _: tables, source), encoding="utf-8")
@@ -469,7 +470,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tables = fit(progress, corpus=chosen.corpus)
         sys.stdout.write(tables)
         if chosen.write:
-            write_tables(tables, Path(token_costs.__file__))
+            write_tables(tables, Path(tokens.__file__))
         return
     result = run(progress, corpus=chosen.corpus)
     if chosen.markdown:

@@ -40,14 +40,6 @@ def test_code_holds_no_headings() -> None:
     assert "## nor this" in found[0].text
 
 
-def test_front_matter_is_a_section_of_its_own_without_headings() -> None:
-    text = "---\ntitle: Anna\n# a comment\ntags: [friend]\n---\n# Anna\nSails.\n"
-    assert told(text) == [
-        (1, "---\ntitle: Anna\n# a comment\ntags: [friend]\n---"),
-        (6, "Anna\n\nSails."),
-    ]
-
-
 def test_a_long_section_is_cut_at_its_paragraphs() -> None:
     paragraphs = [f"Paragraph {n}. " + "The crane lifts the cargo. " * 50 for n in range(6)]
     text = "# Quay\n\n" + "\n\n".join(paragraphs) + "\n"

@@ -128,11 +128,9 @@ class AnthropicCodec:
     provider = "anthropic"
 
     def assembling(self) -> AnthropicAssembling:
-        """Begin to put a streamed message together."""
         return AnthropicAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
-        """By its type alone."""
         return str(event.get("type")) in _EVENTS
 
     def claims_body(self, body: Fields) -> bool:
@@ -146,21 +144,18 @@ class AnthropicCodec:
         return False
 
     def claims_block(self, block: Fields) -> bool:
-        """Blocks that no other format has."""
         kind = text_of(block, "type")
         if kind == "image":
             return "source" in block
         return kind in _OWN_TYPES or (kind == "thinking" and "thinkingSignature" not in block)
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """The message, without what only replies have."""
         content = fields.get("content")
         if fields.get("role") != "assistant" or not isinstance(content, list | str) or not content:
             return ()
         return (encode({"role": "assistant", "content": content}),)
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        """Items of `messages`."""
         written: list[WireMessage] = []
         answering = False
         for at, message, own in history:
@@ -183,7 +178,6 @@ class AnthropicCodec:
         return written
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A message's content as pi's blocks."""
         content = reply.get("content")
         if isinstance(content, str):
             return [text_block(content)] if content else []
@@ -217,11 +211,9 @@ class AnthropicCodec:
         return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """The message with this content."""
         return {**reply, **sent[0]}
 
     def read(self, raw: bytes) -> Message:
-        """One message; roles of other formats are mapped, unknown ones read as the user's."""
         wire = _read_message(raw)
         role = _ROLES.get(word(wire, "role"), "user")
         content = wire.get("content")
@@ -248,7 +240,6 @@ class AnthropicCodec:
         )
 
     def compose(self, slot: Slot) -> bytes:
-        """One message out of pieces of one or several."""
         wires: dict[int, Any] = {}
         blocks = [self._block(piece, wires) for piece in slot.pieces]
         envelope = {} if slot.base is None else _wire(slot.base.raw, wires)
@@ -470,7 +461,6 @@ class AnthropicAssembling:
         return self._complete
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """Add an event."""
         kind = event.get("type")
         index = event.get("index")
         at = index if isinstance(index, int) else 0
@@ -486,7 +476,6 @@ class AnthropicAssembling:
             self._complete = True
 
     def reply(self) -> Mapping[str, Any] | None:
-        """The message; None before its stop reason is known."""
         return None if self._message.get("stop_reason") is None else self.partial()
 
     def partial(self) -> Mapping[str, Any]:

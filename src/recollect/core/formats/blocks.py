@@ -74,9 +74,9 @@ def read_block(block: Any) -> Part:
     if kind in TEXT_TYPES and isinstance(text := block.get("text"), str):
         return Text(text=text)
     if kind in CALL_TYPES:
-        return read_call(block, variant=kind)
+        return _read_call(block, variant=kind)
     if kind in RESULT_TYPES:
-        return read_result(block)
+        return _read_result(block)
     if kind in ("thinking", "redacted_thinking"):
         return _thinking(block)
     if kind in IMAGE_TYPES:
@@ -84,8 +84,7 @@ def read_block(block: Any) -> Part:
     return _other(kind or "block", block)
 
 
-def read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
-    """A tool call, whichever names its fields go by."""
+def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
     nested = block.get("functionCall")
     fields = nested if isinstance(nested, dict) else block
     if "input" in fields:  # Anthropic's own spelling first: it is read by the thousand
@@ -111,8 +110,7 @@ def read_arguments(given: Any) -> str:
     return "{}" if given is None else canonical(given)
 
 
-def read_result(block: Mapping[str, Any]) -> ToolResult:
-    """A tool result, whichever names its fields go by."""
+def _read_result(block: Mapping[str, Any]) -> ToolResult:
     name = _first_text(block, "name", "toolName")
     return ToolResult(
         call_id=CallId(_first_text(block, "tool_use_id", "toolUseId", "toolCallId", "id")),

@@ -67,13 +67,12 @@ def canonical(value: Any) -> str:
 def _standard(value: Any, *, sort_keys: bool) -> str:
     """What msgspec refuses, by the standard library; what that refuses is no JSON."""
     try:
-        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=plain)
+        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"this cannot be sent as JSON: {error}") from error
 
 
-def plain(value: Any) -> Any:
-    """A client library's object as plain data, as that library would send it."""
+def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         # A warning of pydantic's would show a stretch of what was said.
@@ -90,14 +89,14 @@ def plain_mapping(value: Any) -> Mapping[str, Any]:
         return value or {}
     try:
         sent = isinstance(value, bytes | bytearray | memoryview)
-        made = decode(bytes(value)) if sent else plain(value)
+        made = decode(bytes(value)) if sent else _plain(value)
     except FormatError:
         return {}
     return made if isinstance(made, Mapping) else {}
 
 
-_COMPACT = msgspec.json.Encoder(enc_hook=plain)
-_CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=plain)
+_COMPACT = msgspec.json.Encoder(enc_hook=_plain)
+_CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=_plain)
 
 
 def object_spans(raw: bytes) -> dict[str, bytes]:

@@ -17,8 +17,6 @@ HEADING_CHARS = 200
 _LEAST_BODY_CHARS = 1_000
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
-_FRONT_LINE = re.compile(r"\s*$|[\s#\[\]{}-]|[\w\"'.-]+\s*[:=]")
-_FRONT_ENDS = {"---": ("---", "..."), "+++": ("+++",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +46,12 @@ class _MarkdownLines:
         self.lines = [line.removesuffix("\r") for line in text.split("\n")]
         self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.fenced: set[int] = set()
-        self.front_lines = self._front()
         self.headings = dict(self._headings())
 
     def sections(self) -> Iterator[FileSection]:
-        """Front matter, the text before the first heading, then heading by heading."""
-        if self.front_lines:
-            yield from self._section((), 0, 0, self.front_lines)
+        """The text before the first heading, then heading by heading."""
         marks = [*sorted(self.headings), len(self.lines)]
-        yield from self._section((), self.front_lines, self.front_lines, marks[0])
+        yield from self._section((), 0, 0, marks[0])
         above: list[_SectionHeading] = []
         for at, following in pairwise(marks):
             heading = self.headings[at]
@@ -143,22 +138,9 @@ class _MarkdownLines:
                 yield first, last, words
             at = stop
 
-    def _front(self) -> int:
-        ends = _FRONT_ENDS.get(self.lines[0].rstrip())
-        if ends is None:
-            return 0
-        for at in range(1, len(self.lines)):
-            line = self.lines[at]
-            if line.rstrip() in ends:
-                self.fenced.update(range(1, at + 1))
-                return at + 1
-            if not _FRONT_LINE.match(line):
-                break
-        return 0
-
     def _headings(self) -> Iterator[tuple[int, _SectionHeading]]:
         fence = ""
-        for at in range(self.front_lines, len(self.lines)):
+        for at in range(len(self.lines)):
             line = self.lines[at]
             if fence:
                 self.fenced.add(at)

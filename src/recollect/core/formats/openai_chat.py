@@ -101,11 +101,9 @@ class OpenAIChatCodec:
     provider = "openai"
 
     def assembling(self) -> ChatAssembling:
-        """Begin to put a streamed completion together."""
         return ChatAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
-        """A chunk, whichever server sends it."""
         return event.get("object") == "chat.completion.chunk" or "choices" in event
 
     def claims_body(self, body: Fields) -> bool:
@@ -117,11 +115,9 @@ class OpenAIChatCodec:
         return text_of(message, "role") in _OWN_ROLES or "tool_calls" in message
 
     def claims_block(self, block: Fields) -> bool:
-        """Blocks that no other format has."""
         return text_of(block, "type") in _OWN_TYPES
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """The first choice's message. What is null was not said, and is not sent back by all."""
         choices = fields.get("choices")
         if not isinstance(choices, list | tuple) or not choices:
             return ()
@@ -134,7 +130,6 @@ class OpenAIChatCodec:
         return (encode({"content": None, **said, "role": "assistant"}),)
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        """Items of `messages`, without the system prompt."""
         written: list[WireMessage] = []
         images: list[tuple[int, tuple[str, str]]] = []
         for at, message, own in history:
@@ -154,7 +149,6 @@ class OpenAIChatCodec:
         return written
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The first choice's message as pi's blocks."""
         choices = mappings(reply.get("choices")) or [{}]
         message = mapping(choices[0].get("message"))
         blocks: list[dict[str, Any]] = []
@@ -176,11 +170,9 @@ class OpenAIChatCodec:
         return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """The completion with this message."""
         return {**reply, "choices": [{"message": sent[0]}]}
 
     def read(self, raw: bytes) -> Message:
-        """One message; unknown roles are read as the user's."""
         wire = read_wire(raw)
         role = _ROLES.get(word(wire, "role"), "user")
         if role == "tool":
@@ -199,7 +191,6 @@ class OpenAIChatCodec:
         )
 
     def compose(self, slot: Slot) -> bytes:
-        """One message with some of its parts changed or gone, or one of our own."""
         if slot.base is None:
             return self._own(slot)
         wire = read_wire(slot.base.raw)
@@ -416,7 +407,6 @@ class ChatAssembling:
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """Add a chunk; events are those of the first choice."""
         for name, value in event.items():
             if name not in ("choices", "object") and value is not None:
                 self._top[name] = value
@@ -430,7 +420,6 @@ class ChatAssembling:
                 yield from events
 
     def reply(self) -> Mapping[str, Any] | None:
-        """The completion; None where a choice has no end."""
         choices = self._choices.values()
         if not choices or any(choice["finish_reason"] is None for choice in choices):
             return None

@@ -180,11 +180,9 @@ class OpenAIResponsesCodec:
     provider = "openai"
 
     def assembling(self) -> ResponsesAssembling:
-        """Begin to put a streamed response together."""
         return ResponsesAssembling()
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
-        """By its type alone."""
         return str(event.get("type")).startswith("response.")
 
     def claims_body(self, body: Fields) -> bool:
@@ -197,11 +195,9 @@ class OpenAIResponsesCodec:
         return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
 
     def claims_block(self, block: Fields) -> bool:
-        """Blocks that no other format has."""
         return text_of(block, "type") in _OWN_TYPES
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """The output items; also those of the event that ends a stream."""
         if "output" not in fields:
             fields = plain_mapping(fields.get("response"))
         output = fields.get("output")
@@ -211,7 +207,6 @@ class OpenAIResponsesCodec:
         return tuple([encode(item) for item in map(plain_mapping, output) if item])
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        """Items of `input`."""
         items: list[WireMessage] = []
         for at, message, own in history:
             role = message["role"]
@@ -228,7 +223,6 @@ class OpenAIResponsesCodec:
         return items
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The output items as pi's blocks."""
         blocks: list[dict[str, Any]] = []
         for item in mappings(reply.get("output")):
             kind = item.get("type")
@@ -255,11 +249,9 @@ class OpenAIResponsesCodec:
         return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """The response with these items."""
         return {**reply, "output": sent}
 
     def read(self, raw: bytes) -> Message:
-        """One item: a message, a call, an output, reasoning, or something we only carry."""
         wire = read_wire(raw)
         kind = word(wire, "type") or ("message" if "role" in wire else "item_reference")
         row = RESPONSES_TYPES.get(kind)
@@ -303,7 +295,6 @@ class OpenAIResponsesCodec:
         )
 
     def compose(self, slot: Slot) -> bytes:
-        """One item with its text changed or some content gone, or one of our own."""
         if slot.base is None:
             return self._own(slot)
         wire = read_wire(slot.base.raw)
@@ -525,7 +516,6 @@ class ResponsesAssembling:
         return self._response is not None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """Add an event."""
         kind = str(event.get("type"))
         delta = event.get("delta")
         stretch = _STRETCHES.get(kind)
@@ -548,7 +538,6 @@ class ResponsesAssembling:
             self._response = mapping(event.get("response"))
 
     def reply(self) -> Mapping[str, Any] | None:
-        """The response; None before its last event."""
         if self._response is None or self._response.get("output"):
             return self._response
         return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}

@@ -241,15 +241,14 @@ def split_foreign(foreign: str) -> tuple[str, str]:
     return "", foreign
 
 
-def line_of(foreign: str) -> str:
-    """The line a fact came as, without its number."""
+def _line_of(foreign: str) -> str:
     return split_foreign(foreign)[1]
 
 
 def write_knowledge_line(fact: Fact) -> str:
     """A fact as its line; one of our own ends with a newline."""
     if fact.foreign is not None:
-        return _up_to_date(fact, line_of(fact.foreign))
+        return _up_to_date(fact, _line_of(fact.foreign))
     own: dict[str, Any] = {
         "id": fact.id,
         "type": fact.type,

@@ -54,20 +54,17 @@ class PiCodec:
         return text_of(message, "role") in _OWN_ROLES or "stopReason" in message
 
     def claims_block(self, block: Fields) -> bool:
-        """Blocks that no other format has."""
         kind = text_of(block, "type")
         if kind == "image":
             return "source" not in block
         return kind == "toolCall" or (kind == "thinking" and "thinkingSignature" in block)
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """The message itself."""
         if fields.get("role") != "assistant" or not fields.get("content"):
             return ()
         return (encode(fields),)
 
     def read(self, raw: bytes) -> Message:
-        """One message; roles of pi's own are read as the user's."""
         wire = read_wire(raw)
         spelled = word(wire, "role")
         role = _ROLES.get(spelled, "user")
@@ -91,7 +88,6 @@ class PiCodec:
         )
 
     def compose(self, slot: Slot) -> bytes:
-        """One message with some of its parts changed or gone, or one of our own."""
         if slot.base is None:
             return self._own(slot)
         wire = read_wire(slot.base.raw)

@@ -107,7 +107,7 @@ class PiEntry:
     @property
     def milliseconds(self) -> int:
         """Its time, as messages spell times; 0 where it has none."""
-        return milliseconds_of(self.text("timestamp"))
+        return _milliseconds_of(self.text("timestamp"))
 
     def text(self, key: str) -> str | None:
         """A field that is a string, else None."""
@@ -178,8 +178,7 @@ def new_entry_id(taken: Collection[str]) -> str:
     return _free_id(iter(lambda: uuid.uuid4().hex, None), taken)
 
 
-def entry_id_from(seed: str, taken: Collection[str]) -> str:
-    """The id that follows from the seed, so that migrating a file twice gives it once."""
+def _entry_id_from(seed: str, taken: Collection[str]) -> str:
     return _free_id(_digests(seed), taken)
 
 
@@ -205,8 +204,7 @@ def timestamp_at(seconds: float) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def milliseconds_of(timestamp: str | None) -> int:
-    """Milliseconds since the epoch; 0 for what is no time."""
+def _milliseconds_of(timestamp: str | None) -> int:
     if timestamp is None:
         return 0
     try:
@@ -366,7 +364,7 @@ def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]
     for position, value in enumerate(values):
         if value.get("type") == "session":  # a second header has no place in the chain
             continue
-        own = entry_id_from(f"{seed}\0{position}", taken)
+        own = _entry_id_from(f"{seed}\0{position}", taken)
         taken.add(own)
         value["id"], value["parentId"] = own, parent
         parent = own
@@ -437,7 +435,7 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     """The session as pi rebuilds it at the leaf: the last summary on the path, what it kept,
     everything after it."""
     path = path_to(entries, leaf)
-    cut = last_compaction(path)
+    cut = _last_compaction(path)
     if cut is None:
         return _context(_shown(path), path)
     summary = path[cut]
@@ -457,8 +455,7 @@ def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     return _context(_shown(path), path)
 
 
-def last_compaction(path: Sequence[PiEntry]) -> int | None:
-    """The place of the last compaction on a path."""
+def _last_compaction(path: Sequence[PiEntry]) -> int | None:
     for position in range(len(path) - 1, -1, -1):
         if path[position].kind == "compaction":
             return position

@@ -134,7 +134,7 @@ def to_pi(
     calls = any(block["type"] == "toolCall" for block in content)
     if calls and reason not in ("error", "length"):  # one that was cut off is not to be run
         reason = "toolUse"
-    return assistant_message(
+    return _assistant_message(
         content,
         speaker,
         stop_reason=reason,
@@ -177,12 +177,12 @@ def broken_off(
 ) -> dict[str, Any]:
     """The rest of a reply that was aborted or failed; never sent to a model again."""
     content = [{"type": "text", "text": text}] if text else []
-    return assistant_message(
+    return _assistant_message(
         content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error
     )
 
 
-def assistant_message(
+def _assistant_message(
     content: Sequence[Mapping[str, Any]],
     speaker: Speaker,
     *,
@@ -191,14 +191,13 @@ def assistant_message(
     timestamp: int,
     error: str | None = None,
 ) -> dict[str, Any]:
-    """An assistant message with its keys in pi's order."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": [dict(block) for block in content],
         "api": APIS.get(speaker.format, speaker.format),
         "provider": speaker.provider_name,
         "model": speaker.model,
-        "usage": pi_usage(usage),
+        "usage": _pi_usage(usage),
         "stopReason": stop_reason,
         "timestamp": timestamp,
     }
@@ -207,8 +206,7 @@ def assistant_message(
     return message
 
 
-def pi_usage(usage: Usage | None) -> dict[str, Any]:
-    """Usage as pi counts it: cached input apart from the rest."""
+def _pi_usage(usage: Usage | None) -> dict[str, Any]:
     used = usage or Usage(input_tokens=0)
     cached = used.cache_read_tokens + used.cache_write_tokens
     return {

@@ -53,8 +53,7 @@ _PHONE = re.compile(
 _PHONE_DIGITS = range(8, 16)
 
 
-def find_personal_data(text: str) -> Iterator[SecretMatch]:
-    """Every e-mail address, payment card and phone number in the text."""
+def _find_personal_data(text: str) -> Iterator[SecretMatch]:
     at = text.find("@")
     while at >= 0:
         domain = _DOMAIN.match(text, at)
@@ -259,7 +258,7 @@ def _find(text: str, *, pii: bool) -> list[SecretMatch]:
         if reading.found & bits:
             matches += find(reading)
     if pii:
-        matches += find_personal_data(text)
+        matches += _find_personal_data(text)
     return matches
 
 

@@ -119,7 +119,7 @@ def cleaned(
             unit.change(unit.pieces)
             repairs.append(repair_of("respelled", entry, None, flaw.reason))
     _drop_pieces(unit, entry, rules, repairs, misfits)
-    blank = all(is_blank(piece) for piece in unit.pieces)
+    blank = all(_is_blank(piece) for piece in unit.pieces)
     if not unit.pieces or (blank and entry.role == "assistant"):
         gone(entry, Reason(Cause.EMPTY_MESSAGE), repairs)
         return None
@@ -140,7 +140,7 @@ def _drop_pieces(
             continue
         part = piece.entry.parts[piece.part]
         reason = unfit.get(piece.part)
-        if rules.refuses_blank_text and is_blank(piece):
+        if rules.refuses_blank_text and _is_blank(piece):
             reason = Reason(Cause.BLANK_TEXT)
         elif is_misplaced(part, entry.role):
             reason = Reason(Cause.MISPLACED_PART)
@@ -169,17 +169,15 @@ def is_thinking(piece: SlotPiece) -> bool:
     return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
-def text_of(piece: SlotPiece) -> str | None:
-    """The text that a piece shows of a message's text; None where it shows something else."""
+def _text_of(piece: SlotPiece) -> str | None:
     part = part_of(piece)
     if not isinstance(part, Text):
         return None
     return piece.text if isinstance(piece, RewordedPart) else part.text
 
 
-def is_blank(piece: SlotPiece) -> bool:
-    """Whether the piece is text without a visible character."""
-    text = text_of(piece)
+def _is_blank(piece: SlotPiece) -> bool:
+    text = _text_of(piece)
     return text is not None and not text.strip()
 
 
@@ -390,7 +388,7 @@ def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arra
     if not fit:
         return None
     last = fit[-1]
-    text = text_of(last)
+    text = _text_of(last)
     if text is not None and text[-1:].isspace():
         assert isinstance(last, KeptPart | RewordedPart)
         reason = Reason(Cause.FINAL_WHITE_SPACE)

@@ -131,11 +131,10 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
-    return kind_of_name(name)
+    return _kind_of_name(name)
 
 
-def kind_of_name(name: str) -> str | None:
-    """The kind of secret that a name announces: a password, a token, an access id, or None."""
+def _kind_of_name(name: str) -> str | None:
     words = [word.lower() for word in _WORDS.findall(name)]
     if any(word in _PUBLIC_WORDS for word in words[-3:]):
         return None
@@ -276,14 +275,14 @@ def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _paired(match: re.Match[str], start: int, end: int) -> SecretMatch:
-    kind = "password" if kind_of_name(match["name"]) == "password" else "token"
+    kind = "password" if _kind_of_name(match["name"]) == "password" else "token"
     return SecretMatch(f"assigned-{kind}", start, end, match.start(), max(end, match.end()))
 
 
 def _is_paired(name: str, value: str) -> bool:
     if not value or is_reference(value, quoted=True):
         return False
-    kind = kind_of_name(name)
+    kind = _kind_of_name(name)
     if kind == "password":
         return is_password_value(value, quoted=True) or is_chosen_words(value)
     if kind is not None and is_token_value(value, quoted=True):
@@ -381,7 +380,7 @@ def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]
 def _column_kind(name: str) -> str | None:
     if name.lower() in _COLUMNS:
         return "password"
-    kind = kind_of_name(name)
+    kind = _kind_of_name(name)
     return None if kind == "id" else kind
 
 
@@ -390,10 +389,9 @@ def _is_cell_secret(value: str, kind: str) -> bool:
         return False
     if kind == "password":
         return is_password_value(value, quoted=True) or is_chosen_words(value)
-    return is_labelled_token(value)
+    return _is_labelled_token(value)
 
 
-def is_labelled_token(value: str) -> bool:
-    """Whether a value apart from its label is a token, and no name."""
+def _is_labelled_token(value: str) -> bool:
     has_digit = any(c.isdigit() for c in value)
     return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)

@@ -88,7 +88,7 @@ class SearchedText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lowered = in_lower_case(text)
+        self.lowered = _in_lower_case(text)
         self.found = keywords_in(text)
         self._places: dict[str, list[int]] = {}
 
@@ -124,8 +124,7 @@ class Keywords(Generic[Rule]):
         return held
 
 
-def in_lower_case(text: str) -> str:
-    """The text in lower case, of equal length."""
+def _in_lower_case(text: str) -> str:
     if not text.isascii():
         for capital, plain in _CAPITALS:
             text = text.replace(capital, plain)
@@ -281,10 +280,10 @@ class Row:
         if place is RowPlace.BEHIND:
             return self.pattern.match(text, end)
         if place is RowPlace.COMMAND:
-            return self.pattern.search(text, at, min(command_end(text, at), at + LINE_CHARS))
+            return self.pattern.search(text, at, min(_command_end(text, at), at + LINE_CHARS))
         if place is RowPlace.BEFORE:
             return self.pattern.search(text, max(0, at - self.back), at)
-        start = line_start(text, at)
+        start = _line_start(text, at)
         if start and text[start - 1] != "\n":
             return None
         return self.pattern.match(text, start)
@@ -310,9 +309,9 @@ class Row:
     def _around(self, text: str, at: int, match: re.Match[str]) -> tuple[int, int]:
         if self.around == ON_LINE:
             end = match.end()
-            return command_start(text, at), min(command_end(text, end), end + LINE_CHARS)
+            return _command_start(text, at), min(_command_end(text, end), end + LINE_CHARS)
         if self.around == BEFORE_ON_LINE:
-            return command_start(text, at), at
+            return _command_start(text, at), at
         return max(0, at - self.around[0]), match.end() + self.around[1]
 
 
@@ -347,22 +346,19 @@ def begins_word(lowered: str, at: int) -> bool:
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 
-def line_start(text: str, at: int) -> int:
-    """The start of the line, or of the bounded search."""
+def _line_start(text: str, at: int) -> int:
     since = max(0, at - LINE_CHARS)
     return max(text.rfind("\n", since, at) + 1, since)
 
 
-def command_start(text: str, at: int) -> int:
-    """The start of the command: the line's start, unless the previous line continues."""
-    since = line_start(text, at)
+def _command_start(text: str, at: int) -> int:
+    since = _line_start(text, at)
     while since > 1 and text[since - 2 : since] == "\\\n" and at - since < LINE_CHARS:
-        since = line_start(text, since - 2)
+        since = _line_start(text, since - 2)
     return since
 
 
-def command_end(text: str, start: int) -> int:
-    """The end of a command: the line's end, unless it is escaped."""
+def _command_end(text: str, start: int) -> int:
     limit = min(len(text), start + COMMAND_CHARS)
     end = start
     while True:

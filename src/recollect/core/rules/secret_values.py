@@ -111,8 +111,7 @@ _PUBLISHED_SAMPLES: frozenset[str] = words(
 )
 
 
-def entropy_bits(value: str) -> float:
-    """Shannon entropy per character."""
+def _entropy_bits(value: str) -> float:
     total = len(value)
     if not total:
         return 0.0
@@ -126,7 +125,7 @@ def is_published_sample(value: str) -> bool:
 
 def is_filler(value: str) -> bool:
     """Whether a text of a token's shape says nothing: `xxxx`, one repeated character."""
-    return _FILLER_RUN.search(value) is not None or entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
+    return _FILLER_RUN.search(value) is not None or _entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
 
 
 def is_placeholder(value: str) -> bool:
@@ -251,7 +250,7 @@ def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
     if is_reference(value, quoted=quoted) or is_wordy(value) or is_placeholder(value):
         return False
     long = len(value) >= _SHORT_VALUE_CHARS
-    return entropy_bits(value) >= (_ENTROPY_FLOOR_BITS if long else _SHORT_ENTROPY_FLOOR_BITS)
+    return _entropy_bits(value) >= (_ENTROPY_FLOOR_BITS if long else _SHORT_ENTROPY_FLOOR_BITS)
 
 
 def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool:

@@ -69,8 +69,8 @@ def score_document(
     documents: int,
     query: Iterable[str],
 ) -> float:
-    """The score of one document, see `score_documents`."""
-    return score_documents(
+    """The score of one document, see `_score_documents`."""
+    return _score_documents(
         [term_counts],
         [length],
         average_length=average_length,
@@ -80,7 +80,7 @@ def score_document(
     )[0]
 
 
-def score_documents(
+def _score_documents(
     counted: Sequence[Mapping[str, int]],
     lengths: Sequence[int],
     *,
@@ -118,7 +118,7 @@ def score_passages(
     passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
 ) -> list[float]:
     """The scores of passages by the statistics that a store gave with them."""
-    return score_documents(
+    return _score_documents(
         [passage.counts for passage in passages],
         [passage.length for passage in passages],
         average_length=statistics.average_length,
@@ -165,7 +165,7 @@ class Bm25Index:
 
     def scores(self, query: Iterable[str]) -> list[float]:
         """The score of every document, by position; 0 where no word is shared."""
-        return score_documents(
+        return _score_documents(
             self._counted,
             self._lengths,
             average_length=sum(self._lengths) / (len(self._lengths) or 1),

@@ -58,8 +58,7 @@ class SearchEvidence:
     """No assistant among the candidates: a chat between people."""
 
 
-def gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    """The evidence of a question that separates these candidates."""
+def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
     # where tools were used, what is looked for is as often in their output
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
@@ -71,8 +70,7 @@ def gather_evidence(question: Question, passages: Sequence[Candidate]) -> Search
     )
 
 
-def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
-    """An instruction that is to last bears on every question; the nearest few are lifted."""
+def _standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
     standing = [at for at, passage in enumerate(passages) if STANDING_WORD in passage.counts]
     if not standing:
         return [0.0] * len(passages)
@@ -81,8 +79,7 @@ def standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> l
     return [STANDING_POINTS if at in lifted else 0.0 for at in range(len(passages))]
 
 
-def date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
-    """Said in a window that the question names, or speaking of a day in it; and which."""
+def _date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
     why = _when(evidence.windows, passage)
     return (DATE_POINTS, why) if why else (0.0, "")
 
@@ -188,10 +185,9 @@ _STRETCH_SATURATION: Final = 3.0
 """How soon repeating a word in a stretch stops mattering: later than in one passage."""
 
 
-def best_of_segments(
+def _best_of_segments(
     passages: Sequence[Candidate], scores: Sequence[float]
 ) -> dict[SegmentId, float]:
-    """Each segment's best score."""
     best: dict[SegmentId, float] = {}
     for passage, score in zip(passages, scores, strict=True):
         if score > best.get(passage.segment, -1.0):
@@ -247,18 +243,16 @@ def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[
     return tools, users
 
 
-def stretch_of(passage: Candidate) -> tuple[str, int]:
-    """A passage's stretch of its session."""
+def _stretch_of(passage: Candidate) -> tuple[str, int]:
     return passage.session, passage.sequence // STRETCH_SEGMENTS
 
 
-def lift_stretches(
+def _lift_stretches(
     passages: Sequence[Candidate], statistics: Candidates, words: Sequence[str]
 ) -> dict[tuple[str, int], float]:
-    """The points of each stretch: the match of its passages together with the words."""
     counters: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for passage in passages:
-        counters[stretch_of(passage)].update(passage.counts)
+        counters[_stretch_of(passage)].update(passage.counts)
     worths = word_worths(words, statistics.document_frequencies, statistics.documents)
     scores = {
         stretch: math.fsum(
@@ -392,7 +386,7 @@ class Ranking:
                 ]
                 return ", ".join(near) or "no vector of it yet: by its words"
             case "date":
-                return date_points(self._evidence, passage)[1]
+                return _date_points(self._evidence, passage)[1]
         return _WHY[name]
 
 
@@ -407,7 +401,7 @@ def seeds(
 ) -> tuple[SegmentId, ...]:
     """The segments whose surroundings are worth looking at: the best by words and vectors."""
     fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
-    best = best_of_segments(candidates.passages, fused.scores)
+    best = _best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
     return tuple([segment for _, segment in ordered[:most]])
 
@@ -418,7 +412,7 @@ def rank(
     """All that was found, best first."""
     passages = _together(candidates.passages, around.passages)
     fused = fuse(passages, candidates, question.words, _shares(weighing))
-    evidence = gather_evidence(question, passages)
+    evidence = _gather_evidence(question, passages)
     parts = _parts_of(question, candidates, around, passages, fused, evidence, weighing)
     scores = [round(sum(points), _DECIMALS) for points in parts]
     scored = [
@@ -445,10 +439,10 @@ def _parts_of(
     evidence: SearchEvidence,
     weighing: Weighing,
 ) -> list[tuple[float, ...]]:
-    best = best_of_segments(passages, fused.scores)
+    best = _best_of_segments(passages, fused.scores)
     lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
     stretches = (
-        lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
+        _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
     text_share = 1.0 - sum(_shares(weighing))
     # A column for each kind of evidence: most kinds say nothing on most questions.
@@ -457,13 +451,13 @@ def _parts_of(
         [text_share * share for share in fused.words],
         fused.vectors,
         [lent.get(passage.segment, 0.0) for passage in passages] if lent else zeros,
-        [stretches.get(stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
+        [stretches.get(_stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
         [_speaker_points(evidence, passage) for passage in passages]
         if evidence.speakers
         else zeros,
         [_role_points(passage) for passage in passages] if evidence.lifts_user else zeros,
-        [date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
-        standing_points(passages, fused.scores),
+        [_date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
+        _standing_points(passages, fused.scores),
     )
     if weighing.decay_per_day >= 1.0:
         return list(zip(*columns, zeros, zeros, strict=True))

@@ -82,8 +82,7 @@ class LoggedMessage:
         return b'{"role":"%s","content":%s}' % (self.role.encode(), content)
 
 
-def content_blocks(content: bytes) -> list[LoggedBlock]:
-    """The blocks of a message's content; a string is one text block."""
+def _content_blocks(content: bytes) -> list[LoggedBlock]:
     if content.startswith(b'"'):
         return [LoggedBlock(raw=b'{"type":"text","text":%s}' % content, type="text")]
     blocks = []
@@ -95,8 +94,7 @@ def content_blocks(content: bytes) -> list[LoggedBlock]:
     return blocks
 
 
-def result_ids(blocks: list[LoggedBlock]) -> list[str]:
-    """The calls that these blocks hold results of."""
+def _result_ids(blocks: list[LoggedBlock]) -> list[str]:
     return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
 
 
@@ -244,13 +242,13 @@ def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession)
     model = text_of(message, "model")
     whole.model = None if model == _SYNTHETIC_MODEL else model
     whole.is_call = model != _SYNTHETIC_MODEL
-    for call in whole.add(content_blocks(message["content"])):
+    for call in whole.add(_content_blocks(message["content"])):
         session.callers[call] = at
 
 
 def _take_user(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
-    blocks = content_blocks(message["content"])
-    answers = result_ids(blocks)
+    blocks = _content_blocks(message["content"])
+    answers = _result_ids(blocks)
     caller = session.callers.get(answers[0]) if answers else None
     at = session.results.get(caller) if caller is not None else None
     if at is None or session.messages[at].answered & set(answers):
