@@ -21,13 +21,12 @@ from recollect.core.values.reason import Cause
 from recollect.system.config.keys import known_keys
 
 ROOT: Final = Path(__file__).parent.parent
-GENERATED: Final = ("operations/capacity.md", "decisions/*")
 MARK: Final = "<!-- The rest of this page is generated"
 PAGES: Final = tuple(
     sorted(
         path.relative_to(ROOT).as_posix()
         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-        if path.name != "CHANGELOG.md" and not any(path.match(f"docs/{one}") for one in GENERATED)
+        if path.name not in ("CHANGELOG.md", "capacity.md")
     )
 )
 BASE: Final = "dd208128"
