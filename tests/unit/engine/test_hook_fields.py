@@ -67,17 +67,3 @@ def test_the_message_provider_is_told_where_the_host_names_it(tmp_path: Path) ->
     told: list[Any] = []
     compacted(tmp_path, answering(told), provider="slack")
     assert told[0][1]["messageProvider"] == "slack"
-
-
-def test_the_message_provider_is_read_off_the_newest_prefix(tmp_path: Path) -> None:
-    told: list[Any] = []
-
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            memory.on("session_before_compact", answering(told))
-            await grown(memory, talk, 9)
-            await memory.compact(SESSION, talk.body("[WhatsApp +49 170 5550123 12:30] go on"))
-
-    asyncio.run(run())
-    assert told[0][1]["messageProvider"] == "whatsapp"

@@ -47,7 +47,6 @@ from recollect.core.engine.summary import (
 from recollect.core.formats.stored_records import write_record
 from recollect.core.ports import Clock, Model, Recaller
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.rules.noise import channel_of
 from recollect.core.turn.draft import Draft
 from recollect.core.turn.query import newest_exchange
 from recollect.core.values.compaction import (
@@ -63,7 +62,6 @@ from recollect.core.values.compaction import (
 )
 from recollect.core.values.edit import Cut
 from recollect.core.values.history import SessionState, newest_cut, requests_of
-from recollect.core.values.message import Text
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.system.config import Settings
 from recollect.system.telemetry import count
@@ -548,20 +546,11 @@ class Compactor:
         return len(self._keeper.not_durable(plan.summarized, session.keeping))
 
     def _whose(self, session: Session, draft: Draft) -> dict[str, str | None]:
-        """The context of hooks. If the host names no channel, the newest message that names its
-        channel does."""
-        said = (
-            channel_of(part.text)
-            for entry in reversed(draft.entries)
-            if entry.role == "user"
-            for part in entry.parts
-            if isinstance(part, Text)
-        )
         return {
             "agentId": draft.given.space,
             "sessionKey": session.id,
             "workspaceDir": self._workspace,
-            "messageProvider": session.message_provider or next(filter(None, said), None),
+            "messageProvider": session.message_provider,
         }
 
 

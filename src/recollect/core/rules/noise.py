@@ -30,26 +30,11 @@ _DATED = re.compile(
     r"\s*(?:System:\s{0,4})?\[(?:[A-Za-z]{1,20}\s{1,3}){0,2}"
     r"(?:(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)[a-z]{0,6}\s{1,3})?\d{4}-\d{2}-\d{2}\s\d[^\]\n]{0,120}\]\s{0,4}"
 )
-_CHANNELS = {
-    **{name.lower(): name.lower() for name in ("Feishu", "Lark", "WeChat", "WeCom", "DingTalk")},
-    **{name.lower(): name.lower() for name in ("Telegram", "WhatsApp", "Slack", "Discord")},
-    **{name.lower(): name.lower() for name in ("Signal", "iMessage", "BlueBubbles", "Matrix")},
-    "ms teams": "msteams",
-    "msteams": "msteams",
-    "google chat": "googlechat",
-    "googlechat": "googlechat",
-    "mattermost": "mattermost",
-    "zalo": "zalo",
-    "line": "line",
-    "webchat": "webchat",
-    "irc": "irc",
-    "nostr": "nostr",
-    "飞书": "feishu",
-    "微信": "wechat",
-    "企业微信": "wecom",
-    "钉钉": "dingtalk",
-}
-"""How bridges spell a channel, and how OpenClaw names it to hooks."""
+_CHANNELS = (
+    "Feishu|Lark|WeChat|WeCom|DingTalk|Telegram|WhatsApp|Slack|Discord|Signal|iMessage|BlueBubbles"
+    "|Matrix|MS Teams|MSTeams|Google Chat|GoogleChat|Mattermost|Zalo|Line|WebChat|IRC|Nostr"
+    "|飞书|企业微信|微信|钉钉"
+)
 _ENVELOPE_END = (
     # A time with its zone, an id, somebody's handle or address, a number, an age, a channel.
     r"(?:\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[AP]M|Z))?(?:\s?[A-Z]{2,5})?(?:\s?[+-]\d{1,2}(?::?\d{2})?)?"
@@ -59,14 +44,11 @@ _ENVELOPE_END = (
 _BRIDGED = re.compile(
     # [WhatsApp +49 170 1234567 12:30], [Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC].
     # Without such an end the brackets are their author's: [Line 42], [Signal 9].
-    r"\s*\[(?P<name>" + "|".join(sorted(map(re.escape, _CHANNELS), key=len, reverse=True)) + r")"
+    rf"\s*\[(?:{_CHANNELS})"
     r"(?:\s[^\[\]\n]{0,160}(?:\[[^\[\]\n]{0,80}\][^\[\]\n]{0,80})?)?\s"
     + _ENVELOPE_END
     + r"\s?\]\s{0,4}",
     re.IGNORECASE,
-)
-_NAMED = re.compile(
-    r"\s*\[?(?P<name>" + "|".join(map(re.escape, _CHANNELS)) + r")\b", re.IGNORECASE
 )
 _CHANNEL = re.compile(
     r"(?:Feishu|Lark|WeChat|WeCom|DingTalk|Telegram|WhatsApp|Slack|Discord|Signal|iMessage"
@@ -152,15 +134,6 @@ def strip_channel_prefix(text: str) -> str:
             break
         at = following
     return text[at:]
-
-
-def channel_of(text: str) -> str | None:
-    """The channel that a bridge says a message came by, as OpenClaw names it; None where it does
-    not begin with a channel's prefix."""
-    if strip_channel_prefix(text) == text:
-        return None
-    named = _NAMED.match(text)
-    return None if named is None else _CHANNELS.get(named["name"].lower())
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:

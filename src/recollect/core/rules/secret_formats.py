@@ -243,43 +243,32 @@ INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
 )
 
 # Found by a search of the whole text, because what precedes or follows is no token character.
-SEARCHED_FORMATS: tuple[tuple[str, str, re.Pattern[str]], ...] = (
-    ("fly-token", "fm1", re.compile(rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
-    ("fly-token", "fm2_", re.compile(rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}", re.ASCII)),
+SEARCHED_FORMATS: tuple[tuple[str, str, str], ...] = (
+    ("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
+    ("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
     (
         "slack-webhook",
         "hooks.slack.com/",
-        re.compile(
-            r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/-]{20,120})",
-            re.ASCII,
-        ),
+        r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/-]{20,120})",
     ),
-    ("wallet-key", "xprv", re.compile(r"xprv[1-9A-Za-z]{90,120}(?![\w])", re.ASCII)),
-    ("nostr-key", "nsec1", re.compile(r"nsec1[a-z0-9]{58}(?![\w])", re.ASCII)),
-    (
-        "tailscale-key",
-        "tskey-",
-        re.compile(r"tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{16,64}", re.ASCII),
-    ),
-    ("mapbox-token", "sk.eyJ", re.compile(r"sk\.eyJ[\w-]{20,400}\.[\w-]{16,64}", re.ASCII)),
+    ("wallet-key", "xprv", r"xprv[1-9A-Za-z]{90,120}(?![\w])"),
+    ("nostr-key", "nsec1", r"nsec1[a-z0-9]{58}(?![\w])"),
+    ("tailscale-key", "tskey-", r"tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{16,64}"),
+    ("mapbox-token", "sk.eyJ", r"sk\.eyJ[\w-]{20,400}\.[\w-]{16,64}"),
     (
         "jenkins-secret",
         "{AQAAABAAAA",
-        re.compile(rf"\{{(?P<secret>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}", re.ASCII),
+        rf"\{{(?P<secret>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}",
     ),
-    (
-        "discord-webhook",
-        "/api/webhooks/",
-        re.compile(r"/api/webhooks/(?P<secret>\d{15,22}/[\w-]{50,80})", re.ASCII),
-    ),
+    ("discord-webhook", "/api/webhooks/", r"/api/webhooks/(?P<secret>\d{15,22}/[\w-]{50,80})"),
     (
         "teams-webhook",
         ".webhook.office.com/",
-        re.compile(r"\.webhook\.office\.com/(?P<secret>webhookb2/[\w@/-]{60,240})", re.ASCII),
+        r"\.webhook\.office\.com/(?P<secret>webhookb2/[\w@/-]{60,240})",
     ),
 )
 _REFRESH_TOKEN = re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)
-NUMBERED_FORMATS: tuple[tuple[str, str, int, re.Pattern[str]], ...] = (
+NUMBERED_FORMATS = (
     (
         "facebook-token",
         "|",
@@ -322,7 +311,10 @@ _HINT = re.compile(
     re.ASCII,
 )
 _TOKENS = declare_token(_HINT)
-_SEARCHED = Keywords((row[1].lower(), row) for row in SEARCHED_FORMATS)
+_SEARCHED = Keywords(
+    (literal.lower(), (name, literal, re.compile(pattern, re.ASCII)))
+    for name, literal, pattern in SEARCHED_FORMATS
+)
 # What follows the sign in these.
 _BEHIND_SIGN = declare_token(
     re.compile(rf"\A(?:[{_WORD}]{{27}}|AA[{_WORD}]{{33}}|0[{_WORD}]{{40,120}})(?![{_WORD}])")
