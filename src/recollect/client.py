@@ -1,4 +1,4 @@
-"""A client of a service (`recollect serve`), from the models that the service itself is made of.
+"""A client of a service (`recollect serve`).
 
     with MemoryClient("http://127.0.0.1:8789", key) as client:
         prepared = client.prepare("user-17", "chat-3", request)
@@ -59,7 +59,7 @@ class MemoryClient:
         )
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -90,7 +90,7 @@ class MemoryClient:
     def observe(
         self, space: str, session: str, reply: bytes | Any, *, turn: int | None = None
     ) -> m.ObservedAnswer:
-        """Keep what the model replied to a turn."""
+        """Store the model's reply to a turn."""
         body = m.ObserveBody(reply=_raw(reply), turn=turn)
         return self._post(m.ObservedAnswer, body, space, "sessions", session, "observe")
 
@@ -103,8 +103,7 @@ class MemoryClient:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> m.IngestedAnswer:
-        """Keep messages that did not come by `prepare`: a history from its beginning or, as a
-        `batch`, a piece by itself."""
+        """Store messages outside of `prepare`: a whole history or, with `batch`, one part."""
         body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
         return self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
 
@@ -129,37 +128,37 @@ class MemoryClient:
     def search(
         self, space: str, query: str, *, session: str | None = None, budget_tokens: int = 2_000
     ) -> m.FoundAnswer:
-        """What memory has on a question."""
+        """Search memory."""
         body = m.SearchBody(query=query, session=session, budget_tokens=budget_tokens)
         return self._post(m.FoundAnswer, body, space, "search")
 
     def sessions(self, space: str) -> Iterator[m.SessionItem]:
-        """The sessions of a space."""
+        """List the sessions of a space."""
         pages = self._pages(m.SessionsAnswer, "spaces", space, "sessions")
         return (one for page in pages for one in page.sessions)
 
     def receipts(self, space: str, session: str) -> Iterator[m.ReceiptItem]:
-        """The compactions of a session."""
+        """List the compactions of a session."""
         pages = self._pages(m.ReceiptsAnswer, "spaces", space, "sessions", session, "receipts")
         return (one for page in pages for one in page.receipts)
 
     def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
-        """What a compaction kept, and what is lost."""
+        """Show what a compaction kept and lost."""
         where = ("spaces", space, "sessions", session, "receipts", str(number))
         return self._ask(m.ReceiptAnswer, "GET", where)
 
     def turns(self, space: str, session: str) -> Iterator[int]:
-        """The turns of a session that can be replayed."""
+        """List the turns of a session that can be replayed."""
         pages = self._pages(m.TurnsAnswer, "spaces", space, "sessions", session, "turns")
         return (one for page in pages for one in page.turns)
 
     def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
-        """A past request as it was sent."""
+        """Rebuild a past request."""
         where = ("spaces", space, "sessions", session, "turns", str(turn))
         return self._ask(m.ReplayAnswer, "GET", where)
 
     def export(self, space: str) -> Iterator[m.SegmentItem | m.FactItem]:
-        """All that a space holds: messages in the order of arrival, then facts."""
+        """Export a space: messages in order of arrival, then facts."""
         for page in self._pages(m.ExportAnswer, "spaces", space, "export"):
             yield from page.segments
             yield from page.facts
@@ -175,7 +174,7 @@ class MemoryClient:
     def add_fact(
         self, space: str, content: str, *, subject: str = "", session: str | None = None
     ) -> m.FactWrittenAnswer:
-        """Take in a statement."""
+        """Add a fact."""
         body = m.FactBody(content=content, subject=subject, session=session)
         return self._post(m.FactWrittenAnswer, body, space, "facts")
 
@@ -213,7 +212,7 @@ class MemoryClient:
         said_after: float | None = None,
         matching: str | None = None,
     ) -> m.ForgetPreview:
-        """What `forget` would remove; nothing is changed."""
+        """List what `forget` would remove, and change nothing."""
         body = m.ForgetBody(
             segments=list(segments),
             sessions=list(sessions),
@@ -227,19 +226,19 @@ class MemoryClient:
         return told
 
     def spaces(self) -> Iterator[m.SpaceItem]:
-        """The tenant's spaces."""
+        """List the tenant's spaces."""
         return (one for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
 
     def delete_space(self, space: str) -> m.CertificateAnswer:
-        """Delete a space with all that it holds."""
+        """Delete a space with everything in it."""
         return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space))
 
     def tenant(self) -> m.TenantAnswer:
-        """Whose key this is, and what is spent."""
+        """Show the key's tenant and its used budgets."""
         return self._ask(m.TenantAnswer, "GET", ("tenant",))
 
     def audit(self) -> Iterator[m.AuditItem]:
-        """Administrative acts, the newest first."""
+        """List administrative actions, newest first."""
         return (one for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
 
     # HTTP

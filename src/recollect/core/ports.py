@@ -130,10 +130,10 @@ class Embedder(Protocol):
 
 
 class Model(Protocol):
-    """A language model, asked for work of our own: summaries, extraction.
+    """A language model that writes summaries and extracts facts.
 
-    Invariants: an answer is given or a ModelError raised, within the adapter's own deadline and
-    retries; nothing is retried that can never succeed; no error quotes what was said.
+    `ask` answers or raises a ModelError, within its own deadline and retries. Errors never quote
+    message content.
     """
 
     @property
@@ -142,13 +142,13 @@ class Model(Protocol):
 
     @property
     def window_tokens(self) -> int | None:
-        """Its window, where the provider or the settings say it."""
+        """The model's window, if it is known."""
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer to one prompt."""
+        """Answer one prompt."""
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close connections."""
 
 
 class ChatModel(Model, Protocol):

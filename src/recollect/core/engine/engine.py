@@ -85,7 +85,7 @@ SHORT_EVENTS = 100
 
 
 class Engine(StoredMemory):
-    """Shapes the requests of one space's sessions."""
+    """A memory: shapes the requests of the sessions of one space, and stores their messages."""
 
     def __init__(
         self,

@@ -72,21 +72,20 @@ async def load(session: Session, reader: SessionKeeper | None, boundary: Boundar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What to send, and what was done to it."""
+    """The result of `prepare`: the request to send, its report, and the session's next state."""
 
     request: Any = field(repr=False)
-    """As it came in: the body's bytes, or a dict to call a client with."""
+    """In the form that you passed: bytes, or a dictionary to call a client with."""
     report: Report
     state: SessionState
     recalled: Recalled | None = field(default=None, repr=False)
-    """What memory found for this turn: the gate's verdict, and every hit with its score explained;
-    None where memory was not asked."""
+    """The gate's decision, and every hit with its score; None if memory was not searched."""
     compaction: CompactionResult | None = field(default=None, repr=False)
-    """The compaction that this turn waited for, however it ended; None where none was due."""
+    """The compaction that this turn waited for; None if none was due."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """The edits that stand for this session now."""
+        """The session's edits."""
         return self.state.edits
 
     def __repr__(self) -> str:
@@ -116,14 +115,12 @@ class Observation:
     """What to do next: write notes (`flush`), compact, or nothing."""
     due_reason: Reason = NOT_RUN
     flush_first: bool = False
-    """A compaction is due, and notes were not written in this cycle yet."""
+    """A compaction is due, and notes were not written since the last one."""
     broken_off: bool = False
     """A streamed reply ended early; Recollect stored the part it received."""
     archived: Where | None = None
-    """The worst place that anything of this turn is in: the store, the spool, or nowhere yet.
-    Earlier messages are there, too. None if nothing of the reply is stored: no memory is kept, the
-    session has no prepared request, or the reply is none of a provider's. Also None without
-    `wait`, and for a reply to an earlier request than the last."""
+    """Where the turn is durable: the store, the spool, or nowhere yet. None if nothing of the
+    reply is stored, without `wait`, and for a reply to an earlier request than the last."""
     being_stored: bool = field(default=False, repr=False)
     """The reply is being stored, and the caller did not wait for it."""
 

@@ -49,7 +49,7 @@ TRUSTS: Final[Mapping[str, Trust]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """Which facts are asked for; every condition holds, and none asks for all."""
+    """Selects facts: all conditions must hold; without any it selects all."""
 
     types: tuple[FactType, ...] = ()
     trusts: tuple[Trust, ...] = ()

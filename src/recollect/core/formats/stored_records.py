@@ -55,8 +55,11 @@ _NAMES = {kind: name for name, kind in _EDITS.items()}
 def write_state(
     state: SessionState, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
 ) -> bytes:
-    """The state as bytes that `read_state` takes back; without what its cuts cover of the
-    identities that are kept `apart`, and what is left out of the `path` that is."""
+    """Return a session's state as bytes for `read_state`.
+
+    It holds no messages, but the text of shortened results and recalled blocks. Identities in
+    `apart` and keys in `path` are stored elsewhere, and left out.
+    """
     writer = _EditWriter(widest=_widest(state), apart=apart)
     writer.know_path(path or state.path)
     edits = [writer.written(state.edits)] if state.edits else []
@@ -145,8 +148,7 @@ def _ended(raw: bytes) -> bytes:
 def read_state(
     raw: bytes, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
 ) -> SessionState:
-    """The state that `write_state` wrote; FormatError for anything else: a field that is not known
-    here is a newer program's."""
+    """Read the state that `write_state` wrote; FormatError for anything else."""
     record = _state_record(raw)
     try:
         written, resting = record.pop("edits"), record.pop("dormant")

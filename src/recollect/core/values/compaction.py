@@ -162,19 +162,22 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """The result of a compaction. Never a success that changed nothing."""
+    """The result of a compaction: `reduced`, `irreducible` or `failed` (`convergence`).
+
+    `first_kept` is the first message after the summary, `spent` counts model calls and tokens.
+    """
 
     convergence: Convergence
     reason: Reason
-    """Why it ended so, also where it worked; `str` of it is a sentence."""
+    """Why it ended so; `str` gives a sentence."""
     trigger: Trigger
     number: int = 0
-    """Which compaction of its session this is, from 1; 0 where none was made."""
+    """The number of the compaction in its session, from 1; 0 if none was made."""
     summary: str = field(default="", repr=False)
     first_kept: EntryKey | None = None
     compacted_messages: int = 0
     tokens_before: int = 0
-    """The request as it would have gone out, calibrated."""
+    """Tokens of the request without the compaction, calibrated."""
     tokens_after: int = 0
     """The same after the compaction, without the standing block of the next turn."""
     splits_a_turn: bool = False
@@ -186,12 +189,12 @@ class CompactionResult:
 
     @property
     def ok(self) -> bool:
-        """Nothing went wrong, whether or not there was anything to do."""
+        """Whether nothing failed, also if there was nothing to do."""
         return self.convergence != "failed"
 
     @property
     def compacted(self) -> bool:
-        """The view is smaller than before."""
+        """Whether the view is smaller than before."""
         return self.convergence == "reduced"
 
     def __str__(self) -> str:
@@ -202,7 +205,7 @@ class CompactionResult:
         return f"compaction {self.number}: {self.reason}, {text}{known}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, the summary and what its receipt quotes included."""
+        """The result as a dictionary for JSON; it quotes the summary and the receipt."""
         return {
             "number": self.number,
             "trigger": self.trigger,

@@ -62,7 +62,7 @@ class EvidenceSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A short statement extracted from segments."""
+    """A short statement with its sources, validity and trust; `at` is since when it holds."""
 
     id: FactId
     type: FactType
@@ -71,7 +71,7 @@ class Fact:
     at: float
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
-    """The segments it rests on; each of them alone says it, unless they are `joint`."""
+    """The messages that state it, each by itself unless `joint`."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
     foreign: str | None = field(default=None, repr=False)
@@ -86,7 +86,7 @@ class Fact:
     """The spans it rests on, of segments among its sources; none for what people wrote."""
     made_by: MadeBy = "import"
     change: Change | None = None
-    """How it followed the fact that it replaced; None where it replaced none."""
+    """How it changed the fact that it replaced; None if it replaced none."""
     session: str | None = None
     """The session it was extracted from; None: it belongs to the whole space."""
     pinned: bool = False
@@ -101,7 +101,7 @@ class Fact:
 
     @property
     def told(self) -> str:
-        """The fact's text, with its subject if the text leaves that open."""
+        """The text, with its subject if the text omits it."""
         text = self.content.casefold()
         # a subject is kept in English words, whatever language it was said in
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
@@ -119,7 +119,7 @@ class Fact:
         return f"{self.told} [{', '.join(marks)}]"
 
     def held_at(self, moment: float) -> bool:
-        """Whether it was what held at this time, by all that is known now."""
+        """Whether it was valid at this time, as far as is known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
 
 

@@ -192,9 +192,8 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """All that a session remembers between turns; a value in and a value out. Dormant edits belong
-    to a branch that the newest history does not take; they wait some turns in case the client comes
-    back to it."""
+    """All state of a session between turns. Keep it to continue the session elsewhere. Dormant
+    edits belong to a branch that the newest history does not take."""
 
     turn: int = 0
     """Its version, one more with every change: also by compactions, undos and notes."""

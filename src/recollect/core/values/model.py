@@ -115,7 +115,7 @@ Purpose: TypeAlias = Literal["summary", "extraction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One question of our own to a model."""
+    """A question to a model, for a summary or for extraction (`purpose`)."""
 
     text: str = field(repr=False)
     system: str = field(default="", repr=False)

@@ -109,12 +109,16 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One turn, explained."""
+    """What a turn did to its request, and why.
+
+    `limit_tokens` is the window without the reserve, `fixed_tokens` the system prompt and tools.
+    `moment` says why older messages could be edited. `lines` has one entry per stage. `recalled`
+    holds ids and scores of recalled messages.
+    """
 
     session: SessionId
     turn: int
-    """Which request of the session it is, from 1: what `recollect replay --turn` takes. A question
-    whose answer takes three rounds of tools is four turns."""
+    """The number of the request in its session, from 1, as `recollect replay --turn` takes it."""
     format: FormatName
     model: str | None
     window_tokens: int
@@ -148,11 +152,11 @@ class Report:
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """The changes by pairing and the provider's rules."""
+        """Changes that the provider's rules required."""
         return self.view.repairs
 
     def fates(self) -> tuple[Fate, ...]:
-        """Every incoming message in order, with our own rows at their places."""
+        """The outcome of every received message in order, and of each row that Recollect added."""
         return _fates(self.entries, self.view, self.edits)
 
     def __str__(self) -> str:
@@ -196,7 +200,7 @@ class Report:
         ]
 
     def not_recalled(self) -> str:
-        """Why memory, which was asked, had nothing for this request; empty where it had."""
+        """Why the search found nothing for this request; empty if it found something."""
         lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
         return next((str(line.reasons[0]) for line in lines), "")
 
@@ -206,7 +210,7 @@ class Report:
         return str(next(paused, ""))
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, under these names: all that was done, nothing that was said."""
+        """The report as a dictionary for JSON, without message content."""
         given = (
             *("session", "turn", "format", "model", "window_tokens", "window_source"),
             *("reserve_tokens", "limit_tokens", "fixed_tokens", "tokens_before", "tokens_after"),

@@ -45,7 +45,11 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """The contents of a space in numbers."""
+    """Counts of a space.
+
+    `cold` messages have left the index, `noise` is stored but not indexed. `pieces` belong to the
+    ledger, `tombstones` keep forgotten messages out. `vectors` counts by embedder.
+    """
 
     space: str
     engine: str
@@ -221,7 +225,10 @@ class ForgetScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The forgotten content, its coverage and its limits."""
+    """What forgetting removed, without content.
+
+    `counts` says how much, `covers` where Recollect searched, `cannot` what it cannot reach.
+    """
 
     at: float
     space: str
@@ -230,7 +237,7 @@ class Certificate:
     asked: ForgetScope
     counts: Mapping[str, int] = field(default_factory=dict)
     identities_digest: str = ""
-    """A hash over the identities that were forgotten: who knows them can check it."""
+    """A hash over the forgotten identities."""
     covers: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
     checksum: str = ""

@@ -129,7 +129,7 @@ class IngestBody(ApiBody):
     format: Format = None
     batch: Annotated[
         Name | None,
-        about("Left out: the session's history from its start; else a piece that is stored once"),
+        about("Without it: the whole history of the session; with it: one part, stored once"),
     ] = None
     said_at: Annotated[Moment | None, about("When they were said; else now")] = None
 
@@ -184,7 +184,7 @@ class PageQuery(ApiBody):
         Annotated[str, Meta(max_length=2_000)] | None,
         about("`next` of the page before"),
     ] = None
-    limit: Annotated[int, Meta(ge=1, le=500), about("How many a page has at the most")] = 100
+    limit: Annotated[int, Meta(ge=1, le=500), about("Entries per page, at most")] = 100
 
 
 class NoQuery(ApiBody):
@@ -194,7 +194,7 @@ class NoQuery(ApiBody):
 class SearchBody(ApiBody):
     """A question to memory."""
 
-    query: Annotated[Text, about("What is looked for, in words")]
+    query: Annotated[Text, about("The question or words to search for")]
     session: Annotated[Name | None, about("Only what this session may see")] = None
     budget_tokens: Annotated[int, Meta(ge=1, le=50_000), about("Token limit of all passages")] = (
         2_000
@@ -317,7 +317,7 @@ class FactItem(ApiAnswer):
     subject: Annotated[str, about("What it is about; may be empty")]
     at: Annotated[float, about("Since when it holds")]
     valid_to: Annotated[float | None, about("Until when it held; null: it holds")]
-    superseded_by: Annotated[str | None, about("The fact that took its place")]
+    superseded_by: Annotated[str | None, about("The fact that replaced it")]
     session: Annotated[str | None, about("Its session; null: the whole space")]
     trust: Annotated[str, about("How far its sources are trusted")]
     pinned: Annotated[bool, about("Whether it is repeated in every request")]
@@ -353,11 +353,11 @@ class FactBody(ApiBody):
     """A statement to take in."""
 
     content: Annotated[
-        str, Meta(min_length=1, max_length=2_000), about("What is to be known, as a sentence")
+        str, Meta(min_length=1, max_length=2_000), about("The statement, as a sentence")
     ]
-    type: Annotated[FactType | None, about("Its kind; else found out")] = None
+    type: Annotated[FactType | None, about("Its kind; detected if missing")] = None
     subject: Annotated[str, Meta(max_length=200), about("What it is about")] = ""
-    session: Annotated[Name | None, about("Its session; else the whole space")] = None
+    session: Annotated[Name | None, about("Its session; default: the whole space")] = None
 
 
 class FactWrittenAnswer(ApiAnswer):
@@ -383,17 +383,17 @@ class ForgetBody(ApiBody):
     said_after: Annotated[Moment | None, about("All messages from then on")] = None
     matching: Annotated[
         Annotated[str, Meta(min_length=1, max_length=2_000)] | None,
-        about("All that holds this text, case aside"),
+        about("Everything that contains this text, ignoring case"),
     ] = None
-    dry_run: Annotated[bool, about("Only tell what would go; nothing is changed")] = False
+    dry_run: Annotated[bool, about("List what would be removed, and change nothing")] = False
 
 
 class ForgetPreview(ApiAnswer):
     """What forgetting would remove; nothing was changed."""
 
-    segments: Annotated[int, about("How many messages would go")]
+    segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
-    facts: Annotated[int, about("How many facts would go")]
+    facts: Annotated[int, about("How many facts would be removed")]
     fact_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
     records: Annotated[int, about("How many other records hold the text")]
 
@@ -465,7 +465,7 @@ class AuditItem(ApiAnswer):
 class AuditAnswer(ApiAnswer):
     """A page of the tenant's audit log, the newest first."""
 
-    acts: Annotated[list[AuditItem], about("Administrative acts, the newest first")]
+    acts: Annotated[list[AuditItem], about("Administrative actions, newest first")]
     next: NextPage
 
 
@@ -475,7 +475,7 @@ class HealthAnswer(ApiAnswer):
     status: Annotated[
         Literal["ok", "draining", "unavailable"], about("Whether to send it requests")
     ]
-    version: Annotated[str, about("Of Recollect, on this node")]
+    version: Annotated[str, about("The version of Recollect on this node")]
     reason: Annotated[
         NotReady | None,
         about("Why it is not ready. `schema-…`: run `recollect db migrate`"),
@@ -487,6 +487,6 @@ class ProblemAnswer(ApiAnswer):
 
     type: Annotated[str, about("A URN that ends in the problem's name")]
     title: Annotated[str, about("What kind of problem it is")]
-    status: Annotated[int, about("The status of HTTP")]
+    status: Annotated[int, about("The HTTP status")]
     detail: Annotated[str, about("What is wrong with this request, and what to do")]
-    budget: Annotated[str | None, about("Which budget is spent, where one is")] = None
+    budget: Annotated[str | None, about("The budget that is spent, if one is")] = None

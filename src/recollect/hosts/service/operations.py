@@ -98,7 +98,7 @@ async def aside(size: int, work: Callable[[], T]) -> T:
 
 
 async def prepare(call: Call) -> m.PreparedAnswer:
-    """Shape a request for its model: valid, within the window, with what memory knows."""
+    """Shape a request: valid, within its window, with relevant memories."""
     body, session = cast(m.PrepareBody, call.body), call.session
     request = _object(body.request)
     async with call.memory() as memory, memory.session(session):
@@ -136,7 +136,7 @@ def _recall_outcome(report: Report) -> str:
 
 
 async def observe(call: Call) -> m.ObservedAnswer:
-    """Keep what the model replied, and learn from its usage."""
+    """Store the model's reply to a turn, and learn from its usage."""
     body, session = cast(m.ObserveBody, call.body), call.session
     raw = bytes(body.reply).strip()
     if raw[:1] not in (b"{", b"["):
@@ -166,7 +166,7 @@ def _events(raw: bytes) -> list[Any]:
 
 
 async def ingest(call: Call) -> m.IngestedAnswer:
-    """Keep messages that did not come by `prepare`."""
+    """Store messages outside of `prepare`."""
     body = cast(m.IngestBody, call.body)
     raws = [_object(raw) for raw in body.messages]
     empty = [number for number, raw in enumerate(raws) if not is_message(raw)]
@@ -218,7 +218,7 @@ async def undo(call: Call) -> m.UndoneAnswer:
 
 
 async def search(call: Call) -> m.FoundAnswer:
-    """What memory has on a question, best first, within a budget of tokens."""
+    """Search memory: passages and facts, best first, within a token budget."""
     body = cast(m.SearchBody, call.body)
     async with call.memory() as memory:
         found = await memory.engine.search(
@@ -238,7 +238,7 @@ async def search(call: Call) -> m.FoundAnswer:
 
 
 async def sessions(call: Call) -> m.SessionsAnswer:
-    """The sessions of a space, by name."""
+    """List the sessions of a space, by name."""
     async with call.store() as store:
         found = sorted(await store.sessions(), key=lambda one: one.session)
     after = call.after("")
@@ -250,7 +250,7 @@ async def sessions(call: Call) -> m.SessionsAnswer:
 
 
 async def receipts(call: Call) -> m.ReceiptsAnswer:
-    """The compactions of a session, oldest first."""
+    """List the compactions of a session, oldest first."""
     async with call.store() as store:
         found = await store.compactions(call.session)
     after = call.after(0)
@@ -262,7 +262,7 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
 
 
 async def receipt(call: Call) -> m.ReceiptAnswer:
-    """What a compaction kept in its summary, what can be recalled, and what is lost."""
+    """Show what a compaction kept, what can be recalled, and what is lost."""
     async with call.store() as store:
         found = await read_receipts(store, call.session)
     if call.number not in [record.number for record in found.records]:
@@ -272,7 +272,7 @@ async def receipt(call: Call) -> m.ReceiptAnswer:
 
 
 async def turns(call: Call) -> m.TurnsAnswer:
-    """The turns of a session that can be replayed."""
+    """List the turns of a session that can be replayed."""
     async with call.store() as store:
         found = await store.turns(call.session)
     after = call.after(0)
@@ -281,7 +281,7 @@ async def turns(call: Call) -> m.TurnsAnswer:
 
 
 async def replay(call: Call) -> m.ReplayAnswer:
-    """A past request as it was sent; what was redacted, forgotten or has expired is named."""
+    """Rebuild a past request; names what was redacted, forgotten or has expired."""
     async with call.store() as store:
         found = await rebuild_request(store, call.session, call.number)
     if isinstance(found, NotRebuilt):
@@ -297,7 +297,7 @@ async def replay(call: Call) -> m.ReplayAnswer:
 
 
 async def export(call: Call) -> m.ExportAnswer:
-    """All that a space holds, page by page: messages in the order of arrival, then facts."""
+    """Export a space in pages: messages in order of arrival, then facts."""
     kind, *place = call.after(["segments", 0])
     if len(place) != (1 if kind == "segments" else 2):
         raise Problem(ProblemKind.BAD_REQUEST, "cursor: it is of an older version; begin anew")
@@ -326,7 +326,7 @@ async def export(call: Call) -> m.ExportAnswer:
 
 
 async def facts(call: Call) -> m.FactsAnswer:
-    """The facts of a space, or of one of its sessions, pinned ones first."""
+    """List the facts of a space or a session, pinned ones first."""
     query = cast(m.FactsQuery, call.query)
     async with call.store() as store:
         asked = FactFilter(superseded=query.superseded)
@@ -416,7 +416,7 @@ def _preview(meant: ForgetTargets) -> m.ForgetPreview:
 
 
 async def spaces(call: Call) -> m.SpacesAnswer:
-    """The tenant's spaces, by name."""
+    """List the tenant's spaces, by name."""
     records = await call.memories.records()
     limit = call.query.limit
     found = await records.spaces(call.tenant.id, after=call.after(""), limit=limit + 1)
@@ -428,7 +428,7 @@ async def spaces(call: Call) -> m.SpacesAnswer:
 
 
 async def delete(call: Call) -> m.CertificateAnswer:
-    """Delete a space with all that it holds."""
+    """Delete a space with everything in it."""
     records = await call.memories.records()
     if not await records.has_space(call.tenant.id, call.space):
         raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
@@ -441,7 +441,7 @@ async def delete(call: Call) -> m.CertificateAnswer:
 
 
 async def tenant(call: Call) -> m.TenantAnswer:
-    """Whose key this is, what it may do, and what is spent."""
+    """Show the key's tenant, its scopes and used budgets."""
     records = await call.memories.records()
     budgets = [
         m.BudgetItem(
@@ -466,7 +466,7 @@ async def tenant(call: Call) -> m.TenantAnswer:
 
 
 async def audit(call: Call) -> m.AuditAnswer:
-    """What was done about the tenant, its keys and spaces, the newest first."""
+    """List administrative actions on the tenant, its keys and spaces, newest first."""
     records = await call.memories.records()
     at, id_ = call.after([1e18, ""])
     limit = call.query.limit
