@@ -337,8 +337,7 @@ def test_what_is_wrong_is_told_as_a_problem(
 @pytest.mark.parametrize(
     ("method", "path", "given", "says"),
     [
-        ("POST", f"{ONE}/prepare", {"json": chat("Hello.")},
-         ["this body takes request, format", "put max_tokens, messages, model under `request`"]),
+        ("POST", f"{ONE}/prepare", {"json": chat("Hello.")}, ["this body takes request, format"]),
         ("POST", "/v1/spaces/x/search", {"json": {"question": "a"}}, ["takes query, session"]),
         ("GET", "/v1/spaces?page=2", {}, ["takes cursor, limit"]),
         ("GET", "/", {}, ["/openapi.json"]),
