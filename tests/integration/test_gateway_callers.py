@@ -9,7 +9,7 @@ import pytest
 from tests.sizes import at_size
 from tools.gateway_callers import run_pairs
 
-from recollect.hosts.gateway.recognition import History, SessionRecognition
+from recollect.hosts.gateway.caller import History, SessionRecognition
 
 
 def test_callers_that_begin_alike_do_not_cross_and_their_conversations_go_on() -> None:

@@ -19,8 +19,7 @@ from recollect.core.engine.engine import Engine
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError
-from recollect.hosts.inspect.text import turn_text
-from recollect.hosts.inspect.turns import messages_meant, turn_of
+from recollect.hosts.inspect.turns import messages_meant, turn_of, turn_text
 from recollect.hosts.tools.answers import fact_line
 from recollect.hosts.tools.handler import MemoryTools
 

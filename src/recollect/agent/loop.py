@@ -52,7 +52,7 @@ from recollect.core.engine.engine import Engine
 from recollect.core.ports import ChatModel, Clock
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.status import ContextStatus
-from recollect.hosts.inspect.text import status_text
+from recollect.hosts.inspect.turns import status_text
 from recollect.hosts.tools.handler import Confirm
 from recollect.system.plain_text import plain_line
 

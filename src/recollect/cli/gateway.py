@@ -377,8 +377,7 @@ def _asked(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPRespo
 
 def show_live(session: str, *, as_json: bool) -> None:
     """`recollect explain --live`: the newest turn of a session at a running gateway."""
-    from recollect.hosts.inspect.text import turn_text
-    from recollect.hosts.inspect.turns import turn_from_json
+    from recollect.hosts.inspect.turns import turn_from_json, turn_text
 
     gateways = _gateways()
     for gateway in gateways:

@@ -80,7 +80,7 @@ def explain(
         raise click.UsageError("Missing argument 'FILE'.")
     from recollect.core.formats.transcripts import read_transcripts
     from recollect.hosts.inspect.explained import explain_session, replay, requests_of
-    from recollect.hosts.inspect.text import turn_line
+    from recollect.hosts.inspect.turns import turn_line
 
     window_tokens = window_from(window) if window is not None else None
     with ShownProgress() as progress:
@@ -232,7 +232,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.core.engine.ledger import NotRebuilt, Rebuilt, kept_turns, rebuild_request
-    from recollect.hosts.inspect.text import MOST_LISTED, turns_text
+    from recollect.hosts.inspect.turns import MOST_LISTED, turns_text
 
     if turn is None and not listed:
         raise RecollectError("say which turn: --turn N, or --list for those that are kept")
@@ -259,8 +259,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
 
 
 def _list_turns(memory: Memory, name: str, kept: tuple[KeptTurn, ...]) -> None:
-    from recollect.hosts.inspect.text import turns_text
-    from recollect.hosts.inspect.turns import shown_text
+    from recollect.hosts.inspect.turns import shown_text, turns_text
 
     nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
     turns = [
@@ -272,7 +271,7 @@ def _list_turns(memory: Memory, name: str, kept: tuple[KeptTurn, ...]) -> None:
 
 def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
     from recollect.core.formats.json_text import decode
-    from recollect.hosts.inspect.text import sent_line
+    from recollect.hosts.inspect.turns import sent_line
 
     record = rebuilt.record
     if memory.as_json:

@@ -378,7 +378,7 @@ def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
 
     if not with_fleet(memory, work):
         raise _no_such_key(tenant_name, key_id)
-    from recollect.hosts.service.principals import KEY_SECONDS
+    from recollect.hosts.service.keys import KEY_SECONDS
 
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
     memory.show({"revoked": key_id}, lambda: click.echo(text))

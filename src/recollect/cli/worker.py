@@ -26,8 +26,7 @@ from recollect.core.engine.background import runner_of
 from recollect.core.upkeep.jobs import RunResult, until
 from recollect.core.values.tenant import is_tenant_space
 from recollect.errors import SettingsError, StoreError
-from recollect.hosts.service.logs import JOBS, space_mark, write_line
-from recollect.hosts.service.telemetry import telling
+from recollect.hosts.service.telemetry import JOBS, space_mark, telling, write_line
 from recollect.system import config
 from recollect.system.plain_text import number_of, plain_line
 

@@ -477,7 +477,7 @@ def test_limits_of_a_node(
 def test_a_revoked_key_is_refused_when_the_node_looks_again(
     database: TestDatabase, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.service.keys.KEY_SECONDS", 0.2)
     _, key = add_tenant(database, "revoked")
     with Node(database) as quick:
         here = Caller(quick.url, key)
@@ -497,11 +497,11 @@ def test_invented_keys_push_out_no_good_one(
     database: TestDatabase, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are remembered apart, and few are looked up at once, within their deadline."""
-    monkeypatch.setattr("recollect.hosts.service.principals.MOST_KEYS", 2)
-    monkeypatch.setattr("recollect.hosts.service.principals.MOST_REFUSED_KEYS", 3)
+    monkeypatch.setattr("recollect.hosts.service.keys.MOST_KEYS", 2)
+    monkeypatch.setattr("recollect.hosts.service.keys.MOST_REFUSED_KEYS", 3)
     tenant = read_key(caller.key)
     assert tenant is not None
-    monkeypatch.setattr("recollect.hosts.service.principals.KEY_SECONDS", 600.0)
+    monkeypatch.setattr("recollect.hosts.service.keys.KEY_SECONDS", 600.0)
     with Node(database) as fresh:
         good = Caller(fresh.url, caller.key)
         good.get("/v1/tenant")

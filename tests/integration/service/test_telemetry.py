@@ -33,10 +33,9 @@ from recollect.core.values.model import Prompt
 from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
-from recollect.hosts.service.logs import space_mark
 from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect.hosts.service.metrics import Metrics
-from recollect.hosts.service.telemetry import telling, watch
+from recollect.hosts.service.telemetry import space_mark, telling, watch
 from recollect.system.config import known_keys, load_settings
 from recollect.system.telemetry import LISTENERS, measured
 from recollect.testing.scripted_model import Says
@@ -150,7 +149,7 @@ def test_a_port_that_is_taken_is_told(database: TestDatabase) -> None:
 def test_a_compaction_and_its_model_are_counted(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, key = add_tenant(database, "counted")
+    _, key = add_tenant(database, "compacted")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     texts = [f"{n}: the crane of pier {n} lifts {n * 7} tons. " * 40 for n in range(12)]
     with ModelServer(lambda asked: Says(text=notes(Prompt(text=asked.content.decode())))) as model:

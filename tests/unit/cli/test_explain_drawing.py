@@ -14,8 +14,7 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.hosts.inspect.drawn import draw_session
 from recollect.hosts.inspect.explained import Explained, explain_session, replay
-from recollect.hosts.inspect.text import span_text, why_text
-from recollect.hosts.inspect.turns import MessageFate, stretches
+from recollect.hosts.inspect.turns import MessageFate, span_text, stretches, why_text
 from recollect.system.config import Settings
 
 

@@ -47,16 +47,18 @@ from recollect.hosts.gateway.asgi import (
     unless_gone,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
-from recollect.hosts.gateway.replies import KeptReply, begin_reading, decoded
 from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
 from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread, OpenSpaces
 from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.hosts.gateway.upstream import (
     SILENCE_SECONDS,
     Family,
+    KeptReply,
     OutgoingRequest,
     UpstreamReply,
     Upstreams,
+    begin_reading,
+    decoded,
     forwarded,
     key_family,
 )

@@ -24,10 +24,9 @@ from recollect.core.values.message import EntryKey
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError, StaleSession
 from recollect.hosts.gateway.activity import Handling
-from recollect.hosts.gateway.caller import Caller, RequestKind
-from recollect.hosts.gateway.recognition import History
-from recollect.hosts.gateway.replies import KeptReply
+from recollect.hosts.gateway.caller import Caller, History, RequestKind
 from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.hosts.gateway.upstream import KeptReply
 from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings
 

@@ -25,7 +25,7 @@ from recollect.adapters.wiring.stores import deployment_secret
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Engine
 from recollect.core.rules.identity import space_secret
-from recollect.hosts.gateway.recognition import SessionRecognition
+from recollect.hosts.gateway.caller import SessionRecognition
 from recollect.system.config import Settings
 
 AGAIN_SECONDS: Final = 30.0

@@ -23,8 +23,7 @@ from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
-from recollect.hosts.gateway.replies import decoded
-from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams
+from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams, decoded
 from recollect.system.config.places import data_home
 from recollect.system.durable import replace_file
 

@@ -28,8 +28,16 @@ from recollect.core.values.compaction import ProbeFinding, ProbeKind
 from recollect.core.values.report import FateKind
 from recollect.hosts.inspect.explained import Explained, TokenKind, apportioned
 from recollect.hosts.inspect.sessions import ReceiptPage
-from recollect.hosts.inspect.text import reason_text, span_text, turn_line, why_text
-from recollect.hosts.inspect.turns import FATES, MessageFate, Stretch, stretches
+from recollect.hosts.inspect.turns import (
+    FATES,
+    MessageFate,
+    Stretch,
+    reason_text,
+    span_text,
+    stretches,
+    turn_line,
+    why_text,
+)
 from recollect.system.plain_text import number_of, plain_line
 
 QUIET = "#7d8694"

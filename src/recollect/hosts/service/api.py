@@ -12,7 +12,7 @@ import recollect
 from recollect.core.values.tenant import KeyScope
 from recollect.hosts.service import models as m
 from recollect.hosts.service import operations
-from recollect.hosts.service.call import Call
+from recollect.hosts.service.requests import Call
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Idempotency: TypeAlias = Literal["none", "again", "kept"]

@@ -29,16 +29,16 @@ from recollect.core.values.tenant import Tenant, tenant_space
 from recollect.hosts.gateway.asgi import NoBody, Receive, Send, read_body
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
-from recollect.hosts.service.call import Call, Cursors
 from recollect.hosts.service.idempotency import IdempotencyKeys, KeyClaim
+from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
-from recollect.hosts.service.logs import RequestRecord
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
 from recollect.hosts.service.operations import aside
-from recollect.hosts.service.principals import Principal, Principals
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.hosts.service.requests import (
     Answer,
+    Call,
+    Cursors,
     Header,
     Incoming,
     Scope,
@@ -48,6 +48,7 @@ from recollect.hosts.service.requests import (
     replaying,
     unless_gone_after,
 )
+from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 

@@ -19,10 +19,9 @@ from uuid import UUID
 
 from recollect.core.boundary import Failure, attempted
 from recollect.hosts.service.api import ApiRoute
-from recollect.hosts.service.call import Call
 from recollect.hosts.service.memories import TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.requests import Answer, Incoming
+from recollect.hosts.service.requests import Answer, Call, Incoming
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.tenants import TenantRecords

@@ -25,8 +25,8 @@ from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.memory import ServedMemory
 from recollect.hosts.mcp.server import server_over
 from recollect.hosts.service.app import MountedApp
+from recollect.hosts.service.keys import Principal
 from recollect.hosts.service.memories import TenantMemories
-from recollect.hosts.service.principals import Principal
 from recollect.hosts.service.requests import Scope
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_spa
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
-from recollect.hosts.service.call import Call
 from recollect.hosts.service.memories import TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.requests import Call
 from recollect.system.telemetry import count
 
 T = TypeVar("T")

@@ -1,15 +1,27 @@
-"""Metrics and logs of a node or a worker, as its settings say; imports what they need."""
+"""Metrics and logs of a node or a worker, as its settings say.
+
+A line has the operation, the status, how long it took, the tenant's id, the request's id, which its
+answer carries as X-Request-Id, and why it was refused. It must never hold a body, a query, a
+header, a key or a name that a tenant gave. A space is a keyed hash, the same on all nodes.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID, uuid4
 
 from recollect.errors import MissingExtra
-from recollect.hosts.service.logs import begin_logging, end_logging
 from recollect.system.config import Settings
-from recollect.system.telemetry import LISTENERS, TelemetryListener
+from recollect.system.config.settings import LogFormat
+from recollect.system.telemetry import LISTENERS, Measured, TelemetryListener
 
 if TYPE_CHECKING:
     from recollect.hosts.service.app import Service
@@ -70,3 +82,105 @@ def _metrics() -> Metrics:
     except ImportError:
         raise MissingExtra(feature="telemetry.metrics_port", extra="serve") from None
     return Metrics()
+
+
+REQUESTS: Final = logging.getLogger("recollect.requests")
+JOBS: Final = logging.getLogger("recollect.worker")
+NODE: Final = logging.getLogger("recollect.serve")
+_HEALTH: Final = frozenset({"healthz", "readyz"})
+
+
+def space_mark(space: str, secret: bytes) -> str:
+    """A space, as `tenant_space` names it, where its name must not stand."""
+    key = blake2b(secret, digest_size=32, person=b"recollect-logs").digest()
+    return blake2b(space.encode("utf-8", "surrogatepass"), key=key, digest_size=8).hexdigest()
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestRecord:
+    """What may be told of a request while it is handled."""
+
+    id: str = field(default_factory=lambda: uuid4().hex)
+    operation: str = "other"
+    """A name of ours, whatever the path says."""
+    status: int = 0
+    """0 where the client hung up before the answer."""
+    tenant: UUID | None = None
+    space: str = field(default="", repr=False)
+    """As `tenant_space` names it."""
+    reason: str = ""
+
+    def tell(self, heard: Measured) -> None:
+        """Hand it to who measures."""
+        heard.name = self.operation
+        if self.status:
+            heard.note(http__response__status_code=self.status)
+            heard.ended("done", self.reason)
+
+    def log(self, seconds: float, secret: bytes) -> None:
+        """Write the line, where somebody wants it; none for every look at a node's health."""
+        well = self.operation in _HEALTH and self.status == 200
+        if well or not REQUESTS.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, Any] = {
+            "operation": self.operation,
+            "status": self.status or "gone",
+            "ms": round(seconds * 1000, 1),
+            "tenant": None if self.tenant is None else str(self.tenant),
+            "space": space_mark(self.space, secret) if self.space else None,
+            "request": self.id,
+            "reason": self.reason or None,
+        }
+        write_line(REQUESTS, logging.INFO, "request", fields)
+
+
+def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str, Any]) -> None:
+    """A line with fields; those without a value are left out."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    logger.log(level, event, extra={"fields": known})
+
+
+class LineFormatter(logging.Formatter):
+    """One line a record; of an exception its class and where it was raised, never its text."""
+
+    def __init__(self, log_format: LogFormat) -> None:
+        super().__init__()
+        self._as_json = log_format == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
+        told: dict[str, Any] = {
+            "time": at,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            frames = traceback.extract_tb(record.exc_info[2])
+            told["error"] = record.exc_info[0].__name__
+            told["at"] = " < ".join(f"{one.name}:{one.lineno}" for one in reversed(frames))
+        if self._as_json:
+            return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
+        head = " ".join(str(told.pop(name)) for name in ("time", "level", "logger", "event"))
+        line = " ".join((head, *(f"{name}={value}" for name, value in told.items())))
+        return line.replace("\n", " ").replace("\r", " ")
+
+
+def begin_logging(log_format: LogFormat) -> logging.Handler:
+    """Write lines to standard error, those of other packages too, which may only warn."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(log_format))
+    root, own = logging.getLogger(), logging.getLogger("recollect")
+    root.addHandler(handler)
+    own.setLevel(logging.INFO)
+    if logging.lastResort is not None:
+        own.removeHandler(logging.lastResort)  # the command's own, which writes plain text
+    return handler
+
+
+def end_logging(handler: logging.Handler) -> None:
+    """As before."""
+    logging.getLogger().removeHandler(handler)
+    logging.getLogger("recollect").setLevel(logging.NOTSET)
