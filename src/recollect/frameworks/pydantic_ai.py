@@ -222,7 +222,6 @@ class _View:
         """Messages without a row: they go out where they stand."""
         self._shown: list[ModelMessage] = []
         self._open: int | None = None
-        """The request whose parts are being taken."""
         self._pieces: list[tuple[int | None, ModelRequestPart]] = []
         """Its parts with their places; None for parts of our own."""
 

@@ -1,8 +1,7 @@
 """Shapes the model calls of a framework with a memory.
 
-A failure in here never reaches the framework, which continues with its own messages; each change
-of that is logged once. A memory has a thread of its own, so that blocking and asynchronous code can
-share it.
+A failure in here never reaches the framework, which continues with its own messages. A memory has a
+thread of its own, so that blocking and asynchronous code can share it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ class ShownRow:
     place: int | None
     """Its place among the framework's messages; None for a row of ours, or of several messages."""
     touched: bool
-    """It was changed."""
 
 
 class Turns:

@@ -1,10 +1,8 @@
 """The client of the daemon, which hooks run: asks over the socket, and starts the daemon.
 
-An agent waits for every hook, so this imports almost nothing while the daemon answers: no JSON, no
-HTTP library, nothing of the engine. Event and answer pass through unread.
-
-A hook prints an answer or nothing, and ends with exit code 0. If no daemon can be started, the hook
-is answered in this process; if that fails, one line goes to the log.
+An agent waits for every hook, so this imports almost nothing while the daemon answers. A hook
+prints an answer or nothing, and ends with exit code 0. If no daemon can be started, the hook is
+answered in this process; if that fails, one line goes to the log.
 """
 
 from __future__ import annotations
@@ -26,19 +24,15 @@ if TYPE_CHECKING:
 
 AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
 MCP_PATH = "/mcp"
-"""The path of MCP clients' processes."""
 MOST_BYTES = 16_000_000
-"""Limit of an event."""
 HOOK_SECONDS = 4.0
 """The daemon's time for an answer; late work is finished without one."""
 WAIT_SECONDS = 8.0
 """A hook's wait for a daemon that may just have been started."""
 START_SECONDS = 5.0
-"""The time until a starting daemon listens."""
 REPLACE_SECONDS = 1.0
 """A hook's wait for the daemon of a newer version."""
 ALONE_SECONDS = 6.0
-"""The time of a hook that is answered without a daemon."""
 HUNG_SECONDS = 60.0
 """A daemon of this age that does not answer hangs."""
 INPUT_SECONDS = 10.0

@@ -1,8 +1,7 @@
 """The life of the daemon: one per user, found by its socket, replaced when it is gone.
 
-The process holds a lock, which the system releases however it ends, so the next daemon may remove
-the socket of a killed one. The socket listens before anything heavy is imported: early clients
-wait in the system's queue.
+The process holds a lock, which the system releases however it ends. The socket listens before
+anything heavy is imported: early clients wait in the system's queue.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """`recollect mcp` on standard input and output: a process that passes its client's lines on.
 
-Clients start one process per window, so it imports little. It answers the first requests of every
-client itself (`mcp.handshake`), and passes the rest to the daemon, which has the SDK and the memory
-open. If no daemon can be started, if it dies twice under the same requests, or if this process has
-other settings than the daemon, the process serves itself with the same code.
-
-The process owns descriptors 0 and 1: output of any library goes to standard error. It ends when its
-input ends and its requests are answered, after some seconds at the latest.
+It imports little, answers the first requests itself (`mcp.handshake`), and passes the rest to the
+daemon. It serves itself if no daemon can be started, if the daemon dies twice under the same
+requests, or if its settings differ. Output of any library goes to standard error.
 """
 
 from __future__ import annotations
@@ -42,10 +38,8 @@ _LONGEST_LINE: Final = 16 << 20
 _STOP_SECONDS: Final = 10.0
 """How long ending may take after a signal: a client that does not read would hold it for ever."""
 _LAST_SECONDS: Final = 30.0
-"""How long open requests may take after the end of the input."""
 _START_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
-"""How long a daemon that was just started may take to answer."""
 _LOOK_SECONDS: Final = 15.0
 """After this long without an answer the process checks whether the daemon hangs."""
 _MOST_LOST: Final = 2
@@ -129,7 +123,6 @@ class McpProcess:
         self._opening: list[bytes] = []
         """The lines that opened the connection; every new server gets them."""
         self._waiting: dict[str, bytes] = {}
-        """Requests without an answer, by their ids as JSON."""
         self._asked: dict[str, tuple[DaemonConnection | Alone, Any]] = {}
         """Questions of a server by the ids that the client sees: each server counts from the
         beginning, and an answer must not reach another question."""

@@ -1,8 +1,7 @@
 """The daemon as an ASGI application on a unix socket: hooks, OpenClaw's plugin, MCP clients.
 
-Memories run in a thread of their own, so that new requests are read meanwhile. Work that was begun
-is finished, even if its agent has gone. A failed or late request is answered with nothing, and a
-line in the log says why.
+Memories run in a thread of their own. Work that was begun is finished, even if its agent has gone.
+A failed or late request is answered with nothing, and a line in the log says why.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ HOOKS: Final[Mapping[str, AgentName]] = {
     "/hooks/codex": "codex",
 }
 OPENCLAW: Final = "/openclaw/"
-"""Path prefix of OpenClaw's plugin: `hooks.openclaw.CALLS`."""
 OPENCLAW_SECONDS: Final = 120.0
 """Limit of a compaction's step, and of storing a long conversation."""
 _STOP_LOOK_SECONDS: Final = 0.2

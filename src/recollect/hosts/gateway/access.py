@@ -1,11 +1,8 @@
-"""Who may use a gateway: whoever has its token. And where this user's gateways are.
+"""The tokens of gateways, and the running gateways of this user.
 
-Every request brings the token, on loopback too: other users of this machine reach its ports. The
-header `x-recollect-token` holds it, or the first part of the path, `/~TOKEN`, which every agent
-can be given within its base URL. Neither goes on to the provider, nor into records and logs.
-
-Each running gateway has a file that only this user can read, so that `recollect tail` finds it
-whatever port it has.
+Every request sends the token, on loopback too: other users of this machine reach its ports. It is
+in the header `x-recollect-token`, or the first part of the path, `/~TOKEN`. Neither goes on to the
+provider, nor into records and logs. Each running gateway has a file that only this user can read.
 """
 
 from __future__ import annotations
@@ -61,10 +58,8 @@ class RunningGateway:
     """A gateway of this user that runs now."""
 
     address: str
-    """Its URL without the token."""
     token: str = field(repr=False)
     project: str
-    """The folder that it was started in."""
     agent: str = ""
     """The agent that it was started for; empty for `recollect gateway`."""
     pid: int = field(default_factory=os.getpid)

@@ -17,7 +17,6 @@ from recollect.core.values.report import Report
 
 MOST_RECORDS: Final = 1_000
 MOST_REPORTS: Final = 64
-"""Sessions whose newest report is at hand."""
 MOST_BEHIND: Final = 1_000
 """A watcher that falls further behind loses the oldest."""
 
@@ -27,9 +26,7 @@ class Handling(Enum):
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"
-    """Memory had nothing to change."""
     PASSED = "passed through"
-    """Not a turn of a conversation."""
     WITHOUT_MEMORY = "without memory"
     """Memory failed; the best view that needs none went out."""
 
@@ -49,27 +46,20 @@ class ExchangeRecord:
     turn: int | None = None
     handling: str = Handling.PASSED.value
     why: str = ""
-    """Why it was handled so, where that is no matter of course."""
     model: str | None = None
     tokens_came: int | None = None
-    """The request as the client sent it, estimated."""
     tokens_sent: int | None = None
-    """The request as it went out, estimated."""
     usage: dict[str, int] | None = None
-    """As the provider reported it."""
     dollars: float | None = None
     """What it cost by the model's price, with the summaries since the last turn; None where the
     price, or the usage, is not known."""
     done: tuple[str, ...] = ()
-    """What was done to the request, and what was recalled and why."""
     not_recalled: str = ""
     """Why memory, which was asked, had nothing for it."""
     failed: tuple[str, ...] = ()
     overflows: int = 0
-    """How often the provider refused it for its size before it answered."""
     status: int | None = None
     added_ms: float = 0.0
-    """Time that the gateway took before the request went out."""
     first_byte_ms: float | None = None
     seconds: float = 0.0
     outcome: str = ""

@@ -43,7 +43,6 @@ class OwnUpstream:
 
     url: str
     named_by: str
-    """The setting that names it, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +52,7 @@ class WrappedAgent:
     name: str
     program: str
     launch: Callable[[str], Launch]
-    """How to start it, given the gateway's URL."""
     configured_urls: Callable[[], Mapping[Family, str]]
-    """The base URLs that its configuration names."""
     project_files: Callable[[], Sequence[Path]] = tuple
     """Files of the current project that could name a base URL, too. They are never read: whoever
     wrote the project would say who gets the user's key."""

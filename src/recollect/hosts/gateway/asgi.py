@@ -48,13 +48,9 @@ class Exchange:
     record: ExchangeRecord
     began: float
     started: bool = False
-    """Whether the reply's head has gone to the client."""
     report: Report | None = field(default=None, repr=False)
-    """What memory did for it."""
     in_memory: bool = False
-    """Whether it is a turn that memory keeps."""
     ending: bytes = field(default=b"", repr=False)
-    """The last bytes of the reply that came so far."""
     concluding: bool = False
     """Whether its reply is being read: its record is complete after that."""
 

@@ -1,15 +1,9 @@
-"""Who is asking: the client, its session, and whether the request is part of a conversation.
-
-Reads what clients say of themselves in headers and bodies, and guesses nothing. Side requests
-(titles, probes, the client's own compaction) bear the session's key, and must not become part of
-its history.
+"""The caller of a request: the client, its session, and whether it is part of a conversation.
 
 A client that names no session is recognised by the reply that it sends back: a request continues a
 session if it repeats the session's last request and the reply to it. A shared beginning is never
-enough, because applications send the same greeting for all of their users. So a session holds
-nothing that a request which continues it does not hold itself. Everything is keyed by the caller's
-credential: two callers never share a session, whatever they send. If the last request got no whole
-reply, the same request continues it, or a longer one in a session that received a reply before.
+enough, because applications send the same greeting for all of their users. Everything is keyed by
+the caller's credential: two callers never share a session, whatever they send.
 """
 
 from __future__ import annotations
@@ -66,17 +60,12 @@ class Caller:
     client: ClientName
     kind: RequestKind
     model: str | None = None
-    """Which it asks."""
     session: str | None = None
-    """The session's key; None where the client names none."""
     folder: str | None = None
-    """The project's folder, where the client says it."""
     betas: tuple[str, ...] = ()
     """The provider's beta features that its headers name, and those it uses without naming them."""
     space: str | None = None
-    """The space that the request names."""
     credential: str = ""
-    """A keyed hash of the credential that it brings for its provider."""
 
 
 class _Fields(msgspec.Struct):
@@ -105,13 +94,11 @@ _COMPACTION: Final = re.compile(
 )
 """How the text of a client's own request for a summary begins; it offers tools as a turn does."""
 _MARK_BYTES: Final = 65_536
-"""A request for a summary is shorter than this."""
 
 
 _RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
 """How agents spell the random ids of their sessions: a UUID, or opencode's own form."""
 _CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
-"""Headers in which clients send a provider's key."""
 
 
 def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
@@ -284,7 +271,6 @@ class History:
     after_reply: int = 0
     """How many messages it holds up to the end of that reply."""
     reply: ReplyWords | None = None
-    """The last reply in it."""
 
     def asked(self, count: int | None = None) -> str:
         """The mark of its first `count` messages, of all by default, with the system prompt."""
@@ -319,7 +305,6 @@ class History:
 class _Known:
     history: History
     heard: bool
-    """Whether it received a whole reply, ever."""
     marks: list[str]
     stored: EntryKey | None
     """Its newest message when it was found in the store."""
@@ -335,7 +320,6 @@ class SessionRecognition:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         """Sessions, longest unseen first."""
         self._marked: dict[str, dict[str, None]] = {}
-        """Sessions by their marks."""
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
             OrderedDict()
         )

@@ -1,7 +1,7 @@
 """The HTTP side of the gateway: routes, limits, and replies relayed as they come.
 
-An ASGI application. Whatever it does not know is passed through untouched; what it knows is shaped
-by memory first. A client that goes away ends its request at the provider, too.
+Unknown requests are passed through untouched; known ones are shaped by memory first. A client that
+goes away ends its request at the provider, too.
 """
 
 from __future__ import annotations
@@ -69,17 +69,13 @@ LOG: Final = logging.getLogger(__name__)
 ASKED_AGAIN_SECONDS: Final = 3.0
 """How often is looked whether the memories still do anything, while a request waits for them."""
 MOST_TRIES: Final = 4
-"""How often a turn is sent while the provider refuses it for its size."""
 MOST_BODY_BYTES: Final = 64_000_000
-"""Larger requests are refused with 413."""
 MOST_REQUESTS: Final = 256
-"""Requests at once; more are refused with 429."""
 LIGHT_READING: Final = 24
 """Who is asking is read without decoding messages: so many times faster than other reading."""
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
 SHOWN_RECORDS: Final = 50
-"""The newest requests that whoever begins to watch is shown."""
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"
 _NOT_LET_IN: Final = (
@@ -127,7 +123,6 @@ class Gateway:
         self._prices = read_prices(settings.models.prices)
         self._token = token
         self._secret = installation_secret()
-        """What keys the hashes of callers' credentials."""
         self.upstreams = Upstreams(settings.gateway, tell=tell)
         self.unanswered: Counter[str] = Counter()
         """How many requests the provider did not answer, or not to the end, by what was said."""

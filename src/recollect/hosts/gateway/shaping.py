@@ -1,8 +1,7 @@
-"""A request through memory: which view of the conversation goes out, and what its reply teaches.
+"""A request through memory: which view of the conversation is sent, and what its reply teaches.
 
-Owns failing open: whatever goes wrong with a memory, there is a body to send, and the record says
-why it is that one. The order is: the memory's view; without a memory, a view trimmed to the window;
-the request as it came.
+Whatever goes wrong with a memory, there is a body to send: the memory's view, else a view trimmed
+to the window, else the request as it came. The record says why it is that one.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ POLL_SECONDS: Final = 0.005
 """A request without a session name waits this long for a reply that it seems to repeat:
 clients continue after a stream's last event."""
 LARGE_BYTES: Final = 65_536
-"""Larger bodies are read in a thread."""
 
 
 async def aside_if_large(
@@ -80,7 +78,6 @@ class ShapedRequest:
     why: str = ""
     context: Context | None = field(default=None, repr=False)
     memory: SpaceMemory | None = field(default=None, repr=False)
-    """The memory that stores the reply, if any."""
     space: str | None = None
     named: NamedSession | None = None
 
@@ -101,7 +98,6 @@ class Shaper:
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
         )
-        """The longest wait for one answer of memory."""
 
     async def shape(
         self,

@@ -1,8 +1,7 @@
-"""The memories behind the gateway, one a space, opened when first asked for.
+"""The memories behind the gateway, one per space, opened when first asked for.
 
-Nothing here may stop a request: a memory that cannot be opened is tried again later, and until
-then requests are shaped without one. Memories have a thread and an event loop of their own, so that
-a turn that takes time there never holds up a stream.
+A memory that cannot be opened is tried again later; until then requests are shaped without one.
+Memories have a thread and an event loop of their own, so that they never hold up a stream.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from recollect.hosts.gateway.caller import SessionRecognition
 from recollect.system.config import Settings
 
 AGAIN_SECONDS: Final = 30.0
-"""How long a memory that could not be opened is left alone."""
 CLOSE_SECONDS: Final = 10.0
 MOST_SESSIONS: Final = 64
 IDLE_SECONDS: Final = 60.0
@@ -57,7 +55,6 @@ class MemoryThread:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="recollect-memory", daemon=True)
         self._looked_at: asyncio.Future[None] | None = None
-        """The last look that was not answered in time."""
 
     def start(self) -> None:
         """Begin to take work."""
@@ -114,7 +111,6 @@ class SpaceMemory:
     """Requests that are being answered and replies that are being read, by session."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     used_at: float = field(default_factory=time.monotonic)
-    """When it was last asked for."""
     used: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When each session was last asked for, longest unused first."""
 

@@ -1,8 +1,7 @@
 """Summaries by the client's own model, with the key of the request that needs them.
 
-Key and model are those of the request that crosses the gateway while the window is full; they are
-held in memory, for that request and what it starts, and nowhere else. What is asked for in a day
-is bounded, for all gateways of this user together.
+Key and model are held in memory for that request and what it starts, and nowhere else. The tokens
+of a day are bounded, for all gateways of this user together.
 """
 
 from __future__ import annotations
@@ -77,7 +76,6 @@ class DaySpending:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or data_home() / "gateway" / "summary_spending.json"
         self._day, self._own = "", 0
-        """What this process knows to be spent."""
 
     def charge(self, tokens: int, *, most: int | None = None) -> bool:
         """Add to what was spent today; False, and nothing added, where that were over `most`."""

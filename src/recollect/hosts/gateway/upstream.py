@@ -1,8 +1,7 @@
 """The providers behind the gateway: one request out, its reply in, byte for byte.
 
-A reply is handed on as it arrives: what is compressed stays compressed, and reading stops while the
-client does not take more. Its bytes are kept and read afterwards, in a thread. Requests go to the
-configured base URLs and to nobody else.
+A reply is handed on as it arrives, and reading stops while the client does not take more. Its bytes
+are kept and read afterwards, in a thread. Requests go to the configured base URLs alone.
 """
 
 from __future__ import annotations
@@ -44,13 +43,11 @@ _HOP_BY_HOP: Final = frozenset(
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add of itself where the agent sent none."""
 CONNECT_SECONDS: Final = 10.0
-"""How long connecting to a provider may take."""
 SILENCE_SECONDS: Final = 600.0
 """How long a provider may stay silent, or a client take to send its request."""
 STALE_SECONDS: Final = 1.0
 """An idle connection that was closed shows within this; later the request may have been heard."""
 CHECK_SECONDS: Final = 1.0
-"""How long it is tried whether a provider is there at all."""
 READ_BYTES: Final = 65_536
 """What is read ahead of a client that takes its time; twice that, and reading pauses."""
 
@@ -163,7 +160,6 @@ class Upstreams:
         self._settings = settings
         self._tell = tell or LOG.warning
         self._away: set[str] = set()
-        """Providers that gave no answer when they were last asked."""
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
@@ -455,7 +451,6 @@ class BegunReply:
     chunks: AsyncIterator[bytes] = field(repr=False)
     """All of its body, what was looked at first."""
     overflow: dict[str, Any] | None = field(repr=False)
-    """The provider's error, where it refused the request for its size."""
 
 
 async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunReply:

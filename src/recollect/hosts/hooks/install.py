@@ -1,8 +1,7 @@
 """Adds our hooks to an agent's settings, and takes them out again.
 
-A record next to our data holds the file as it was. `uninstall` restores the same bytes, or, if the
-file was changed since, removes our entries and nothing else. Codex runs no hook that its user has
-not allowed; we never write that consent.
+A record next to our data holds the file as it was, so that `uninstall` restores the same bytes. If
+the file was changed since, it removes our entries alone. We never write Codex's consent to hooks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ END_SECONDS: Final = 3
 _OUR_COMMAND: Final = re.compile(
     r"(?:^|[\s/'\"])recollect(?:-hook['\"]?|['\"]? hook) (?:claude-code|codex)$"
 )
-"""A command of ours, whichever version wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

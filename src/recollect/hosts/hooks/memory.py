@@ -1,13 +1,8 @@
-"""What a hook of Claude Code or Codex is answered: everything said is kept, and what fits is told.
+"""Answers hooks of Claude Code and Codex: stores the transcript, and adds what a prompt needs.
 
-An agent's own transcript is the source: a hook only says where it stands and what happened. With
-every event that ends something (a reply, a compaction, a session) what the transcript holds is
-archived; with a prompt the conversation as the agent will send it is prepared as any request is,
-and of what memory would put into it the blocks are handed over as additional context. Messages are
-known by their content, so that a hook that comes twice, or after a crash, keeps nothing twice.
-
-Always holds: whatever fails, the answer is an object that the agent accepts, and nothing of ours
-stands in the way of its turn; what is handed over is within the agent's own limit.
+The agent's own transcript is the source. Messages are known by their content, so a hook that comes
+twice, or after a crash, stores nothing twice. Whatever fails, the answer is an object that the
+agent accepts, within the agent's own limit.
 """
 
 from __future__ import annotations
@@ -63,7 +58,6 @@ _NOT_TYPED: Final = (
     "<bash-",
     "<local-command-",
 )
-"""Prefixes of prompts that no user typed."""
 _CUT: Final = "(more did not fit here)"
 WHOLE_SECONDS: Final = 1.5
 """A hook's wait until the messages before a compaction are stored."""
@@ -82,7 +76,6 @@ LOG: Final = logging.getLogger(__name__)
 class _HookSession:
     space: str
     prompt: str = field(default="", repr=False)
-    """The last prompt."""
     told_behind: int | None = None
     """The compactions before the last context given at a start; None: a prompt came since."""
     archived: tuple[int, ...] = ()
@@ -117,7 +110,6 @@ class HookMemory:
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
         self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
-        """Transcripts of other sessions, by their last state."""
 
     @property
     def spaces(self) -> tuple[str, ...]:

@@ -1,14 +1,8 @@
-"""What OpenClaw's context engine is answered: a turn's window, a turn kept, the past compacted.
+"""Answers OpenClaw's context engine: assembles a turn's window, stores turns, compacts the past.
 
-OpenClaw hands over the whole conversation before every turn, the turn when it has ended, and asks
-for a compaction where its window is full; its plugin (`plugins/openclaw`) sends that here. The
-conversation is prepared as any request is. What is given back names untouched messages by their
-place, so that OpenClaw sends its own objects on. A summary is written by the model that our
-settings name, else by OpenClaw's own: then the plugin is handed the prompt, and brings the answer
-with its next request.
-
-Always holds: a turn that is kept twice, or was seen before, is stored once; a session of which
-nothing is known here is not compacted, and OpenClaw does that itself.
+The view names untouched messages by their place, so that OpenClaw sends its own objects on. If our
+settings name no model, OpenClaw's own writes summaries: the plugin gets the prompt and sends the
+answer with its next request. A turn is stored once, however often it is committed.
 """
 
 from __future__ import annotations
@@ -47,7 +41,6 @@ CALLS: Final[Mapping[str, OpenClawCall]] = {
     "/openclaw/answer": "answer",
 }
 ANSWER_SECONDS: Final = 180.0
-"""Limit for one answer of OpenClaw's model."""
 _MOST_SESSIONS: Final = 64
 _MOST_COMPACTIONS: Final = 8
 _WHERE: Final = "openclaw"
@@ -86,7 +79,6 @@ class HostModel:
 @dataclass(slots=True)
 class _Compaction:
     host_answers: bool
-    """Whether the plugin has a model to ask."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     task: asyncio.Task[CompactionResult | None] | None = None
     asked: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
@@ -118,7 +110,6 @@ class _Compaction:
 
 
 _running: Final[ContextVar[_Compaction | None]] = ContextVar("running", default=None)
-"""The compaction that asks a model."""
 
 
 class OpenClawMemory:

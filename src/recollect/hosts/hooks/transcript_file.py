@@ -1,10 +1,7 @@
-"""An agent's transcript as it grows: what was read of it stays read.
+"""An agent's transcript as it grows: each look reads only what was written since the last.
 
-Hooks come with every prompt and every reply, and the transcript is the agent's whole session. So
-what it held at the last look is kept as it was understood, and only what was written since is read.
-A file that became another one (replaced, rewritten, shorter) is read anew; a last line that is not
-whole yet is left for the next look. Always holds: what is told is what a reader of the whole
-stretch would tell.
+A file that was replaced, rewritten or shortened is read again. A last line that is not whole yet is
+left for the next look.
 """
 
 from __future__ import annotations
@@ -59,9 +56,7 @@ class TranscriptLook:
     handed: frozenset[str] = field(default=frozenset(), repr=False)
     """The passages and facts that hooks handed over, in the same stretch."""
     compactions: int = 0
-    """How often the agent has compacted, all in all."""
     state: tuple[int, ...] = ()
-    """Another one where the file has changed."""
 
 
 class FollowedTranscript:

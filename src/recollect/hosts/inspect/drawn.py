@@ -1,8 +1,7 @@
 """Sessions and receipts as drawings for a terminal, with rich.
 
-Every colour has a sign of its own, so that a drawing without colours says the same; `as_text` is
-that drawing as plain text. Text is always `rich.text.Text`, never markup. No line is wider than
-its sheet.
+Every colour has a sign of its own, so that a drawing without colours says the same. Text is always
+`rich.text.Text`, never markup. No line is wider than its sheet.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A recorded session replayed by a real engine and measured at one turn: `recollect explain`.
 
-Owns which requests are replayed, the clock that follows the recording, and the names that `--json`
-prints. Tokens of single messages are the engine's estimates scaled to its calibrated total. Always
-holds: the kinds add up to the tokens that came and to those that were sent, and every message of
-the request has exactly one fate. Reads no files.
+Tokens of single messages are the engine's estimates scaled to its calibrated total. The kinds add
+up to the tokens that came and to those that were sent. Every message has exactly one fate.
 """
 
 from __future__ import annotations
@@ -342,7 +340,6 @@ class Explained:
     came_tokens: int
     sent_tokens: int
     reported_tokens: int | None
-    """What the provider counted for this request as it was recorded."""
     calibration_ratio: float
     moment: Reason | None
     kinds: tuple[KindShare, ...]

@@ -172,7 +172,6 @@ class ReceiptPage:
     session: str
     number: int
     of: int
-    """The number of the session's newest compaction."""
     undone: bool = False
     """It was undone, or its messages were forgotten."""
     recorded: RecordedCompaction
@@ -208,7 +207,6 @@ class Receipts:
     shown: int | None
     """The compaction whose summary the view shows, 0 for none; None if that is not known."""
     is_known: bool
-    """Whether the store holds state of the session."""
 
     def page(self, number: int | None = None) -> ReceiptPage:
         """The page of this compaction, or of the newest; RecollectError if it is not kept."""

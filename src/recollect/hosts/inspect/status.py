@@ -1,8 +1,7 @@
-"""What is in the model's window, and what a session cost: the values of the chat's `/status`.
+"""The contents of the model's window, and what a session cost: the values of `/status`.
 
-Computed from the report of one request: the last one that was sent if nothing changed since, else
-the next one as the engine would send it now. Always holds: the components' tokens add up to the
-counter's total for that request. Holds no message content.
+They come from the report of one request: the last one that was sent if nothing changed since, else
+the next one. The components' tokens add up to the counter's total for that request.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ class RequestContext:
 
     which: WhichRequest
     turn: int
-    """The number of the request in its session, from 1."""
     window_tokens: int
     window_source: str
     limit_tokens: int
@@ -83,13 +81,11 @@ class Spending:
     output_tokens: int = 0
     cache_read_tokens: int = 0
     side_requests: int = 0
-    """Summaries and note-taking turns."""
     side_input_tokens: int = 0
     side_output_tokens: int = 0
     cost: float | None = None
     """Dollars, for all of it; None if the price of a model is not known."""
     unpriced: tuple[str, ...] = ()
-    """The models whose price is not known."""
 
     @property
     def cache_share(self) -> float | None:
@@ -105,11 +101,8 @@ class ContextStatus:
     name: str = ""
     model: str
     messages: int
-    """Of the conversation, summarised or not."""
     compactions: int
-    """Those in effect."""
     seconds: float
-    """Since the session began."""
     spending: Spending
     reported_tokens: int | None = None
     """What the provider counted for the request, if it was sent and answered."""

@@ -103,10 +103,8 @@ class MessageFate:
     number: int | None
     """Its place in the request as it came, from 1; None for rows of our own."""
     line: int | None = None
-    """Its line in the recorded file."""
     role: str
     what: str = ""
-    """Its tool, or its role."""
     fate: FateKind
     reasons: tuple[Reason, ...]
     tokens_before: int
@@ -141,7 +139,6 @@ class Stretch:
     reasons: tuple[Reason, ...]
     """Without scores, which differ from message to message."""
     scores: tuple[float, float] | None
-    """The lowest and the highest."""
     first: int | None
     last: int | None
     """The numbers of the first and the last; None for rows of our own."""

@@ -12,7 +12,6 @@ class MemoryOrder:
 
     space: str
     store: str | None = None
-    """Where it is kept; None: as the settings say."""
     session: str | None = None
     """The session whose memory it is; None: the whole space."""
     config: Path | None = None

@@ -1,8 +1,7 @@
 """The server over streamable HTTP, on this machine only by default.
 
-A page in a browser reaches every port of this machine, so a request that names another host, or
-comes from another origin, is refused. Every request sends a token, which other users of the machine
-cannot read. The socket listens before anything heavy is imported: early clients wait.
+A page in a browser reaches every port of this machine, so requests for another host or from another
+origin are refused. Every request sends a token, which other users of the machine cannot read.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 TOKEN_VARIABLE: Final = "RECOLLECT_MCP_TOKEN"  # noqa: S105
 PATH: Final = "/mcp"
 _END_SECONDS: Final = 3
-"""How long open streams may go on after a signal."""
 
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:

@@ -171,7 +171,6 @@ class LineClient:
         self.arrived = arrived or asyncio.Queue[bytes | None](maxsize=64)
         """The client's lines; None is the end."""
         self.under_way: set[str] = set()
-        """The requests that are not answered yet."""
         self._write = write
 
     async def serve(self, memory: ServedMemory) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
-"""How long a person may take to confirm."""
 _WHOLE_CHARS: Final = 4_000
 """Up to this many characters a person sees the whole text, else one line each."""
 _QUESTION: Final = "forget"

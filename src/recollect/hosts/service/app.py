@@ -1,10 +1,8 @@
-"""The service as an ASGI application: whose request it is, its limits, and its answer.
+"""The service as an ASGI application.
 
-Owns the order in which a request is looked at: its deadline and its key, then its scope, the
-node's own limits, its tenant's budgets, the body, the idempotency key, and only then memory is
-asked. What goes wrong is a problem with a status; nothing that a request holds ends the node.
-Always holds: nothing but the key says which tenant a request is of, and no two requests of one
-idempotency key are carried out at once.
+A request's deadline and key are checked first, then its scope, the node's own limits, its tenant's
+budgets, the body and the idempotency key. Only the key says which tenant a request is of, and no
+two requests of one idempotency key are carried out at once.
 """
 
 from __future__ import annotations
@@ -59,17 +57,13 @@ MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextMana
 
 LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
-"""Larger requests are refused with 413."""
 MOST_REQUESTS: Final = 1_024
-"""Requests at once; more are refused with 503."""
 TENANT_WAITING: Final = 64
 """Requests of a tenant that may wait for their turn; more are refused with 429."""
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
-"""How long the answer to an Idempotency-Key is kept."""
 BODY_SECONDS: Final = 30.0
 """Limit for receiving a body, whatever the deadline."""
 PURGE_SECONDS: Final = 3_600.0
-"""How often a node removes expired records of all tenants."""
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
 """A message of MCP is charged by the size of its request and answer."""

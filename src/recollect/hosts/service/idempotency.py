@@ -1,8 +1,7 @@
 """Requests with an Idempotency-Key: carried out once, and answered again as they were.
 
-The first that comes with a key claims it in the database for a while; what it answered is kept.
-Always holds: no two requests of one key are carried out at once, a key is released only where
-nothing was done, and from then on nothing stops the work.
+The first request with a key claims it in the database for a while; its answer is kept. A key is
+released only if nothing was done, and from then on nothing stops the work.
 """
 
 from __future__ import annotations
@@ -48,11 +47,9 @@ class KeyClaim:
     keeps_answer: bool
     """Whether the answer itself is kept, or only that it was given."""
     to_the_end: bool
-    """Whether the work goes on when its caller is gone."""
     is_done: bool = False
     """What it does is done: it is never to be done again."""
     was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Set when it was tried to keep its answer."""
 
 
 class IdempotencyKeys:

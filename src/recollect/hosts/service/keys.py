@@ -1,10 +1,8 @@
-"""API keys: how they are made, read and checked.
+"""API keys, and the tenants that send them.
 
-A key is `rk_TENANT_ID_SECRET`: the tenant's id and the key's own, which may be shown, 256 random
-bits, and a check over all of it, so that a mistyped key is refused without asking the database. The
-check is no secret: whoever invents a key can make it fit, and the database is asked. Of the key
-only a hash is kept: 256 random bits cannot be guessed, so it needs no salt and no slow hash. Always
-holds: nothing but the key says which tenant a request is of.
+A key is `rk_TENANT_ID_SECRET`: ids that may be shown, 256 random bits, and a check that refuses
+mistyped keys without asking the database. Only a hash is kept. A node caches a key for
+`KEY_SECONDS`; inventing keys neither forgets good ones nor makes others wait.
 """
 
 from __future__ import annotations
@@ -142,7 +140,6 @@ class Principal:
     tenant: Tenant
     key: ApiKey
     space: str = ""
-    """The space that the path names, for mounted applications."""
 
 
 class Principals:

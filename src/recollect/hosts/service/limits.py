@@ -1,9 +1,7 @@
 """The limits of a tenant: its share of a node's turns and of the bodies it holds, and its budgets.
 
-Bodies that are still being sent have limits of their own, since slow sending costs a caller
-nothing. Budgets are counted in the database, in pieces: a node reserves some requests at once and
-asks again when they are spent. So the sum of all nodes never exceeds a budget, and a busy node
-seldom makes a round trip for it.
+Budgets are counted in the database, in pieces: a node reserves some requests at once. So the sum of
+all nodes never exceeds a budget, and a busy node seldom makes a round trip for it.
 """
 
 from __future__ import annotations
@@ -223,12 +221,10 @@ class CountsSpending(Protocol):
 class _Share:
     period: int
     left: int = 0
-    """Reserved and not spent yet."""
     spent: int = 0
     """By all nodes, at the last count."""
     piece: int = 0
     heard_at: float | None = None
-    """The time of the last count."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

@@ -1,8 +1,7 @@
 """The MCP server on the nodes of a service: every request by itself, for the tenant of its key.
 
-Owns which memory a request of the protocol is asked of: that of the key's tenant and the path's
-space, and no other, for as long as the request lasts. Nothing is kept between requests, so any
-node answers any of them. A tool is refused if the key lacks its scope.
+A request reaches the memory of the key's tenant and the path's space, and no other. Nothing is kept
+between requests, so any node answers any of them. A tool is refused if the key lacks its scope.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The memories that a node has open, one a space of a tenant, over one pool of connections.
+"""The open memories of a node, one per space of a tenant, over one pool of connections.
 
-A node keeps nothing: a session is loaded for a request and handed over at its end, so the next
-request of it may go to any node. Always holds: a memory is found by its tenant and its name
-together, and the tenant comes from the key alone.
+A session is loaded for a request and handed over at its end, so the next one may go to any node. A
+memory is found by its tenant and its name together, and the tenant comes from the key alone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ PROBE_SECONDS: Final = 1.0
 """How long the answer to whether the database can be used is given to others, too."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
-"""How long a database that could not be opened is left alone."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
     "missing": "schema-missing",
     "old": "schema-old",

@@ -1,8 +1,7 @@
 """The metrics of a node or a worker, for Prometheus.
 
-Listens to what is measured, and asks the pool and the queue when it is scraped. Labels come from
-small fixed sets, never a tenant, a space, a session or message content. /metrics has its own port,
-since tenants must not see it, and its own thread, which answers while the event loop is busy.
+Labels come from small fixed sets, never a tenant, a space, a session or message content. /metrics
+has its own port, since tenants must not see it, and its own thread.
 """
 
 from __future__ import annotations
@@ -68,7 +67,6 @@ class Metrics:
 
     def __init__(self) -> None:
         self.port = 0
-        """The port it is served on."""
         self.registry = made = CollectorRegistry()
         Info("recollect_build", "Version that runs", registry=made).info(
             {"version": recollect.__version__}

@@ -50,9 +50,7 @@ NextPage: TypeAlias = Annotated[str | None, about("The `cursor` of the next page
 NotReady: TypeAlias = Literal[
     "schema-missing", "schema-old", "schema-new", "unreachable", "draining"
 ]
-"""Why a node should get no requests."""
 MOST_PREVIEWED: Final = 1_000
-"""So many ids a preview of forgetting names."""
 
 
 class ApiBody(Struct, kw_only=True, forbid_unknown_fields=True):

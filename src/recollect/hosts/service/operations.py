@@ -1,8 +1,7 @@
 """The operations of the API: a call in, an answer out.
 
-Data that a request writes is in the store when its answer goes out; otherwise the answer is a
-problem, and the client may send the request again. Answers kept for an Idempotency-Key hold no
-message content.
+An answer is sent when the data is in the store; otherwise it is a problem, and the client may send
+the request again. Answers kept for an Idempotency-Key hold no message content.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 
 MOST_EVENTS: Final = 200_000
 LARGE_BYTES: Final = 256 * 1_024
-"""What is larger is read in a thread."""
 LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id before those of every fact."""

@@ -55,10 +55,8 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
     kind: ProblemKind
     detail: str
     retry_after: float | None = None
-    """Seconds until the same request may succeed."""
     budget: str | None = None
     allow: str = ""
-    """Methods that the path knows."""
 
     @property
     def reason(self) -> str:

@@ -32,7 +32,6 @@ from recollect.hosts.service.telemetry import RequestRecord
 Scope: TypeAlias = MutableMapping[str, Any]
 Header: TypeAlias = tuple[bytes, bytes]
 Answer: TypeAlias = tuple[int, list[Header], bytes]
-"""A status, headers and a body."""
 
 _MOST_NAME: Final = 512
 
@@ -195,7 +194,6 @@ class Call:
     needs_space: bool = False
     """It writes only to a space that exists."""
     keyed: bool = False
-    """It has an Idempotency-Key."""
     tokens: int = field(default=0)
     """Tokens of its input and of models, for the tenant's budget."""
     is_charged: bool = False

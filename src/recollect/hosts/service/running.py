@@ -1,8 +1,7 @@
-"""Running a node: its HTTP server, and how it goes away.
+"""Running a node: its HTTP server, and how it stops.
 
-At the first SIGTERM or SIGINT it says no at /readyz and goes on for `serve.drain_seconds`, so that
-a load balancer has time to turn away; then it takes no more, ends what is under way, and closes
-its memories. A second signal ends the waiting.
+At the first SIGTERM or SIGINT it answers /readyz with 503 and continues for `serve.drain_seconds`.
+Then it accepts nothing, finishes open requests, and closes. A second signal ends the waiting.
 """
 
 from __future__ import annotations

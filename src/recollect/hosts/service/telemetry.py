@@ -1,8 +1,7 @@
 """Metrics and logs of a node or a worker, as its settings say.
 
-A line has the operation, the status, how long it took, the tenant's id, the request's id, which its
-answer carries as X-Request-Id, and why it was refused. It must never hold a body, a query, a
-header, a key or a name that a tenant gave. A space is a keyed hash, the same on all nodes.
+A log line must never hold a body, a query, a header, a key or a name that a tenant gave. A space is
+a keyed hash, the same on all nodes of a deployment.
 """
 
 from __future__ import annotations
@@ -107,7 +106,6 @@ class RequestRecord:
     """0 where the client hung up before the answer."""
     tenant: UUID | None = None
     space: str = field(default="", repr=False)
-    """As `tenant_space` names it."""
     reason: str = ""
 
     def tell(self, heard: Measured) -> None:

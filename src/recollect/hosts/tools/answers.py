@@ -1,8 +1,7 @@
 """The text of a memory tool's answer: marked as recalled, within its budget, trust shown.
 
-Owns the layout. Everything in it that was said before stands indented behind a line of ours that
-says what it is: its id, when, who, and where. Must never let what was said close the block, open
-another, or pass for such a line: our tags in it are defused, and its lines stand back from ours.
+Earlier content is indented after a line of ours with its id, time, speaker and place. It must never
+close the block, open another, or pass for such a line: our tags in it are defused.
 """
 
 from __future__ import annotations
@@ -114,7 +113,6 @@ class AnswerLines:
     lines: list[str] = field(default_factory=list, repr=False)
     quotes: list[MessageId] = field(default_factory=list, repr=False)
     left_out: int = 0
-    """What did not fit."""
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:

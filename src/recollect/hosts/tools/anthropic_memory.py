@@ -1,9 +1,7 @@
 """Anthropic's own memory tool (`memory_20250818`): files under /memories, kept in the space.
 
-Claude knows this tool without a definition of ours, and expects the answers that Anthropic
-documents. Each file is one item of the archive, so no path reaches a disk. A file is durable when
-its answer is given, secrets in it are masked, recall finds it, exports hold it, and forgetting
-removes it. Never raises for what a model sends.
+Claude expects the answers that Anthropic documents. Each file is one item of the archive, so no
+path reaches a disk. A file is durable when its answer is given, and secrets in it are masked.
 """
 
 from __future__ import annotations

@@ -138,7 +138,6 @@ class ToolKind:
     description: str
     arguments: type[Arguments]
     example: Mapping[str, Any]
-    """Arguments of a call as it is meant."""
 
     @property
     def parameters(self) -> dict[str, Any]:

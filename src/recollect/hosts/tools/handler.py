@@ -1,8 +1,7 @@
 """Answers the calls of memory tools: one handler for every wire format.
 
-It never raises for what a model sends, nor for a store that is down: the answer states the problem
-and what to do. An answer keeps to its budget, is marked as recalled, and is known again when it
-comes back in a request. Nothing is forgotten that a person did not confirm. A fact that a model
+It never raises for what a model sends, nor for a store that is down. An answer keeps to its budget
+and is marked as recalled. Nothing is forgotten that a person did not confirm. A fact that a model
 stores counts as the model's word, and replaces no preference, decision or rule of the user's.
 """
 
