@@ -28,7 +28,7 @@ from recollect.system.config import Settings
 if TYPE_CHECKING:
     from recollect.hosts.hooks.openclaw import OpenClawMemory
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.hosts.mcp.memory import LineClient, SharedMemories
+    from recollect.hosts.mcp.memory import LineClient
 
 BODY_SECONDS: Final = 10.0
 HOOKS: Final[Mapping[str, AgentName]] = {
@@ -66,7 +66,6 @@ class Daemon:
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
         self._clients: set[LineClient] = set()
-        self._shared: SharedMemories | None = None
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -250,12 +249,11 @@ class Daemon:
         return order if settings == self._settings and beside[0] == beside[1] else None
 
     async def _serve(self, client: LineClient, order: MemoryOrder) -> None:
-        from recollect.hosts.mcp.memory import SharedMemories
+        from recollect.hosts.mcp.memory import served_memory
 
-        if self._shared is None:
-            assert self._memory is not None
-            self._shared = SharedMemories(self._settings, self._memory.open_spaces)
-        async with self._shared.served(order) as memory:
+        assert self._memory is not None
+        spaces = self._memory.open_spaces
+        async with served_memory(order, settings=self._settings, spaces=spaces) as memory:
             await client.serve(memory)
 
     async def _fed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:

@@ -104,56 +104,20 @@ async def _load() -> None:
 
 
 @contextlib.asynccontextmanager
-async def served_memory(order: MemoryOrder) -> AsyncIterator[ServedMemory]:
-    """The memory of this process, warming up in parallel."""
-    memory = ServedMemory(order)
+async def served_memory(
+    order: MemoryOrder, *, settings: Settings | None = None, spaces: OpenSpaces | None = None
+) -> AsyncIterator[ServedMemory]:
+    """The memory for one client, warming up in parallel; `spaces` are those that hooks use."""
+    # Hooks see a whole space: who may see one session alone is given an engine that knows it.
+    usual = order.store is None and order.session is None
+    memory = ServedMemory(order, settings=settings, spaces=spaces if usual else None)
+    warming = asyncio.ensure_future(memory.warm_up())
     try:
-        async with _warming(memory):
-            yield memory
+        yield memory
     finally:
+        warming.cancel()
+        await asyncio.wait({warming})
         await memory.close()
-
-
-@contextlib.asynccontextmanager
-async def _warming(memory: ServedMemory) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(memory.warm_up())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
-
-class SharedMemories:
-    """The memories of many clients in one process, each open once."""
-
-    def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
-        """`spaces` are those that hooks use, with the same settings."""
-        self._settings = settings
-        self._spaces = spaces
-        self._opened: dict[MemoryOrder, tuple[ServedMemory, int]] = {}
-        """Each with the number of its clients."""
-
-    @contextlib.asynccontextmanager
-    async def served(self, order: MemoryOrder) -> AsyncIterator[ServedMemory]:
-        """The memory for one client; closed after its last client."""
-        # Hooks see a whole space: who may see one session alone is given an engine that knows it.
-        usual = order.store is None and order.session is None
-        spaces = self._spaces if usual else None
-        memory, clients = self._opened.get(order) or (
-            ServedMemory(order, settings=self._settings, spaces=spaces),
-            0,
-        )
-        self._opened[order] = memory, clients + 1
-        try:
-            async with _warming(memory):
-                yield memory
-        finally:
-            memory, clients = self._opened.pop(order)
-            if clients > 1:
-                self._opened[order] = memory, clients - 1
-            else:
-                await memory.close()
 
 
 # A client that sends and gets lines
