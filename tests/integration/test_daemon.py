@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import psutil
 import pytest
 from tests.sizes import at_size, only_in_full
@@ -32,7 +31,6 @@ from recollect.adapters.wiring import open_store
 from recollect.hosts.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
 from recollect.system.config import load_settings
 from recollect.system.config.places import data_home
-from recollect.system.data_folder import data_folder
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 QUESTION = "How does the billing service store amounts?"
@@ -576,14 +574,6 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
         folder.chmod(0o777)
         with pytest.raises(OSError, match="not a folder of this user alone"):
             socket_path()
-
-
-def test_the_data_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert str(data_home()) == os.environ["RECOLLECT_HOME"]
-    monkeypatch.delenv("RECOLLECT_HOME")
-    for value in ("", str(tmp_path)):
-        monkeypatch.setenv("XDG_DATA_HOME", value)
-        assert data_folder() == platformdirs.user_data_dir("recollect", appauthor=False)
 
 
 @pytest.mark.parametrize("variable", ["RECOLLECT_HOME", "RECOLLECT_CONFIG"])

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -570,25 +568,3 @@ def test_frameworks_go_on_without_their_memory(
         assert "Still?" in server.asked[-1].content.decode()
     warned = [one for one in caplog.records if one.name == f"recollect.{framework}"]
     assert len(warned) == 1, "it is told once"
-
-
-def test_a_missing_package_names_its_extra() -> None:
-    missing = {
-        "langchain": ("langchain", "langchain"),
-        "langgraph": ("langgraph", "langchain"),
-        "openai_agents": ("agents", "openai-agents"),
-        "pydantic_ai": ("pydantic_ai", "pydantic-ai"),
-    }
-    code = (
-        "import importlib, sys\n"
-        "from recollect.errors import MissingExtra\n"
-        f"for module, (package, _) in {missing!r}.items():\n"
-        "    sys.modules[package] = None\n"
-        "    try:\n        importlib.import_module(f'recollect.frameworks.{module}')\n"
-        "    except MissingExtra as error:\n        print(module, error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert told.keys() == missing.keys()
-    for module, (_, extra) in missing.items():
-        assert f"pip install 'recollect[{extra}]'" in told[module]

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.sizes import at_size
 from tools.gateway_callers import run_pairs
-
-from recollect.hosts.gateway.caller import History, SessionRecognition
 
 
 def test_callers_that_begin_alike_do_not_cross_and_their_conversations_go_on() -> None:
@@ -18,14 +15,3 @@ def test_callers_that_begin_alike_do_not_cross_and_their_conversations_go_on() -
     assert result.share("turn", "retry", "restart") >= 0.98, result.to_dict()
     assert result.share("restart") >= 0.98, result.to_dict()
     assert result.continued["restart"] > at_size(ci=30, full=2_000)
-
-
-def test_a_gateway_that_goes_by_the_beginning_alone_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def by_beginning(self: SessionRecognition, history: History, running: object) -> str | None:
-        alike = [name for name in self._known if name.startswith(history.start)]
-        return alike[-1] if alike else None
-
-    monkeypatch.setattr(SessionRecognition, "continued", by_beginning)
-    assert run_pairs(10).crossings

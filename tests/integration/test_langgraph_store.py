@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 
@@ -17,8 +16,6 @@ from recollect_bench.postgres_server import PostgresServer
 
 pytest.importorskip("langgraph")
 
-from langgraph.graph import StateGraph
-from langgraph.runtime import Runtime
 from langgraph.store.base import (
     InvalidNamespaceError,
     PutOp,
@@ -262,43 +259,3 @@ def _asked(memory: BlockingEngine, question: Any) -> Any:
 
 async def _itself(store: Any) -> Any:
     return store
-
-
-def test_many_at_once(anywhere: Path | str) -> None:
-    """Two processes' worth of memories on one file, changing the same item."""
-    with opened(anywhere) as one, opened(anywhere) as two:
-        stores = [RecollectStore(one), RecollectStore(two)]
-        with ThreadPoolExecutor(4) as pool:
-            done = [
-                pool.submit(stores[number % 2].put, ADA, "crane", {"number": number})
-                for number in range(12)
-            ]
-            for each in done:
-                each.result()
-        left = stores[0].search(ADA)
-        assert len(left) == 1
-        assert left[0].value["number"] in range(12)
-        assert _asked(one, lambda kept: kept.stats()).segments == 1
-
-
-class _State(TypedDict):
-    said: str
-
-
-def test_a_graph_uses_it(memory: BlockingEngine) -> None:
-    async def remember(state: _State, runtime: Runtime) -> _State:
-        assert runtime.store is not None
-        known = await runtime.store.asearch(ADA, query=state["said"])
-        await runtime.store.aput(ADA, str(len(known)), {"text": state["said"]})
-        await runtime.store.aput(ADA, "last", {"text": "gone"})
-        await runtime.store.adelete(ADA, "last")
-        return {"said": " | ".join(item.value["text"] for item in known)}
-
-    graph = StateGraph(_State).add_node("remember", remember).set_entry_point("remember")
-    agent: Any = graph.compile(store=RecollectStore(memory))
-
-    async def talk() -> list[str]:
-        said = ["The crane is red.", "The boat is blue.", "Which colour has the crane?"]
-        return [(await agent.ainvoke({"said": one}))["said"] for one in said]
-
-    assert asyncio.run(talk()) == ["", "The crane is red.", "The crane is red. | The boat is blue."]

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -88,27 +87,6 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
     ):
         nobody.tenant()
     assert key not in repr(away.value.__dict__) + str(away.value)
-
-
-def test_an_address_that_is_no_service_is_told_at_once() -> None:
-    with pytest.raises(ServiceError, match="begins with http"):
-        MemoryClient("127.0.0.1:8789", "rk_x")
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as page:
-        threading.Thread(target=page.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{page.server_port}"
-        elsewhere = pytest.raises(ServiceError, match="something else than a service")
-        with MemoryClient(address, "rk_x") as client, elsewhere:
-            client.tenant()
-        page.shutdown()
-
-
-class _Page(BaseHTTPRequestHandler):
-    """Says 200 to everything, as the start page of a proxy does."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"<html>Welcome</html>")
 
 
 def test_mcp_speaks_to_the_memory_of_the_keys_tenant(database: TestDatabase, node: Node) -> None:

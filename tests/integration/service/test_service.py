@@ -334,23 +334,6 @@ def test_what_is_wrong_is_told_as_a_problem(
     assert told["detail"]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "given", "says"),
-    [
-        ("POST", f"{ONE}/prepare", {"json": chat("Hello.")}, ["this body takes request, format"]),
-        ("POST", "/v1/spaces/x/search", {"json": {"question": "a"}}, ["takes query, session"]),
-        ("GET", "/v1/spaces?page=2", {}, ["takes cursor, limit"]),
-        ("GET", "/", {}, ["/openapi.json"]),
-    ],
-)  # fmt: skip
-def test_a_problem_says_what_to_send_instead(
-    caller: Caller, method: str, path: str, given: dict[str, Any], says: list[str]
-) -> None:
-    detail = caller(method, path, expect=None, **given).json()["detail"]
-    for text in says:
-        assert text in detail
-
-
 def test_a_node_says_why_it_is_not_ready(server: PostgresServer, database: TestDatabase) -> None:
     bare = server.new_database()
     key = make_key(uuid4(), name="", scopes=["read"], now=0.0).text

@@ -143,14 +143,6 @@ def test_a_file_that_was_not_there_is_gone_again(home: Path, agent: AgentName) -
     assert not path.parent.exists()
 
 
-def test_a_dry_run_shows_the_change(home: Path) -> None:
-    path = home / "settings.json"
-    path.write_text('{\n  "model": "opus"\n}\n')
-    plan = plan_install("claude-code", path, COMMAND)
-    assert '+    "SessionStart"' in plan.diff() or '+  "hooks"' in plan.diff()
-    assert path.read_text() == '{\n  "model": "opus"\n}\n'
-
-
 @pytest.mark.parametrize(
     "text",
     ["[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', "{", "nonsense", '{"a": 1} // mine'],
@@ -161,15 +153,6 @@ def test_what_cannot_be_read_is_left_alone(home: Path, text: str) -> None:
     with pytest.raises(RecollectError, match="nothing was changed"):
         plan_install("claude-code", path, COMMAND)
     assert path.read_text() == text
-
-
-@pytest.mark.parametrize("text", ["", "\n", " \r\n"])
-def test_an_empty_file_is_no_settings_yet(home: Path, text: str) -> None:
-    path = home / "settings.json"
-    path.write_bytes(text.encode())
-    assert "SessionStart" in put_in(path)["hooks"]
-    carry_out(plan_uninstall("claude-code", path))
-    assert path.read_bytes() == text.encode()
 
 
 def test_a_link_stays_a_link(home: Path) -> None:
@@ -195,12 +178,6 @@ def test_codex_gets_commands_whose_text_never_changes(home: Path) -> None:
 
 
 # The commands
-
-
-def test_a_second_install_says_that_it_is_there_already(home: Path, project: Path) -> None:
-    first, second = (run(install, "claude-code", "--project") for _ in range(2))
-    assert "already" not in first
-    assert "already" in second and len(second.splitlines()) == 1
 
 
 def test_openclaws_plugin_is_put_in_place_and_taken_out(home: Path) -> None:
@@ -249,15 +226,6 @@ def project(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (project / "recollect.toml").touch()
     monkeypatch.chdir(project / "below")
     return project
-
-
-def test_a_project_is_meant_as_a_whole(project: Path) -> None:
-    path = project / ".claude" / "settings.local.json"
-    run(install, "claude-code", "--project")
-    assert path.exists()
-    assert [one.name for one in Path.cwd().iterdir()] == []
-    run(uninstall, "claude-code", "--project")
-    assert not path.exists()
 
 
 def test_a_dry_run_writes_nothing_at_all(home: Path, project: Path) -> None:

@@ -25,7 +25,6 @@ from recollect.hosts.hooks.memory import (
     MORE,
     MOST_CHARS,
     HookMemory,
-    bounded_block,
 )
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript
 from recollect.system.agent_folders import project_space
@@ -364,18 +363,6 @@ def test_what_was_said_while_nobody_listened_is_kept_over_a_compaction(
         assert sum(text in one for one in kept) == 1, text
 
 
-def test_every_compaction_is_told_however_soon_it_comes(project: Path) -> None:
-    async def work(hook: Hook, transcript: Transcript) -> None:
-        await talk(hook, transcript, CENTS, "Clean up the exporter.")
-        for _ in range(2):
-            transcript.compacted()
-            assert "<recalled-context" in await hook("SessionStart", source="compact")
-            assert await hook("SessionStart", source="compact") == "", "once"
-            transcript.reply("I go on with the exporter.")
-
-    run(project, "claude-code", work)
-
-
 @pytest.mark.parametrize("agent", list(KINDS))
 def test_a_session_belongs_to_the_project_that_it_began_in(project: Path, agent: AgentName) -> None:
     """Also where the agent stands in another one when the daemon first hears of it."""
@@ -467,14 +454,6 @@ def test_odd_payloads_are_answered_with_nothing(project: Path, payload: dict[str
         await memory.close()
 
     asyncio.run(main())
-
-
-def test_what_is_too_long_is_cut_at_a_line_and_closed() -> None:
-    block = "<recalled-context>\n" + "a line of memory\n" * 1_000 + "</recalled-context>"
-    cut = bounded_block([block], 2_000)
-    assert len(cut) <= 2_000
-    assert cut.endswith("(more did not fit here)\n</recalled-context>")
-    assert cut.count("a line of memory\n") > 90
 
 
 def test_a_folder_that_may_not_be_looked_into_is_its_own_memory(

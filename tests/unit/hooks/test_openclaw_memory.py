@@ -285,15 +285,6 @@ async def test_a_turn_without_its_conversation_is_kept_also_where_none_is_shown(
     assert sorted(kept) == sorted([*said, "Hello again."])
 
 
-@with_memory
-async def test_forty_questions_at_once_are_all_answered(
-    memory: OpenClawMemory, workspace: Path
-) -> None:
-    sessions = [Session(memory, workspace) for _ in range(40)]
-    sent = await asyncio.gather(*(one.turn(f"I am {one.id}.") for one in sessions))
-    assert all(one.id in texts(messages) for one, messages in zip(sessions, sent, strict=True))
-
-
 @pytest.mark.parametrize(
     "payload",
     [

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from recollect import Engine, open_blocking_memory, open_memory
+from recollect import Engine, open_memory
 from recollect.core.rules.identity import sealed, space_secret
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import TOOL_OPENING
@@ -171,18 +171,6 @@ class TestSearchAndGet:
         example = json.loads(answer.text.rpartition("Example: ")[2])
         assert not isinstance(read_arguments(KINDS[tool], example), BadArguments)
 
-    def test_only_another_session_is_named(self, tmp_path: Path) -> None:
-        async def work() -> str:
-            async with memory_at(tmp_path, recall__scope="space") as memory:
-                await told(memory, user(DECIDED), user(LATER), session="one")
-                await told(memory, user("Kestrel moves to port 4712."), user(LATER), session="two")
-                tools = memory_tools(memory, session="two")
-                return (await tools.call("memory_search", {"query": "Kestrel port"})).text
-
-        text = run(work())
-        assert re.search(rf", user, session one\n {re.escape(DECIDED)}", text)
-        assert re.search(r", user\n Kestrel moves to port 4712", text)
-
     def test_what_was_laid_down_comes_before_tools_and_the_same_words_come_once(
         self, tmp_path: Path
     ) -> None:
@@ -207,23 +195,6 @@ class TestSearchAndGet:
         assert text.index(laid_down) < min(text.index("rebuilt: host"), text.index("call of bash"))
         assert text.count("Everything is in order.") <= 1
         assert text.count(f" {order}\n") == 1
-
-    def test_an_earlier_question_leads_to_its_answer(self, tmp_path: Path) -> None:
-        answer = "Rather a small table by day: five joins cannot be kept fresh."
-
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                await told(
-                    memory,
-                    user("would a materialized view help the revenue dashboard?"),
-                    assistant(answer),
-                    *[user(f"Please water plant number {n} in the hall.") for n in range(30)],
-                )
-                tools = memory_tools(memory, session="s")
-                asked = {"query": "is a materialized view good for that dashboard, what instead?"}
-                return (await tools.call("memory_search", asked)).text
-
-        assert answer in run(work())
 
     @pytest.mark.parametrize("answer_tokens", [600, 330])
     def test_a_hit_brings_the_line_that_a_tool_printed_for_it(
@@ -643,26 +614,3 @@ def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
     for name, _, answer in run(answers()):
         if name == "memory_forget":
             assert "recollect facts forget" in answer.text
-
-
-def test_a_program_without_a_loop_calls_them_too(tmp_path: Path) -> None:
-    with open_blocking_memory(store=tmp_path / "m.db", settings=PLAIN) as memory:
-        memory.prepare("s", request(*TALK))
-        memory.settle(10)
-        tools = memory_tools(memory, confirm=lambda _: True)
-        assert DECIDED in tools.call("memory_search", '{"query": "Kestrel port"}').text
-        assert tools.definitions("mcp")[0]["name"] == tools.names[0]
-
-
-def test_they_work_where_turns_recall_nothing_by_themselves(tmp_path: Path) -> None:
-    async def work() -> tuple[str, str]:
-        async with memory_at(tmp_path, recall__enabled=False) as memory:
-            await told(memory, *TALK)
-            asked = {"query": "Which port has Kestrel?"}
-            found = (await memory_tools(memory).call("memory_search", asked)).text
-            context = await memory.prepare("t", request(user("Which port has Kestrel?")))
-            return found, json.dumps(context.request)
-
-    found, sent = run(work())
-    assert DECIDED in found
-    assert DECIDED not in sent
