@@ -1,7 +1,6 @@
 """The limits of a tenant: its share of a node's turns and of the bodies it holds, and its budgets.
 
-Budgets are counted in the database, in pieces: a node reserves some requests at once. So the sum of
-all nodes never exceeds a budget, and a busy node seldom makes a round trip for it.
+Budgets are counted in the database, so that the sum of all nodes never exceeds one.
 """
 
 from __future__ import annotations
@@ -20,10 +19,6 @@ from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
-PIECES: Final = 100
-"""A node reserves at most one in this many of a minute's remaining requests."""
-SOON_SECONDS: Final = 2.0
-"""A node that spent a piece this soon reserves twice as much, else half as much."""
 TOKENS_SECONDS: Final = 2.0
 """How long a node trusts its last count of a day's tokens."""
 READING_PART: Final = 4
@@ -220,10 +215,8 @@ class CountsSpending(Protocol):
 @dataclass(slots=True)
 class _Share:
     period: int
-    left: int = 0
     spent: int = 0
     """By all nodes, at the last count."""
-    piece: int = 0
     heard_at: float | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -241,26 +234,12 @@ class Budgets:
         if limit is None:
             return
         share = self._share(tenant.id, "requests per minute")
-        while not share.left:
-            if share.spent >= limit:
-                raise self._spent("requests per minute", limit)
-            async with share.asking:
-                await self._reserve(share, tenant, limit, records)
-        share.left -= 1
-
-    async def _reserve(
-        self, share: _Share, tenant: Tenant, limit: int, records: CountsSpending
-    ) -> None:
-        if share.left or share.spent >= limit:
-            return
-        now = self._now()
-        if share.heard_at is not None:
-            soon = now - share.heard_at < SOON_SECONDS
-            share.piece = share.piece * 2 if soon else share.piece // 2
-        share.piece = piece = max(1, min(share.piece, (limit - share.spent) // PIECES))
-        share.spent = await records.spend(tenant.id, "requests per minute", share.period, piece)
-        share.heard_at = now
-        share.left = min(piece, max(0, limit - (share.spent - piece)))
+        if share.spent < limit:
+            heard = await records.spend(tenant.id, "requests per minute", share.period, 1)
+            share.spent = max(heard, share.spent)
+            if heard <= limit:
+                return
+        raise self._spent("requests per minute", limit)
 
     async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
         """Raise a Problem if the tenant has used up today's tokens."""
@@ -307,16 +286,6 @@ class Budgets:
         while len(self._shares) > 100_000:
             self._shares.popitem(last=False)
         return share
-
-    def used(self, tenant: Tenant, budget: BudgetName, spent: int) -> int:
-        """The part of `spent` that was used: without this node's unused reservation."""
-        share = self._shares.get((tenant.id, budget))
-        if share is not None and share.period == self.period(budget):
-            spent -= share.left
-        limit = tenant.limit(budget)
-        if budget == "requests per minute" and limit is not None:  # the last piece may be cut
-            spent = min(spent, limit)
-        return max(0, spent)
 
     def _spent(self, budget: BudgetName, limit: int) -> Problem:
         renews_in = self.renews_in(budget)

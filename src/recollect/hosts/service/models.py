@@ -430,14 +430,11 @@ class SpacesAnswer(ApiAnswer):
 
 
 class BudgetItem(ApiAnswer):
-    """A budget and what is spent of it in this period, as far as this node knows."""
+    """A budget and what is spent of it in this period."""
 
     budget: Annotated[str, about("`requests per minute` or `tokens per day`")]
     limit: Annotated[int | None, about("The limit per period; null: none")]
-    spent: Annotated[
-        int,
-        about("What is spent in this period, with what other nodes have reserved"),
-    ]
+    spent: Annotated[int, about("What is spent in this period, on all nodes")]
     renews_in_seconds: Annotated[float, about("When the next period begins")]
 
 

@@ -441,19 +441,16 @@ async def delete(call: Call) -> m.CertificateAnswer:
 async def tenant(call: Call) -> m.TenantAnswer:
     """Show the key's tenant, its scopes and used budgets."""
     records = await call.memories.records()
-    budgets = [
-        m.BudgetItem(
-            budget=budget,
-            limit=call.tenant.limit(budget),
-            spent=call.budgets.used(
-                call.tenant,
-                budget,
-                await records.spent(call.tenant.id, budget, call.budgets.period(budget)),
-            ),
-            renews_in_seconds=call.budgets.renews_in(budget),
+    budgets = []
+    for budget in PERIOD_SECONDS:
+        limit = call.tenant.limit(budget)
+        spent = await records.spent(call.tenant.id, budget, call.budgets.period(budget))
+        if budget == "requests per minute" and limit is not None:  # refused ones count, too
+            spent = min(spent, limit)
+        renews = call.budgets.renews_in(budget)
+        budgets.append(
+            m.BudgetItem(budget=budget, limit=limit, spent=spent, renews_in_seconds=renews)
         )
-        for budget in PERIOD_SECONDS
-    ]
     return m.TenantAnswer(
         tenant=str(call.tenant.id),
         name=call.tenant.name,
