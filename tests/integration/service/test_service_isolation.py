@@ -353,7 +353,7 @@ def _mcp(attack: Attack, known: dict[str, Any]) -> None:
 
     questions: tuple[tuple[str, dict[str, Any]], ...] = (
         ("tools/call", {"name": "memory_search", "arguments": {"query": "number"}}),
-        ("tools/call", {"name": "why", "arguments": {"session": "t0"}}),
+        ("tools/call", {"name": "memory_get", "arguments": {"id": "1.0000"}}),
     )
     for method, params in questions:
         for space in ("shared", "vault"):
