@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from recollect.core.ports import Store
-from recollect.core.search.bm25 import score_document
+from recollect.core.search.bm25 import score_documents
 from recollect.core.values.batch import Batch
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.message import MessageId
@@ -164,9 +164,9 @@ class ReferenceModel:
                 continue
             place = (new.segment.id, ordinal)
             counts = _counts(passage, query)
-            score = score_document(
-                term_counts=counts,
-                length=len(passage.words),
+            (score,) = score_documents(
+                [counts],
+                [len(passage.words)],
                 average_length=answer.average_length,
                 document_frequencies=frequencies,
                 documents=len(warm),

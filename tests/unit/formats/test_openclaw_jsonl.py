@@ -172,12 +172,3 @@ def test_bad_lines_are_told_and_hide_no_others() -> None:
     told.clear()
     facts = list(read_knowledge_lines([b'{"id":"a","content":"x","type":"rumour"}'], told))
     assert (facts, told) == ([], ["line 1: a type that is not known"])
-
-
-def test_a_fact_that_was_superseded_since_says_so() -> None:
-    line = '{"id":"f1","type":"decision","content":"x","context":"","timestamp":1,"odd":[1.0]}\n'
-    fact = replace(FACT, foreign=foreign_of(3, line))
-    assert write_knowledge_line(fact) == line
-    changed = json.loads(write_knowledge_line(replace(fact, superseded_by=FactId("f2"))))
-    assert changed["supersededBy"] == "f2"
-    assert changed["odd"] == [1]

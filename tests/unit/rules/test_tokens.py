@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import random
 import struct
-import time
 import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from recollect_bench.tokens import calibrated_errors, simulated_sessions
 from recollect_bench.tokens import count_o200k as true_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 LEAST_RATIO, GREATEST_RATIO = 0.95, 1.30
 # A text may start, end or join in the middle of a token: by so much may sums of parts be off.
@@ -68,41 +67,12 @@ def test_real_sessions_stay_within_the_bounds():
     assert LEAST_RATIO <= count_text(whole) / true_tokens(whole) <= GREATEST_RATIO
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Съешь ещё этих мягких французских булок да выпей же чаю. " * 12,
-        "كل إنسان يحتاج إلى وقت هادئ كي يقرأ ويكتب ويفكر في يومه. " * 12,
-        "Κάθε πρωί πίνω τον καφέ μου στο μπαλκόνι και κοιτάζω τη θάλασσα. " * 12,
-        "हर सुबह मैं अपनी बालकनी में बैठकर चाय पीता हूँ और अख़बार पढ़ता हूँ। " * 12,
-        "ทุกเช้าฉันนั่งดื่มกาแฟที่ระเบียงและอ่านหนังสือพิมพ์ก่อนไปทำงาน " * 12,
-        "Chaque matin, je bois mon café près de la fenêtre et je relis mes notes. " * 12,
-        "🎉🚀 done ✅ 🔥🙏 " * 60,
-    ],
-)
-def test_other_scripts_are_neither_free_nor_doubled(text):
-    assert 0.8 <= count_text(text) / true_tokens(text) <= 1.6
-
-
 @given(any_text)
 def test_any_text_has_a_positive_whole_count(text):
     tokens = count_text(text)
     assert type(tokens) is int
     assert (tokens == 0) if not text else (tokens >= 1)
     assert count_text(text) == tokens
-
-
-def test_a_megabyte_is_counted_faster_than_a_tokenizer_could(documents):
-    text = "\n".join(documents["python"]).encode("ascii", "ignore").decode()[:1_000_000]
-    seconds = min(_seconds(lambda: count_text(text)) for _ in range(5))
-    # Some 170 MB/s on a quiet machine; this only catches a fall to work per character or token.
-    assert len(text) / seconds / 1e6 > 25
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
 
 
 # Calibration

@@ -1,7 +1,6 @@
 """What is written and what is asked for must meet in the same words."""
 
 import re
-import subprocess
 import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
@@ -146,12 +145,3 @@ def test_threads_get_the_words_that_one_thread_gets() -> None:
             assert list(threads.map(tokenize, texts)) == alone
     finally:
         sys.setswitchinterval(switch_interval_seconds)
-
-
-def test_another_process_gives_the_same_words() -> None:
-    text = "getUserName in src/payment/webhook.ts 東京 running"
-    program = f"from recollect.core.search.tokenize import tokenize; print(tokenize({text!r}))"
-    printed = subprocess.run(
-        [sys.executable, "-X", "utf8", "-c", program], capture_output=True, check=True, text=True
-    )
-    assert printed.stdout.strip() == repr(tokenize(text))

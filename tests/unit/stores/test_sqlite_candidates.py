@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.store_contract.examples import START, worded
 
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.core.search.bm25 import Bm25Index, score_document
+from recollect.core.search.bm25 import Bm25Index, score_passages
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import Candidate, CandidateQuery, Candidates
 from recollect.core.values.segment import NewSegment
@@ -28,14 +28,7 @@ def _said(dice: random.Random) -> list[NewSegment]:
 
 
 def _score(one: Candidate, found: Candidates, words: tuple[str, ...]) -> float:
-    return score_document(
-        term_counts=one.counts,
-        length=one.length,
-        average_length=found.average_length,
-        document_frequencies=found.document_frequencies,
-        documents=found.documents,
-        query=words,
-    )
+    return score_passages([one], found, words)[0]
 
 
 def test_best_by_search_are_the_candidates(tmp_path: Path) -> None:

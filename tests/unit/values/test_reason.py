@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from recollect.core.formats.stored_records import read_state, write_state
-from recollect.core.values.edit import Cut, Insert, LeaveOut
-from recollect.core.values.history import SessionState
 from recollect.core.values.message import EntryKey
-from recollect.core.values.reason import NOT_RUN, Cause, Reason
+from recollect.core.values.reason import Cause, Reason
 
 KEY = EntryKey("k" * 32)
 
@@ -40,21 +37,3 @@ def test_the_sentence_is_rendered_from_cause_and_numbers(reason: Reason, sentenc
 def test_a_reason_that_a_newer_program_stored_is_refused() -> None:
     with pytest.raises(ValueError, match="newer"):
         Reason.from_dict({"cause": "nobody knows", "numbers": {}})
-
-
-def test_a_state_of_an_older_version_is_read_with_its_sentences() -> None:
-    block = Insert(anchor=KEY, placement="before", text="b", stage="inject", reason=NOT_RUN, turn=1)
-    state = SessionState(
-        turn=2,
-        edits=(
-            LeaveOut(
-                anchor=KEY,
-                part=None,
-                stage="trim",
-                reason=Reason(Cause.LEAST_RELEVANT, score=1.25),
-                turn=1,
-            ),
-            Cut(anchor=KEY, summary="s", stage="compact", reason=NOT_RUN, turn=2, ended=(block,)),
-        ),
-    )
-    assert read_state(write_state(state)) == state

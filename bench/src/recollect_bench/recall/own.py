@@ -23,7 +23,7 @@ from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.ports import Store
 from recollect.core.rules.identity import ROOT, chain, space_secret
 from recollect.core.rules.tokens import Weigher
-from recollect.core.search.bm25 import score_document
+from recollect.core.search.bm25 import score_documents
 from recollect.core.search.question import question_text
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.align import LastRequest, enter, read
@@ -340,15 +340,14 @@ class GrowingMemory:
         documents = len(self._passages)
         average = sum(self._lengths) / documents if documents else 0.0
         frequencies = {word: len(self._postings.get(word, ())) for word in words}
-        scores = {
-            place: score_document(
-                term_counts=self._counts[place],
-                length=self._lengths[place],
-                average_length=average,
-                document_frequencies=frequencies,
-                documents=documents,
-                query=words,
-            )
-            for place in places
-        }
-        return sorted(places, key=lambda place: (-scores[place], place))
+        found = sorted(places)
+        scores = score_documents(
+            [self._counts[place] for place in found],
+            [self._lengths[place] for place in found],
+            average_length=average,
+            document_frequencies=frequencies,
+            documents=documents,
+            query=words,
+        )
+        ranked = sorted(zip(scores, found, strict=True), key=lambda one: (-one[0], one[1]))
+        return [place for _, place in ranked]

@@ -60,27 +60,7 @@ def saturated(count: Number, damping: Number) -> Number:
     return count * (SATURATION + 1.0) / (count + damping)
 
 
-def score_document(
-    *,
-    term_counts: Mapping[str, int],
-    length: int,
-    average_length: float,
-    document_frequencies: Mapping[str, int],
-    documents: int,
-    query: Iterable[str],
-) -> float:
-    """The score of one document, see `_score_documents`."""
-    return _score_documents(
-        [term_counts],
-        [length],
-        average_length=average_length,
-        document_frequencies=document_frequencies,
-        documents=documents,
-        query=query,
-    )[0]
-
-
-def _score_documents(
+def score_documents(
     counted: Sequence[Mapping[str, int]],
     lengths: Sequence[int],
     *,
@@ -118,7 +98,7 @@ def score_passages(
     passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
 ) -> list[float]:
     """The scores of passages by the statistics that a store gave with them."""
-    return _score_documents(
+    return score_documents(
         [passage.counts for passage in passages],
         [passage.length for passage in passages],
         average_length=statistics.average_length,
@@ -165,7 +145,7 @@ class Bm25Index:
 
     def scores(self, query: Iterable[str]) -> list[float]:
         """The score of every document, by position; 0 where no word is shared."""
-        return _score_documents(
+        return score_documents(
             self._counted,
             self._lengths,
             average_length=sum(self._lengths) / (len(self._lengths) or 1),
