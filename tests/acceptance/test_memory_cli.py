@@ -14,7 +14,6 @@ from tests.acceptance.recollect_cli import Recollect, environment
 from tests.harness.forked_cli import run_forked
 
 from recollect import open_memory
-from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_spool
 from recollect.cli import main
 from recollect.core.formats.stored_records import write_batch
@@ -350,29 +349,14 @@ def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:
     assert "give a text" in talked.refused("memory", "forget", "--matching", " ", "--yes")
 
 
-def test_evicted_segments_are_cold_and_still_there(talked: Recollect) -> None:
-    async def evict() -> int:
-        store = await SQLiteStore.open(Path(talked.url), space="default")
-        try:
-            return await store.evict(max_segments=10, said_before=None)
-        finally:
-            await store.close()
-
-    assert asyncio.run(evict()) == 10
-    assert talked.json("memory", "stats")["cold"] == 10
-    assert talked.json("memory", "search", "webhook")["hits"] == []
-    assert talked.json("memory", "search", "webhook", "--cold")["hits"]
-    assert len(talked.json("memory", "show", "work")["segments"]) == 10
-
-
 def test_reindexing_changes_nothing_that_is_found(talked: Recollect) -> None:
     done = talked.json("memory", "reindex")
     assert (done["segments"], done["passages"]) == (20, 20)
     before = talked.json("memory", "search", "webhook", "--limit", "20")
     assert set(talked.json("memory", "reindex")["vectors"].values()) <= {0}
-    talked.text("memory", "jobs", "--pause", "evict")
-    assert talked.json("memory", "jobs")["queue"]["paused"] == ["evict"]
-    assert talked.json("memory", "jobs", "--resume", "evict")["queue"]["paused"] == []
+    talked.text("memory", "jobs", "--pause", "expire")
+    assert talked.json("memory", "jobs")["queue"]["paused"] == ["expire"]
+    assert talked.json("memory", "jobs", "--resume", "expire")["queue"]["paused"] == []
     assert talked.json("memory", "scrub")["done"]
     assert talked.json("memory", "search", "webhook", "--limit", "20") == before
     assert talked.json("memory", "check")["problems"] == []

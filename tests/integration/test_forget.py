@@ -107,7 +107,7 @@ def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 async def found(store: Store) -> list[str]:
     words = tuple(dict.fromkeys(tokenize(SECRET_PLAN)))
-    hits = await store.candidates(CandidateQuery(words=words, cold=True))
+    hits = await store.candidates(CandidateQuery(words=words))
     held = await store.segments([hit.segment for hit in hits.passages])
     return [one.segment.text for one in held if MARKER in one.segment.text]
 

@@ -187,7 +187,7 @@ def _texts_of_state(state: bytes) -> list[str]:
 
 async def _recalled(store: Store) -> list[str]:
     words = tuple(dict.fromkeys(tokenize(PLAN)))
-    hits = await store.candidates(CandidateQuery(words=words, cold=True))
+    hits = await store.candidates(CandidateQuery(words=words))
     held = await store.segments([hit.segment for hit in hits.passages])
     facts = await store.fact_candidates(FactQuery(words=words))
     return [*(one.segment.text for one in held), *(one.fact.content for one in facts.facts)]

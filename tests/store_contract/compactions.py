@@ -229,20 +229,18 @@ async def _hold(store: Store, model: ReferenceModel, *asked_about: NewSegment) -
         )
     )
     query = CandidateQuery(words=words, vectors=(asked("q"),), lexical_limit=99, vector_limit=99)
-    for asked_for in (query, replace(query, cold=True)):
-        model.expect(asked_for, await store.candidates(asked_for))
+    model.expect(query, await store.candidates(query))
     named = tuple(model.segments)
     model.expect_around(named, query, await store.around(named, query))
     page = await store.page(limit=1_000)
     assert [row.segment for row in page] == [new.segment for new in model.segments.values()]
-    assert {row.segment.id for row in page if row.cold} == model.cold
     stored = {
         (vector.segment, vector.ordinal): vector.values for vector in await store.vectors(EMBEDDER)
     }
     assert stored == model.vectors.get(EMBEDDER, {})
     stats = await store.stats()
     kept = model.segments.values()
-    assert (stats.segments, stats.cold) == (len(kept), len(model.cold))
+    assert stats.segments == len(kept)
     assert stats.noise == sum(new.segment.noise is not None for new in kept)
     assert stats.tokens == sum(new.segment.tokens for new in kept)
     assert stats.passages == sum(len(new.passages) for new in kept)
@@ -258,9 +256,6 @@ async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
     model = ReferenceModel()
     model.write(batch)
     await store.write(batch)
-    await store.evict(max_segments=13, said_before=None)
-    model.evict_to(13)
-    assert ids(new)[1] in model.cold
     gone = (new[1], new[5], new[6], noise)
     named = [*ids(gone), SegmentId("0" * 32), new[5].segment.id]
     assert await store.withdraw(named, at=LATER) == model.withdraw(named) == 4

@@ -53,7 +53,6 @@ async def revision_grows_with_changes_of_facts(spaces: Spaces) -> None:
     await store.write(Batch(at=START, fact_vectors=(fact_vectors((one,)),)))
     await store.write(Batch(at=START, extracted=(ExtractedTo(session=SESSION, sequence=2),)))
     await store.write(Batch(at=START, segments=segments(2, first=50)))
-    await store.evict(max_segments=1, said_before=None)
     await store.forget(ForgetOrder(at=START, message_ids=(MessageId("0" * 32),)))
     assert not await moved()
     await store.forget(ForgetOrder(at=START, segments=ids(new[:1])))

@@ -49,12 +49,9 @@ async def _hold(
     words = tuple(
         dict.fromkeys(word for segment in gone for part in segment.passages for word in part.words)
     )
-    for cold in (False, True):
-        query = CandidateQuery(
-            words=words, vectors=(asked("q", embedder="e"),), lexical_limit=99, vector_limit=99,
-            cold=cold,
-        )  # fmt: skip
-        model.expect(query, await store.candidates(query))
+    near = (asked("q", embedder="e"),)
+    query = CandidateQuery(words=words, vectors=near, lexical_limit=99, vector_limit=99)
+    model.expect(query, await store.candidates(query))
     assert await store.segments(ids(gone)) == ()
     assert await store.known(ids(gone)) == frozenset()
     assert {row.segment.id for row in await store.page()} == set(model.segments)

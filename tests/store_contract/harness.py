@@ -204,7 +204,7 @@ async def contents(store: Store, *sessions: str) -> dict[str, Any]:
         "turns": [await store.turns(session) for session in sessions],
         "compactions": [await store.compactions(session) for session in sessions],
         "counts": (
-            stats.segments, stats.cold, stats.noise, stats.passages, stats.tokens,
+            stats.segments, stats.noise, stats.passages, stats.tokens,
             dict(stats.vectors), stats.facts, stats.sessions, stats.turns, stats.pieces,
             stats.compactions, stats.tombstones, stats.jobs_waiting, stats.jobs_dead,
         ),

@@ -68,20 +68,6 @@ async def passages_can_be_replaced(spaces: Spaces) -> None:
     assert kept.segment == long.segment
 
 
-async def cold_segment_indexed_anew_stays_cold(spaces: Spaces) -> None:
-    """Replacing the passages of a cold segment leaves it cold."""
-    store = await spaces.open()
-    new = segments(6)
-    await store.write(Batch(at=START, segments=new))
-    await store.evict(max_segments=4, said_before=None)
-    changed = (replace(new[0].passages[0], words=("fresh", "words")),)
-    await store.replace_passages({new[0].segment.id: changed}, at=START)
-    model = ReferenceModel()
-    model.write(Batch(at=START, segments=(replace(new[0], passages=changed), *new[1:])))
-    model.evict_to(4)
-    await _ask(store, model, "fresh", *dict.fromkeys(new[0].passages[0].words))
-
-
 async def unembedded_passages_are_found(spaces: Spaces) -> None:
     """Passages that are to have a vector of an embedder and have none are told, up to a limit."""
     store = await spaces.open()
@@ -303,19 +289,3 @@ def _plain(candidate: Candidate) -> Candidate:
     return replace(
         candidate, counts={word: count for word, count in candidate.counts.items() if count}
     )
-
-
-# Cold segments are out of the index, never out of the archive.
-
-
-async def cold_passages_wait_for_no_vector(spaces: Spaces) -> None:
-    """Only warm passages ask for vectors; a vector that comes late for a cold one is kept."""
-    store = await spaces.open()
-    new = segments(8)
-    await store.write(Batch(at=START, segments=new))
-    await store.evict(max_segments=3, said_before=None)
-    waiting = await store.unembedded("e", limit=100)
-    assert {passage.segment for passage in waiting} == set(ids(new[5:]))
-    await store.write(Batch(at=START, vectors=(vectors(new, embedder="e"),)))
-    assert await store.unembedded("e", limit=100) == ()
-    assert len(await store.vectors("e")) == 8

@@ -35,10 +35,9 @@ Place = tuple[SegmentId, int]
 
 @dataclass(slots=True)
 class ReferenceModel:
-    """A memory of one space: what was written, what is cold, what was forgotten."""
+    """A memory of one space: what was written, and what was forgotten."""
 
     segments: dict[SegmentId, NewSegment] = field(default_factory=dict)
-    cold: set[SegmentId] = field(default_factory=set)
     vectors: dict[str, dict[Place, bytes]] = field(default_factory=dict)
     tombstones: set[MessageId] = field(default_factory=set)
     empty_places: set[SegmentId] = field(default_factory=set)
@@ -110,42 +109,19 @@ class ReferenceModel:
             if gone is None:
                 continue
             removed.append(gone)
-            self.cold.discard(segment_id)
             for vector in self.vectors.values():
                 for ordinal in range(len(gone.passages)):
                     vector.pop((segment_id, ordinal), None)
         return removed
 
-    def evict_to(self, max_segments: int) -> int:
-        """Move what was said first to cold, until so many are warm; noise does not count."""
-        warm = [
-            new.segment
-            for id_, new in self.segments.items()
-            if id_ not in self.cold and new.segment.noise is None
-        ]
-        warm.sort(key=lambda kept: kept.said_at)
-        gone = warm[: max(0, len(warm) - max_segments)]
-        self.cold |= {kept.id for kept in gone}
-        return len(gone)
-
-    def evict_before(self, said_before: float) -> int:
-        """Move what was said before then to cold."""
-        gone = {
-            id_
-            for id_, new in self.segments.items()
-            if new.segment.said_at < said_before and new.segment.noise is None
-        } - self.cold
-        self.cold |= gone
-        return len(gone)
-
     def expect(self, query: CandidateQuery, answer: Candidates) -> None:
         """Hold an answer of the store against what is known here."""
-        warm = list(self._passages(self.cold))
-        total = sum(len(passage.words) for _, _, passage in warm)
-        assert answer.documents == len(warm)
-        assert np.isclose(answer.average_length, total / len(warm) if warm else 0.0, rtol=1e-9)
+        every = list(self._passages())
+        total = sum(len(passage.words) for _, _, passage in every)
+        assert answer.documents == len(every)
+        assert np.isclose(answer.average_length, total / len(every) if every else 0.0, rtol=1e-9)
         frequencies = {
-            word: sum(word in passage.words for _, _, passage in warm) for word in query.words
+            word: sum(word in passage.words for _, _, passage in every) for word in query.words
         }
         for word in query.words:
             assert answer.document_frequencies.get(word, 0) == frequencies[word], word
@@ -153,13 +129,10 @@ class ReferenceModel:
             (candidate.segment, candidate.ordinal): candidate for candidate in answer.passages
         }
         assert len(candidates) == len(answer.passages), "a passage stands twice in the answer"
-        if not query.cold:
-            most = query.lexical_limit + query.vector_limit * len(query.vectors)
-            assert len(candidates) <= most
-            assert answer.cold_searched == 0
+        assert len(candidates) <= query.lexical_limit + query.vector_limit * len(query.vectors)
         scores: dict[Place, float] = {}
         similarities: list[dict[Place, float]] = [{} for _ in query.vectors]
-        for new, ordinal, passage in self._passages(set() if query.cold else self.cold):
+        for new, ordinal, passage in every:
             if not _wanted(new, query):
                 continue
             place = (new.segment.id, ordinal)
@@ -169,7 +142,7 @@ class ReferenceModel:
                 [len(passage.words)],
                 average_length=answer.average_length,
                 document_frequencies=frequencies,
-                documents=len(warm),
+                documents=len(every),
                 query=query.words,
             )
             if counts:
@@ -180,7 +153,6 @@ class ReferenceModel:
                     similarity[place] = cosine_
             if (candidate := candidates.pop(place, None)) is not None:
                 _compare(candidate, new, passage, counts, cosines)
-                assert candidate.cold == (new.segment.id in self.cold)
         assert not candidates, "passages that the query does not ask for"
         places = {(candidate.segment, candidate.ordinal) for candidate in answer.passages}
         _holds_best(places, scores, query.lexical_limit, _SCORE_TOLERANCE)
@@ -221,7 +193,6 @@ class ReferenceModel:
                 assert candidate is not None, "a passage of a neighbour is missing"
                 cosines = self._similarities((near, ordinal), query)
                 _compare(candidate, new, passage, _counts(passage, query), cosines)
-                assert not candidate.cold
         assert not candidates, "passages that are no neighbour's first ones"
 
     def _walks(
@@ -239,14 +210,13 @@ class ReferenceModel:
 
     def _is_place(self, id_: SegmentId, query: CandidateQuery) -> bool:
         new = self.segments[id_]
-        indexed = new.segment.noise is None and bool(new.passages) and id_ not in self.cold
+        indexed = new.segment.noise is None and bool(new.passages)
         return indexed and id_ not in query.leave_out
 
-    def _passages(self, left_out: set[SegmentId]) -> Iterable[tuple[NewSegment, int, NewPassage]]:
-        for id_, new in self.segments.items():
-            if id_ not in left_out:
-                for ordinal, passage in enumerate(new.passages):
-                    yield new, ordinal, passage
+    def _passages(self) -> Iterable[tuple[NewSegment, int, NewPassage]]:
+        for new in self.segments.values():
+            for ordinal, passage in enumerate(new.passages):
+                yield new, ordinal, passage
 
     def _similarities(self, place: Place, query: CandidateQuery) -> tuple[float | None, ...]:
         held = [self.vectors.get(near.embedder, {}).get(place) for near in query.vectors]

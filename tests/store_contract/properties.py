@@ -52,7 +52,6 @@ def _steps() -> SearchStrategy[list[Step]]:
         st.tuples(st.just("compact"), st.tuples(place, places, st.lists(place, max_size=2))),
         st.tuples(st.just("forget"), st.lists(place, min_size=1, max_size=2)),
         st.tuples(st.just("leave"), st.tuples(st.sampled_from((None, *_SESSIONS)), place)),
-        st.tuples(st.just("evict"), st.tuples(st.booleans(), st.integers(0, _PLACES))),
         st.tuples(st.just("withdraw"), st.lists(place, min_size=1, max_size=3)),
         st.tuples(
             st.just("look"),
@@ -66,7 +65,6 @@ def _steps() -> SearchStrategy[list[Step]]:
                 st.integers(0, 5),
                 st.integers(0, 5),
                 st.sampled_from((None, *_SESSIONS)),
-                st.booleans(),
                 left_out,
             ),
         ),
@@ -157,16 +155,6 @@ class _Pair:
         assert sorted(done.segments) == sorted(gone)
         assert done.compactions == compactions
 
-    async def evict(self, drawn: tuple[bool, int]) -> None:
-        by_time, limit = drawn
-        if by_time:
-            bound = START + limit - 0.5
-            gone = self.model.evict_before(bound)
-            assert await self.store.evict(max_segments=None, said_before=bound) == gone
-        else:
-            gone = self.model.evict_to(limit)
-            assert await self.store.evict(max_segments=limit, said_before=None) == gone
-
     async def withdraw(self, places: Sequence[int]) -> None:
         gone = ids(_SEGMENTS[place] for place in places)
         assert await self.store.withdraw(gone, at=START) == self.model.withdraw(gone)
@@ -185,14 +173,13 @@ class _Pair:
         )
 
     async def ask(self, drawn: tuple[Any, ...]) -> None:
-        words, near, lexical_limit, vector_limit, session, cold, left_out = drawn
+        words, near, lexical_limit, vector_limit, session, left_out = drawn
         query = CandidateQuery(
             words=words,
             vectors=_vectors(near),
             lexical_limit=lexical_limit,
             vector_limit=vector_limit,
             session=session,
-            cold=cold,
             leave_out=_left_out(left_out),
         )
         self.model.expect(query, await self.store.candidates(query))
@@ -200,7 +187,6 @@ class _Pair:
     async def compare(self) -> None:
         page = await self.store.page()
         assert [row.segment.id for row in page] == list(self.model.segments)
-        assert {row.segment.id for row in page if row.cold} == self.model.cold
         for embedder in ("e", "f"):
             vectors_ = await self.store.vectors(embedder)
             held = {(vector.segment, vector.ordinal): vector.values for vector in vectors_}
@@ -211,16 +197,14 @@ class _Pair:
             assert records == tuple(
                 held_records[place] for place in sorted(held_records) if place[0] == session
             )
-        for cold in (False, True):
-            await self.take("ask", (_WORDS, 0, 50, 50, None, cold, ()))
-            await self.take("ask", (_WORDS, 1, 1, 1, None, cold, (0, 1, 2, 5)))
+        await self.take("ask", (_WORDS, 0, 50, 50, None, ()))
+        await self.take("ask", (_WORDS, 1, 1, 1, None, (0, 1, 2, 5)))
         await self.take("look", (range(_PLACES), _WORDS, (), 2, 3))
         await self.take("look", (range(_PLACES), _WORDS, (2, 3, 5), 2, 3))
 
 
 async def any_order_of_steps_answers_like_the_model(spaces: Spaces) -> None:
-    """Whatever is written, forgotten, withdrawn, evicted and warmed, in any order: the answers
-    are right."""
+    """Whatever is written, forgotten and withdrawn, in any order: the answers are right."""
     names = count()
 
     async def hold(steps: list[Step]) -> None:

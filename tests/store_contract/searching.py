@@ -245,7 +245,7 @@ async def what_is_left_out_crowds_nobody_out(spaces: Spaces) -> None:
         CandidateQuery(vectors=(near,), vector_limit=5),
         CandidateQuery(words=("target",), vectors=(near,), lexical_limit=9, vector_limit=9),
         CandidateQuery(words=("target",), vectors=(near,), session="talk", lexical_limit=9),
-        CandidateQuery(words=("target",), vectors=(near,), said_after=START - 1, cold=True),
+        CandidateQuery(words=("target",), vectors=(near,), said_after=START - 1),
     ):
         for gone in ((), ids(loud), ids(new[::2]), ids(new), (unknown,), (unknown, ids(loud)[5])):
             await ask(store, model, replace(base, leave_out=frozenset(gone)))

@@ -57,7 +57,6 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     assert written.stored == ids(full_batch(0).segments)
     before = await contents(two, SESSION)
     await store.write(full_batch(1))
-    await store.evict(max_segments=3, said_before=None)
     await store.pause("embed")
     await store.write(Batch(at=START, facts=(fact("fact-0", content="otherwise"),)))
     await store.forget(ForgetOrder(at=START, sessions=(SESSION,)))
@@ -66,7 +65,7 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     words = tuple(dict.fromkeys(full_batch(0).segments[0].passages[0].words))
     model = ReferenceModel()
     model.write(full_batch(0))
-    query = CandidateQuery(words=words, vectors=(asked("q"),), cold=True)
+    query = CandidateQuery(words=words, vectors=(asked("q"),))
     model.expect(query, await two.candidates(query))
     places = [MessageId(new.segment.id) for new in full_batch(0).segments]
     assert await two.tombstoned(places) == frozenset()
@@ -143,7 +142,7 @@ async def unreadable_fact_hides_no_other(spaces: Spaces) -> None:
 
 
 async def stats_count_what_is_there(spaces: Spaces) -> None:
-    """The numbers of a store are those of what was written, evicted and forgotten."""
+    """The numbers of a store are those of what was written and forgotten."""
     store = await spaces.open()
     empty = await store.stats()
     assert (empty.segments, empty.passages, empty.tokens, dict(empty.vectors)) == (0, 0, 0, {})
@@ -156,7 +155,7 @@ async def stats_count_what_is_there(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=(noise,)))
     everything = [new for batch in batches for new in batch.segments]
     stats = await store.stats()
-    assert (stats.segments, stats.noise, stats.cold) == (13, 1, 0)
+    assert (stats.segments, stats.noise) == (13, 1)
     assert stats.passages == sum(len(new.passages) for new in everything)
     tokens = sum(new.segment.tokens for new in (*everything, noise))
     assert stats.tokens == tokens
@@ -208,7 +207,6 @@ async def closed_store_says_so(spaces: Spaces) -> None:
         store.segments([full_batch(0).segments[0].segment.id]),
         store.page(),
         store.facts([FactId("fact-0")]),
-        store.evict(max_segments=1, said_before=None),
         store.claim(now=START, lease_seconds=1, kinds=("embed",)),
         store.jobs(),
         store.queue(),
@@ -411,7 +409,7 @@ async def _bodies(store: Store, kind: BodyKind, *, limit: int = 3) -> list[Store
 
 
 async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) -> None:
-    """A segment keeps its id and place; its old words and vectors are gone, warm and cold."""
+    """A segment keeps its id and place; its old words and vectors are gone."""
     store, model = await spaces.open(), ReferenceModel()
     old = segments(6, words=40)
     telling = tuple(
@@ -421,10 +419,7 @@ async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) 
     noise = segment("hm", session="noise", noise="filler", said_at=START + 100)
     batch = Batch(at=START, segments=(*telling, noise), vectors=(vectors(telling),))
     await store.write(batch)
-    await store.evict(max_segments=4, said_before=None)
     before = {row.segment.id: row.sequence for row in await store.page(limit=100)}
-    cold = {row.segment.id for row in await store.page(limit=100) if row.cold}
-    assert cold, "some went cold"
     quiet = tuple(
         _saying(new_segment, new_segment.segment.text.replace(TOLD, "withheld"))
         for new_segment in telling[1::2]
@@ -436,9 +431,8 @@ async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) 
     now = {segment.segment.id: segment for segment in quiet}
     new_segments = tuple(now.get(segment.segment.id, segment) for segment in telling)
     model.write(Batch(at=START, segments=(*new_segments, noise), vectors=(vectors(telling[::2]),)))
-    model.cold |= cold
     for query in (
-        CandidateQuery(words=(TOLD, "withheld"), vectors=(asked("q"),), cold=True),
+        CandidateQuery(words=(TOLD, "withheld"), vectors=(asked("q"),)),
         CandidateQuery(
             words=tuple(dict.fromkeys(new_segments[1].passages[0].words)), lexical_limit=99
         ),
@@ -454,9 +448,7 @@ async def rewritten_segments_are_found_by_their_new_words_alone(spaces: Spaces) 
     stats = await store.stats()
     assert stats.passages == sum(len(segment.passages) for segment in new_segments)
     unembedded = await store.unembedded(EMBEDDER, limit=99)
-    assert {passage.segment for passage in unembedded} == set(ids(quiet)) - cold, (
-        "to be embedded anew"
-    )
+    assert {passage.segment for passage in unembedded} == set(ids(quiet)), "to be embedded again"
 
 
 async def rewritten_segments_stay_known(spaces: Spaces) -> None:

@@ -192,7 +192,6 @@ async def every_field_comes_back(spaces: Spaces) -> None:
     await store.write(Batch(at=START, segments=given))
     stored = await store.segments(ids(given))
     assert [row.segment for row in stored] == [new.segment for new in given]
-    assert not any(row.cold for row in stored)
 
 
 # What holds for batches that a store can never take: refused before anything is written.
@@ -354,7 +353,7 @@ _MANY = 2_000
 
 
 async def large_batch_is_taken(spaces: Spaces) -> None:
-    """A batch of two thousand segments is written, found in, evicted and forgotten at once."""
+    """A batch of two thousand segments is written, found in and forgotten at once."""
     store = await spaces.open()
     new = segments(_MANY, words=6)
     batch = Batch(
@@ -373,11 +372,6 @@ async def large_batch_is_taken(spaces: Spaces) -> None:
     model.expect(query, await store.candidates(query))
     assert len(await store.unembedded("other", limit=_MANY * 2)) == _MANY
     assert len(await store.vectors(EMBEDDER, limit=_MANY * 2)) == _MANY
-    assert await store.evict(max_segments=500, said_before=None) == _MANY - 500
-    model.evict_to(500)
-    for cold in (False, True):
-        query = CandidateQuery(words=words, vectors=(near,), cold=cold)
-        model.expect(query, await store.candidates(query))
     gone = ids(new[:1_900])
     model.forget(gone)
     done = await store.forget(ForgetOrder(at=START, segments=gone))

@@ -76,8 +76,8 @@ def memory_stats(*, memory: Memory) -> None:
 
 
 def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
-    indexed = max(stats.segments - stats.noise - stats.cold, 0)
-    kinds = f"{indexed:,} indexed, {stats.noise:,} noise, {stats.cold:,} cold"
+    indexed = max(stats.segments - stats.noise, 0)
+    kinds = f"{indexed:,} indexed, {stats.noise:,} noise"
     rows: list[tuple[str, int | str, str]] = [
         ("messages", stats.segments, f"{stats.tokens:,} tokens; {kinds}"),
         ("sessions", stats.sessions, ""),
@@ -258,7 +258,6 @@ class SearchAnswer:
     help="Show at most this many.",
 )
 @click.option("--session", metavar="NAME", help="Search this session alone.")
-@click.option("--cold", is_flag=True, help="Also search what has left the index; slower.")
 @click.option(
     "--explain", is_flag=True, help="Show the parts of each score, and whether a turn would recall."
 )
@@ -268,7 +267,6 @@ def memory_search(
     query: tuple[str, ...],
     limit: int,
     session: str | None,
-    cold: bool,
     explain: bool,
     memory: Memory,
 ) -> None:
@@ -282,14 +280,13 @@ def memory_search(
 
     async def work(store: Store, place: Place) -> SearchAnswer:
         name = None if session is None else await stored_session(store, session)
-        return await _search(store, place, asked, limit=limit, session=name, cold=cold)
+        return await _search(store, place, asked, limit=limit, session=name)
 
     def draw() -> None:
         for note in answer.recalled.notes:
             click.echo(note, err=True)
         if not answer.found and not answer.facts:
-            where = "" if cold else "; --cold also searches what has left the index"
-            click.echo(f"Nothing matches that query{where}.")
+            click.echo("Nothing matches that query.")
         else:
             _draw_answer(answer, explain=explain)
 
@@ -298,7 +295,7 @@ def memory_search(
 
 
 async def _search(
-    store: Store, place: Place, asked: str, *, limit: int, session: str | None, cold: bool
+    store: Store, place: Place, asked: str, *, limit: int, session: str | None
 ) -> SearchAnswer:
     from recollect.core.turn.recall import recall
     from recollect.core.values.recall import RecallRequest
@@ -314,7 +311,6 @@ async def _search(
         count_tokens=lambda text: len(text) // 4 + 1,
         asks="past",
         on_purpose=True,
-        cold=cold,
         most_hits=limit * _HITS_A_MESSAGE,
     )
     vectors, notes, embedders = await _vectors(store, place, request)

@@ -25,7 +25,7 @@ MAKERS: Final[dict[MadeBy, str]] = {
 
 def heading(stored: StoredSegment) -> str:
     """One line about a message: role, tool, time, session, id, and what is odd about it."""
-    return heading_of(stored.segment, ("cold",) if stored.cold else ())
+    return heading_of(stored.segment, ())
 
 
 def heading_of(segment: Segment, odd: tuple[str, ...] = ("spooled",)) -> str:
@@ -58,7 +58,6 @@ def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
         "noise": segment.noise,
         "origin": segment.origin,
         "sequence": stored.sequence,
-        "cold": stored.cold,
     }
 
 

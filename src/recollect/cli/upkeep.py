@@ -363,7 +363,7 @@ def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
 def memory_jobs(*, pause: str | None, resume: str | None, revive: bool, memory: Memory) -> None:
     """List the background jobs of a memory; pause, resume and revive them.
 
-    KIND is extract, embed, evict, expire or pack; without it, all kinds.
+    KIND is extract, embed, expire or pack; without it, all kinds.
     """
 
     async def work(store: Store, place: Place) -> _Jobs:

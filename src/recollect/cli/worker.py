@@ -61,7 +61,7 @@ MOST_TROUBLES: Final = 1_000
 @click.option("--once", is_flag=True, help="Run what is due now and exit; 1 if a job failed.")
 @json_option
 def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: bool) -> None:
-    """Run background jobs: embedding, facts, packing, eviction, expiry.
+    """Run background jobs: embedding, facts, packing, expiry.
 
     Runs until it gets a signal. Serves every space of a server, or every memory of this machine.
     Start more workers to run more jobs at once.

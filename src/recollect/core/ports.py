@@ -198,7 +198,7 @@ class Archive(Protocol):
     ) -> Surroundings:
         """The segments up to `reach` places before and behind each of these in its session.
 
-        Noise and what went cold do not count as places, nor does what the query leaves out.
+        Noise does not count as a place, nor does what the query leaves out.
         Each neighbour comes with its first `passages_each` passages, described for the query
         whatever the query's limits and times are; those of `ids` themselves are left out.
         """
@@ -234,7 +234,7 @@ class Archive(Protocol):
         """Index these segments anew; vectors of passages whose span changed go."""
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-        """Warm passages that are to have a vector of this embedder and have none."""
+        """Passages that are to have a vector of this embedder and have none."""
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
@@ -274,12 +274,6 @@ class Archive(Protocol):
 
     async def extracted_to(self, session: SessionId) -> int:
         """How far a session was read for facts, in the order of arrival; 0: not at all."""
-
-    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
-        """Move the oldest segments to cold: out of the index, never out of the archive.
-
-        Returns how many went.
-        """
 
 
 class JobQueue(Protocol):

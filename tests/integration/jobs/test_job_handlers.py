@@ -76,18 +76,6 @@ def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnSt
     on_store(scenario)
 
 
-def test_the_index_is_kept_at_its_size_and_the_archive_is_not(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
-        job = NewJob(kind="evict", key="daily", run_at=NOON)
-        await bench.store.write(Batch(at=NOON, segments=examples.segments(10), jobs=(job,)))
-        chosen = _settings({"index.max_segments": 4})
-        assert (await runner_of(bench.store, chosen, bench.clock).run_due()).done == 1
-        stats = await bench.store.stats()
-        assert (stats.segments, stats.cold) == (10, 6)
-
-    on_store(scenario)
-
-
 def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
     async def scenario(bench: Bench) -> None:
         for number in (0, 1):

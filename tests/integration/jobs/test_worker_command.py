@@ -71,7 +71,7 @@ def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
 
 def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
-    with_jobs(path, "evict")
+    with_jobs(path, "expire")
     run = command("--store", str(path), home=tmp_path)
     try:
         for _ in range(300):

@@ -49,7 +49,6 @@ async def fill(url: str) -> None:
         await store.claim(now=1e12, lease_seconds=1, kinds=["embed"], day="d", day_tokens=9)
         await store.pause("other")
         await store.add_model_use(ModelUse(purpose="summary", calls=1), day="d")
-        await store.evict(max_segments=6, said_before=None)
     await fleet.close()
 
 

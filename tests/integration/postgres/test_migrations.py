@@ -14,11 +14,14 @@ import psycopg
 import pytest
 from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
-from tests.store_contract.examples import full_batch
+from tests.store_contract.examples import asked, full_batch
+from tests.store_contract.model import ReferenceModel
 
 from recollect import open_memory
 from recollect.adapters.stores.postgres import PostgresFleet, migrate
 from recollect.adapters.stores.postgres.schema import VERSION, migrations
+from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.core.values.recall import CandidateQuery
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
 
@@ -54,6 +57,14 @@ def test_a_database_that_version_7_wrote_is_migrated(server: PostgresServer) -> 
         dump = Path(folder) / "version_7.dump"
         dump.write_bytes(gzip.decompress(packed))
         server.restore(dump, database.name)
+    with psycopg.connect(database.admin_url) as connection:  # as that version left the index
+        connection.execute(f"SET app.space_id = '{space_uuid('mine')}'".encode())
+        for table in ("segments", "passages", "passage_terms", "vectors"):
+            connection.execute(f"UPDATE recollect.{table} SET cold = true".encode())
+        connection.execute(
+            "UPDATE recollect.counters SET documents = 0, total_length = 0,"
+            " packed_to = next_passage - 1"
+        )
 
     async def run() -> None:
         assert "recollect db migrate" in await opening(database.app_url)
@@ -63,7 +74,14 @@ def test_a_database_that_version_7_wrote_is_migrated(server: PostgresServer) -> 
         assert [one.segment for one in stored] == [new.segment for new in batch.segments]
         assert await store.facts() == batch.facts
         assert (await store.check()).problems == ()
+        model = ReferenceModel()
+        model.write(batch)
+        query = CandidateQuery(
+            words=tuple(dict.fromkeys(batch.segments[0].passages[0].words)), vectors=(asked("q"),)
+        )
+        model.expect(query, await store.candidates(query))
         assert (await store.write(full_batch(2))).stored
+        assert (await store.check()).problems == ()
         await store.close()
 
     asyncio.run(run())

@@ -89,26 +89,6 @@ async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int
     return (await runner_of(store, build(settings), clock).run_due()).done
 
 
-def _cold_after(tmp: Path, settings: dict[str, Any], later_seconds: float = 1.0) -> int:
-    lines = [f"the crane number {n} lifts cargo over there" for n in range(9)]
-    clock = Clock()
-    off = {**settings, "jobs.in_process": False}
-    asyncio.run(talked(tmp / "m.db", off, *lines, clock=clock))
-
-    async def evicted(store: Store) -> int:
-        assert await _run_jobs(store, settings, Clock(clock.seconds + later_seconds)) > 0
-        return (await store.stats()).cold
-
-    found: int = asyncio.run(with_store(tmp / "m.db", evicted))
-    assert len(texts_in(tmp / "m.db")) == len(lines), "cold is not away"
-    return found
-
-
-@acts("index.eviction_days")
-def _(tmp: Path) -> None:
-    assert _cold_after(tmp, {"index.eviction_days": 2}, later_seconds=3 * 86_400) == 9
-
-
 @acts("store.key")
 def _(tmp: Path) -> None:
     os.environ["TEST_STORE_KEY"] = "correct horse battery staple"

@@ -178,6 +178,25 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     assert not any(line.startswith("[") and HARBOUR[0] in line for line in ours.lines)
 
 
+@acts("index.eviction_days")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    async def run(days: int | None) -> Turn:
+        file = new_file(tmp)
+        await remember(file, HARBOUR, at=START - 30 * DAY)
+        settings = {**BY_WORDS, "recall.method": "openclaw", "index.eviction_days": days}
+        return await ask_once(file, settings, LOST)
+
+    assert HARBOUR[0] in asyncio.run(run(40)).block
+    assert asyncio.run(run(20)).block == ""
+
+
+@acts("index.max_segments")
+def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
+    method = {"recall.method": "openclaw"}
+    assert HARBOUR[0] in asked_by_words(tmp, method).block
+    assert HARBOUR[0] not in asked_by_words(tmp, {**method, "index.max_segments": 1}).block
+
+
 @acts("recall.decay_per_day")
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     old, young = "the ferry to the island leaves at noon", "the ferry has a new funnel"

@@ -15,13 +15,15 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.store_contract.examples import SESSION, full_batch, segments
+from tests.store_contract.examples import SESSION, START, asked, full_batch, segments, vectors
+from tests.store_contract.model import ReferenceModel
 
 from recollect.adapters.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.schema import MIGRATIONS
 from recollect.core.values.batch import Batch
-from recollect.core.values.upkeep import Stats
+from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.upkeep import ForgetOrder, Stats
 from recollect.errors import (
     MissingExtra,
     SettingsError,
@@ -175,6 +177,31 @@ def test_a_file_that_version_2_wrote_opens_and_leaves_no_topic(tmp_path: Path) -
 
     asyncio.run(run())
     assert not any(topic in other.read_bytes() for other in tmp_path.iterdir())
+
+
+def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
+    """The file is one that code of that version made; it had moved six segments out."""
+    path, new = tmp_path / "space.db", segments(8)
+    packed = Path(__file__).with_name("version_5_cold.db.gz").read_bytes()
+    path.write_bytes(gzip.decompress(packed))
+    batch, model = full_batch(1), ReferenceModel()
+    model.write(batch)
+    model.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
+
+    async def run() -> None:
+        async with await SQLiteStore.open(path, space="mine", create=False) as store:
+            assert (await store.check()).problems == ()
+            words = (*new[0].passages[0].words, *batch.segments[0].passages[0].words)
+            query = CandidateQuery(
+                words=tuple(dict.fromkeys(words)), vectors=(asked("q", embedder="e"),)
+            )
+            model.expect(query, await store.candidates(query))
+            named = tuple(model.segments)
+            model.expect_around(named, query, await store.around(named, query))
+            await store.forget(ForgetOrder(at=START, segments=named[:6]))
+            assert (await store.check()).problems == ()
+
+    asyncio.run(run())
 
 
 def test_failed_migration_leaves_the_version_before(

@@ -17,7 +17,7 @@ from recollect.core.boundary import Failure, Part, SystemClock, attempted
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.ports import Clock, Embedder, Model, Store
 from recollect.core.rules.tokens import model_use
-from recollect.core.upkeep.chores import embed, evict, expire
+from recollect.core.upkeep.chores import embed, expire
 from recollect.core.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
 from recollect.core.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.core.values.model import Answer, ModelUse, Prompt, Purpose
@@ -161,17 +161,12 @@ def handlers_of(
     names = tuple(embedder.name for embedder in embedders)
 
     handlers: dict[str, Handler] = {
-        "evict": partial(
-            evict,
-            store=store,
-            clock=clock,
-            max_segments=settings.index.max_segments,
-            eviction_days=settings.index.eviction_days,
-        ),
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
-        DIGEST_JOB: partial(_drop, clock=clock),  # of an earlier version
+        # of earlier versions
+        DIGEST_JOB: partial(_drop, clock=clock),
+        "evict": partial(_drop, clock=clock),
     }
     if model is not None:  # without one they wait for a worker that has it
         reader = model

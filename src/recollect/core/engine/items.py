@@ -164,7 +164,6 @@ class ItemStore:
             vectors=vectors,
             lexical_limit=most,
             vector_limit=most,
-            cold=True,
         )
         found = Candidates()
         for namespace in await self._beginning(prefix):

@@ -536,12 +536,10 @@ class SessionKeeper:
         return (extract_job(session, run_at=run_at, left=left),)
 
     def _chores(self, now: float) -> tuple[NewJob, ...]:
-        if now - self._chores_at < DAY_SECONDS:
+        due = now - self._chores_at >= DAY_SECONDS
+        if not due or self._settings.ledger.retention_days is None:
             return ()
-        jobs = [NewJob(kind="evict", key="daily", run_at=now)]
-        if self._settings.ledger.retention_days is not None:
-            jobs.append(NewJob(kind="expire", key="daily", run_at=now))
-        return tuple(jobs)
+        return (NewJob(kind="expire", key="daily", run_at=now),)
 
 
 async def embed_now(

@@ -387,7 +387,7 @@ async def warm(
 ) -> None:
     """Read a page of stored messages into OpenClaw's index."""
     hashing = next((embedder for embedder in embedders if embedder.kind == "hash"), None)
-    messages = [warm_message(stored.segment) for stored in page if not stored.cold]
+    messages = [warm_message(stored.segment) for stored in page]
     new = [message for message in messages if message is not None and not index.holds(message)]
     vectors = () if hashing is None else await hashing.embed([message.text for message in new])
     for at, message in enumerate(new):

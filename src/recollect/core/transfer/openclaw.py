@@ -43,7 +43,6 @@ from recollect.core.transfer.transcripts import (
     ImportCounts,
     ImportRules,
     Progress,
-    evict_job,
 )
 from recollect.core.turn.ingest import index
 from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
@@ -144,7 +143,7 @@ def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]
     if not fresh:
         return ()
     sessions = dict.fromkeys(new.segment.session for new in fresh)
-    chores = (evict_job(rules.now), *rules.reading(sessions))
+    chores = rules.reading(sessions)
     if not rules.embedders or not any(new.passages for new in fresh):
         return chores
     embed = (NewJob(kind=EMBED_JOB, key=name, run_at=rules.now) for name in rules.embedders)

@@ -23,7 +23,6 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.rules.trust import fetched_calls
 from recollect.core.turn.align import LastRequest, Reading, align, enter, read
 from recollect.core.turn.ingest import ingest
-from recollect.core.upkeep.chores import EVICT_JOB
 from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.core.values.history import SessionState
 from recollect.core.values.message import CallId, EntryKey, ToolCall
@@ -421,7 +420,7 @@ async def _write_stretch(
     segments = _not_kept_yet(made.segments, recording)
     if not segments:
         return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
-    jobs = (*made.jobs, evict_job(rules.now), *rules.reading([recording.session]))
+    jobs = (*made.jobs, *rules.reading([recording.session]))
     written = await store.write(Batch(at=rules.now, segments=tuple(segments), jobs=jobs))
     stored = set(written.stored)
     return ImportCounts(
@@ -432,11 +431,6 @@ async def _write_stretch(
         noise=sum(new.segment.noise is not None and new.segment.id in stored for new in segments),
         redacted=made.redacted if stored else 0,
     )
-
-
-def evict_job(now: float) -> NewJob:
-    """With every batch, so that a killed import leaves it too; while it waits it is one job."""
-    return NewJob(kind=EVICT_JOB, key="daily", run_at=now)
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:

@@ -521,7 +521,6 @@ def _asked(
         with_files=True,
         said_after=request.said_after,
         said_before=request.said_before,
-        cold=request.cold,
         leave_out=left_out(request),
     )
 

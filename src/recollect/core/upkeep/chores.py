@@ -1,4 +1,4 @@
-"""Keeps the index and the ledger in order: vectors, eviction, expiry, indexing anew.
+"""Keeps the index and the ledger in order: vectors, expiry, indexing again.
 
 Nothing leaves the archive. Jobs hold no content: `embed` asks the store what is missing, and its
 vectors are written with the job's completion; the others are one write of the store's own. Doing
@@ -32,7 +32,6 @@ from recollect.core.values.segment import (
 from recollect.core.values.upkeep import Stats
 from recollect.system.telemetry import measured
 
-EVICT_JOB: Final = "evict"
 IDLE_KEY: Final = "idle"
 """Of the job that lets the last turns of a space go."""
 LOOK_SECONDS: Final = 30.0
@@ -41,23 +40,6 @@ PASSAGES: Final = 256
 """How many passages one job embeds: a write of some hundred KiB, well within a lease."""
 _DAY_SECONDS: Final = 86_400.0
 _PAGE_SEGMENTS: Final = 200
-
-
-async def evict(
-    lease: Lease,
-    *,
-    store: Archive,
-    clock: Clock,
-    max_segments: int | None,
-    eviction_days: float | None,
-) -> Batch:
-    """Move the oldest segments out of the index: `index.max_segments`, `index.eviction_days`."""
-    del lease
-    now = clock.now()
-    if max_segments is not None or eviction_days is not None:
-        before = None if eviction_days is None else now - eviction_days * _DAY_SECONDS
-        await store.evict(max_segments=max_segments, said_before=before)
-    return Batch(at=now)
 
 
 async def expire(

@@ -53,7 +53,6 @@ class CandidateQuery:
     session: str | None = None
     with_files: bool = False
     """With a session: also search memory files, see `FILE_SESSIONS`."""
-    cold: bool = False
     said_after: float | None = None
     said_before: float | None = None
     leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
@@ -80,7 +79,6 @@ class Candidate:
     """Cosine with each asked vector, in their order; None where the passage has no vector of
     that embedder."""
     tool: str | None = None
-    cold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,6 @@ class Candidates:
     documents: int = 0
     average_length: float = 0.0
     document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
-    cold_searched: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +351,6 @@ class RecallRequest:
     and shown however uncertain it is; where tools were used, what was laid down comes first."""
     said_after: float | None = None
     said_before: float | None = None
-    cold: bool = False
     most_hits: int = 50
     reads: RecallReads | None = field(default=None, repr=False, compare=False)
 

@@ -82,7 +82,6 @@ class StoredSegment:
     segment: Segment
     sequence: int
     """Its place in the order of arrival within the space; neighbours are neighbours in it."""
-    cold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

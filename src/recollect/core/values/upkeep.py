@@ -54,7 +54,6 @@ class Stats:
     space: str
     engine: str
     segments: int
-    cold: int
     noise: int
     passages: int
     tokens: int

@@ -207,10 +207,11 @@ class Index(Validated):
     """What is searchable, and how much of it."""
 
     max_segments: Positive = setting(
-        200_000, "Segments in the search index; older ones stay stored, outside of the index"
+        200_000, 'Newest messages that `recall.method = "openclaw"` searches'
     )
     eviction_days: Positive | None = setting(
-        None, "Age in days at which a segment leaves the index; none: never"
+        None,
+        'Age in days of the oldest message that `recall.method = "openclaw"` searches; none: any',
     )
     sources: tuple[IndexSource, ...] = setting(("sessions", "memory"), "Sources to index")
     extra_paths: tuple[Text, ...] = setting((), "More files and folders to index")
@@ -254,7 +255,7 @@ class StoreSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs(Validated):
-    """Work in the background: embedding, packing, eviction, extraction."""
+    """Work in the background: embedding, packing, extraction."""
 
     in_process: bool = setting(True, "Run jobs in this process; off: `recollect worker` does")
     day_tokens: Positive | None = setting(

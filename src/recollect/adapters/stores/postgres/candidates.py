@@ -36,7 +36,7 @@ DECIMALS: Final = 6
 
 COLUMNS: Final = """
     s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
-    p.start_char, p.end_char, s.tool, p.cold, t.length, t.terms, t.counts"""
+    p.start_char, p.end_char, s.tool, t.length, t.terms, t.counts"""
 """Of segment `s`, passage `p` and its terms `t`; one similarity a vector follows."""
 TERMS: Final = """
     JOIN LATERAL (
@@ -57,7 +57,7 @@ _SIMILARITY: Final = """
 """
 # Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
 # table the space is: the planner knows tables, not spaces.
-_PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char, cold"
+_PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char"
 _SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
 _BY_NUMBER: Final = f"""
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
@@ -105,7 +105,7 @@ def described(
 ) -> tuple[Candidate, ...]:
     """What is said of passages, given as rows of `COLUMNS` and similarities."""
     named = {word: term_of(work.space_id, word) for word in query.words}
-    counts = _counts(named, [row[13] for row in rows], [row[14] for row in rows])
+    counts = _counts(named, [row[12] for row in rows], [row[13] for row in rows])
     alike = _similarities(rows, len(query.vectors))
     return tuple(
         [
@@ -120,11 +120,10 @@ def described(
                 trust=row[7],
                 start=row[8],
                 end=row[9],
-                length=row[12],
+                length=row[11],
                 counts=held,
                 similarities=similarities,
                 tool=row[10],
-                cold=row[11],
             )
             for row, held, similarities in zip(rows, counts, alike, strict=True)
         ]
@@ -139,7 +138,7 @@ def _similarities(
             [
                 # A vector of length zero has no direction: the server's answer is NaN.
                 None if other is None else 0.0 if isnan(other) else round(other, DECIMALS)
-                for other in row[15 : 15 + vectors]
+                for other in row[14 : 14 + vectors]
             ]
         )
 
@@ -180,7 +179,7 @@ _LEFT_OUT: Final = f"""
 
 
 _ALLOWED: Final = """
-    SELECT string_agg(int8send(p.passage_no), ''), count(*) FILTER (WHERE p.cold)
+    SELECT string_agg(int8send(p.passage_no), '')
     FROM recollect.segments AS s
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s
@@ -188,10 +187,6 @@ _ALLOWED: Final = """
             OR %(files)s AND s.session >= 'file:' AND s.session < 'file;')
         AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
         AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
-        AND (%(cold)s OR NOT p.cold)
-"""
-_COLD_COUNT: Final = """
-    SELECT count(*) FROM recollect.passage_terms WHERE space_id = %s AND cold
 """
 
 
@@ -201,7 +196,6 @@ class _Scope:
 
     allowed: Ints | None
     left_out: Ints
-    cold: int
     embedders: list[tuple[Any, ...] | None]
 
 
@@ -217,13 +211,12 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
         document_frequencies={
             word: held.get(term_of(work.space_id, word), 0) for word in query.words
         },
-        cold_searched=scope.cold,
     )
 
 
 async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
     """Ask once, in one round trip, what words and vectors both need."""
-    left_out = allowed = cold = None
+    left_out = allowed = None
     if query.leave_out:
         given = {"space": work.space_id, "ids": texts(query.leave_out)}
         left_out = await work.send(_LEFT_OUT, given)
@@ -234,23 +227,17 @@ async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
             "files": query.with_files,
             "after": query.said_after,
             "before": query.said_before,
-            "cold": query.cold,
         }
         allowed = await work.send(_ALLOWED, filters)
-    elif query.cold:
-        cold = await work.send(_COLD_COUNT, (work.space_id,))
     embedders = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
-    numbers, cold_count = None, 0
+    numbers = None
     if allowed is not None:
-        packed, cold_count = await allowed.fetchone() or (None, 0)
+        (packed,) = await allowed.fetchone() or (None,)
         numbers = big_endian(packed, "i8")
-    elif cold is not None:
-        (cold_count,) = await cold.fetchone() or (0,)
     (packed,) = (await left_out.fetchone() if left_out is not None else None) or (None,)
     return _Scope(
         allowed=numbers,
         left_out=big_endian(packed, "i8"),
-        cold=cold_count,
         embedders=[await one.fetchone() for one in embedders],
     )
 
@@ -284,7 +271,7 @@ _WALK: Final = """
                 WHERE g.space_id = %(space)s
                     AND (g.session, g.sequence) {beyond} (a.session, a.sequence)
                     AND CASE
-                        WHEN g.cold OR g.noise IS NOT NULL OR g.id = ANY(%(left_out)s::text[])
+                        WHEN g.noise IS NOT NULL OR g.id = ANY(%(left_out)s::text[])
                         THEN false
                         ELSE EXISTS (
                             SELECT FROM recollect.passages
@@ -324,7 +311,7 @@ _NEIGHBOUR_ROWS: Final = """
         WHERE space_id = %(space)s AND sequence = m.sequence OFFSET 0
     ) AS s
     LEFT JOIN LATERAL (
-        SELECT passage_no, ordinal, start_char, end_char, cold FROM recollect.passages
+        SELECT passage_no, ordinal, start_char, end_char FROM recollect.passages
         WHERE space_id = %(space)s AND sequence = m.sequence
             AND m.sequence NOT IN (SELECT sequence FROM asked)
         ORDER BY ordinal LIMIT %(each)s
@@ -369,7 +356,7 @@ async def around(
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
     # Without its words a passage is damaged: `check` tells of it.
-    stored_rows = [row for row in rows if row[1] is not None and row[12] is not None]
+    stored_rows = [row for row in rows if row[1] is not None and row[11] is not None]
     return Surroundings(
         neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)
     )

@@ -132,7 +132,7 @@ _BY_PLACE: Final = """
     ORDER BY sequence
 """
 _BY_ID: Final = """
-    SELECT id, sequence, cold FROM recollect.segments
+    SELECT id, sequence FROM recollect.segments
     WHERE space_id = %s AND id = ANY(%s::text[]) ORDER BY sequence
 """
 _PASSAGES: Final = """
@@ -226,7 +226,7 @@ async def _erase_passages(
     terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
     await erase(work, numbers[numbers <= counters.packed_to], terms)
-    # Runs may also hold them under numbers they had before they were indexed again or went cold.
+    # Runs may also hold them under numbers they had before they were indexed again.
     await purge_dead(work)
     return len(numbers), vectors
 
@@ -394,7 +394,7 @@ async def withdraw(
 ) -> int:
     counters = await lock_space(work)
     rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
-    found = [sequence for _, sequence, _ in rows if up_to is None or sequence <= up_to]
+    found = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]
     if not found:
         return 0
     sequences = int8s(found)
@@ -508,17 +508,17 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
         bodies += await _put(work, new)
     given = {new.segment.id: new for new in order.segments}
     rows = await work.rows(_BY_ID, (work.space_id, texts(given)))
-    found = {SegmentId(id_): (sequence, cold) for id_, sequence, cold in rows}
+    found = {SegmentId(id_): sequence for id_, sequence in rows}
     vectors = 0
     if found:
-        sequences = int8s([sequence for sequence, _ in found.values()])
+        sequences = int8s(list(found.values()))
         _, vectors = await _erase_passages(work, sequences, counters)
         indexed = [
-            (sequence, id_, given[id_].segment.said_at, given[id_].passages, cold)
-            for id_, (sequence, cold) in found.items()
+            (sequence, id_, given[id_].segment.said_at, given[id_].passages)
+            for id_, sequence in found.items()
         ]
         await insert_passages(work, indexed, counters)
-        for id_, (sequence, _) in found.items():
+        for id_, sequence in found.items():
             await _put_segment(work, given[id_].segment, sequence)
         await facts.move_on(work)  # a fact that was read from an old text would bring it back
     await advance(work, counters)

@@ -37,7 +37,7 @@ _MOST: Final = 9_223_372_036_854_775_807
 
 _SEGMENT: Final = """
     SELECT sequence, id, session, key, message_id, role, body AS text, tokens, said_at, source,
-           trust, noise, tool, origin, foreign_line AS "foreign", cold
+           trust, noise, tool, origin, foreign_line AS "foreign"
     FROM recollect.segments WHERE space_id = %(space)s
 """
 _SEGMENTS: Final = f"{_SEGMENT} AND id = ANY(%(ids)s::text[])"
@@ -79,7 +79,7 @@ _UNEMBEDDED: Final = """
     SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
     FROM recollect.passages AS p
     JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
-    WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded AND NOT p.cold
+    WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded
         AND NOT EXISTS (
             SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
             AND v.embedder_no = %(embedder)s AND v.passage_no = p.passage_no
@@ -161,7 +161,7 @@ async def passages(
 async def unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
-    """Warm passages that are to have a vector and have none, oldest first.
+    """Passages that are to have a vector and have none, oldest first.
 
     Also up to which passage none is missing, where that is worth writing down; else 0.
     """
@@ -217,8 +217,8 @@ async def vectors(
 
 def _stored(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
-        sequence, cold = row.pop("sequence"), row.pop("cold")
-        yield StoredSegment(segment=Segment(**row), sequence=sequence, cold=cold)
+        sequence = row.pop("sequence")
+        yield StoredSegment(segment=Segment(**row), sequence=sequence)
 
 
 _FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608
@@ -248,13 +248,13 @@ _ORPHANS: Final = " UNION ALL ".join(
             _LONE.format(what=what, table=table, other=other, condition=condition)
             for what, table, other, condition in (
                 ("passages without a segment", "passages", "segments",
-                 "o.sequence = t.sequence AND o.cold = t.cold"),
+                 "o.sequence = t.sequence"),
                 ("passages without words", "passages", "passage_terms",
-                 "o.passage_no = t.passage_no AND o.cold = t.cold"),
+                 "o.passage_no = t.passage_no"),
                 ("words without a passage", "passage_terms", "passages",
                  "o.passage_no = t.passage_no"),
                 ("vectors without a passage", "vectors", "passages",
-                 "o.passage_no = t.passage_no AND o.cold = t.cold"),
+                 "o.passage_no = t.passage_no"),
                 ("postings without a run", "postings", "runs", "o.run = t.run"),
                 ("lists of quotes without a session", "session_quotes", "sessions",
                  "o.session = t.session"),
@@ -272,7 +272,7 @@ _ORPHANS: Final = " UNION ALL ".join(
     SELECT 'passages that wait for a vector nobody looks for', count(*)
     FROM recollect.embedders AS e
     JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
-    WHERE e.space_id = %(space)s AND p.embedded AND NOT p.cold AND NOT EXISTS (
+    WHERE e.space_id = %(space)s AND p.embedded AND NOT EXISTS (
         SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
         AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
     UNION ALL
@@ -315,7 +315,7 @@ _STATS: Final = """
         (SELECT count(*) FROM recollect.tombstones WHERE space_id = %(space)s) AS tombstones,
         (SELECT count(*) FROM recollect.compactions WHERE space_id = %(space)s) AS compactions
     FROM (
-        SELECT count(*) AS segments, count(*) FILTER (WHERE cold) AS cold, count(noise) AS noise,
+        SELECT count(*) AS segments, count(noise) AS noise,
             coalesce(sum(tokens), 0)::bigint AS tokens, count(DISTINCT session) AS sessions
         FROM recollect.segments WHERE space_id = %(space)s
     ) AS s, (
@@ -397,7 +397,7 @@ def _ledger_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 async def _index_problems(work: Transaction) -> list[str]:
-    """Every run holds the words of its warm passages, and nothing else that is alive."""
+    """Every run holds the words of its passages, and nothing else that is alive."""
     found: list[str] = []
     covered = 0
     for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):

@@ -187,7 +187,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 8
+VERSION: Final = 9
 SERVER_VERSION: Final = 16
 """The oldest PostgreSQL that the schema can be made on."""
 LOCK_SECONDS: Final = 3.0

@@ -40,7 +40,7 @@ class SpaceCounters:
     tombstoned: frozenset[str] = frozenset()
     """Identities and segments that a tombstone stands for."""
     documents: int = 0
-    """Added to the warm index."""
+    """Added to the index."""
     total_length: int = 0
     places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
     """Number, start and end of passages written in this batch, by segment and ordinal."""

@@ -304,7 +304,6 @@ class PostgresStore:
     facts_revision = _reads(fact_table.facts_revision)
     unembedded_facts = _reads(fact_table.unembedded_facts)
     extracted_to = _reads(fact_table.extracted_to)
-    evict = _writes(writing.evict)
 
     # JobQueue
 

@@ -3,7 +3,7 @@
 Above `EXACT_NUMBERS` a search first compares the signs of the vectors, then the most similar ones
 exactly; `recollect bench store` prints what that misses as agreement. Signs are packed in blocks, a
 row of which fits a page: 48 bytes per passage at 384 dimensions. A slot of a block is marked
-exactly while its passage is warm and has a vector. The first vector of a passage stays, whatever
+exactly while its passage has a vector. The first vector of a passage stays, whatever
 is written later; a vector whose passage is missing or has another span is left out. Ties at the
 last place are decided in double precision, then by segment id and ordinal.
 """
@@ -241,9 +241,9 @@ _NEAREST: Final = """
         SELECT e.distance FROM compared AS e ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
     ), 2)
 """
-_WARM: Final = "AND (%(cold)s OR NOT cold) AND NOT passage_no = ANY(%(left_out)s::bigint[])"
-_EXACT: Final = f"{_COMPARED} {_WARM} {_NEAREST}"
-_AMONG: Final = f"{_COMPARED} {_WARM} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
+_OTHERS: Final = "AND NOT passage_no = ANY(%(left_out)s::bigint[])"
+_EXACT: Final = f"{_COMPARED} {_OTHERS} {_NEAREST}"
+_AMONG: Final = f"{_COMPARED} {_OTHERS} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
 _TIED: Final = f"""
     SELECT n.passage_no, s.id, p.ordinal, v.numbers
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
@@ -272,8 +272,7 @@ async def nearest(
     if embedder is None or query.vector_limit <= 0 or not usable(asked):
         return []
     number, dimensions, count, signed, _ = embedder
-    # Cold vectors have no signs.
-    if signed and not query.cold and count * dimensions > EXACT_NUMBERS:
+    if signed and count * dimensions > EXACT_NUMBERS:
         rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
         if allowed is None or len(allowed) > limit:
@@ -284,7 +283,6 @@ async def nearest(
             )
     given = {
         "space": work.space_id,
-        "cold": query.cold,
         "asked": vector(asked.values),
         **_parts(asked),
         "embedder": number,
@@ -370,11 +368,11 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
 
 # Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
 _PLACES: Final = f"""
-    SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, p.cold, v.there IS NOT NULL
+    SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
     CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
     CROSS JOIN LATERAL (
-        SELECT ordinal, passage_no, start_char, end_char, cold FROM recollect.passages
+        SELECT ordinal, passage_no, start_char, end_char FROM recollect.passages
         WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
     ) AS p
     LEFT JOIN LATERAL (
@@ -390,13 +388,13 @@ _NEW_EMBEDDER: Final = """
     VALUES (%s, %s, %s, %s)
 """
 _VECTORS: Final = """
-    INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, cold, v, half, length)
-    SELECT c.space_id, e.embedder_no, u.passage_no, u.cold,
+    INSERT INTO recollect.vectors (space_id, embedder_no, passage_no, v, half, length)
+    SELECT c.space_id, e.embedder_no, u.passage_no,
         CASE WHEN e.half AND u.exact THEN NULL ELSE u.v END,
         CASE WHEN e.half AND u.exact THEN u.v::halfvec END, u.length::real
     FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-    CROSS JOIN unnest(%s::bigint[], %s::boolean[], %s::vector[], %s::boolean[], %s::float8[])
-        AS u (passage_no, cold, v, exact, length)
+    CROSS JOIN unnest(%s::bigint[], %s::vector[], %s::boolean[], %s::float8[])
+        AS u (passage_no, v, exact, length)
     JOIN recollect.embedders AS e ON e.space_id = %s AND e.embedder_no = %s
     ON CONFLICT DO NOTHING
 """
@@ -407,9 +405,9 @@ _COUNTED: Final = """
 _SIGNED: Final = """
     UPDATE recollect.embedders SET signed = true WHERE space_id = %s AND embedder_no = %s
 """
-_WARM_VECTORS: Final = """
+_ALL_VECTORS: Final = """
     SELECT passage_no, coalesce(half::vector, v) FROM recollect.vectors
-    WHERE space_id = %s AND embedder_no = %s AND NOT cold
+    WHERE space_id = %s AND embedder_no = %s
 """
 
 
@@ -441,12 +439,12 @@ async def write_vectors(
         return
     number = await new_embedder(work, given, counters) if known is None else known
     new = {
-        place: values
-        for place, values in chosen.items()
-        if (number, place[0]) not in counters.vectored
+        passage: values
+        for passage, values in chosen.items()
+        if (number, passage) not in counters.vectored
     }
     if new:
-        counters.vectored.update((number, passage) for passage, _ in new)
+        counters.vectored.update((number, passage) for passage in new)
         await _insert(work, number, given.dimensions, new)
 
 
@@ -477,39 +475,34 @@ async def new_embedder(
 
 def _chosen(
     given: VectorSet, rows: Sequence[tuple[Any, ...]], counters: SpaceCounters
-) -> dict[tuple[int, bool], bytes]:
-    """Vectors of passages that have none, by the passage's number and whether it is cold."""
-    places: dict[tuple[str, int], tuple[int, tuple[int, int], bool]] = {
-        (segment, ordinal): (number, (start, end), cold)
-        for segment, ordinal, number, start, end, cold, there in rows
+) -> dict[int, bytes]:
+    """Vectors of passages that have none, by the passage's number."""
+    places: dict[tuple[str, int], tuple[int, tuple[int, int]]] = {
+        (segment, ordinal): (number, (start, end))
+        for segment, ordinal, number, start, end, there in rows
         if not there
     }
     places.update(
-        (place, (number, (start, end), False))
-        for place, (number, start, end) in counters.places.items()
+        (place, (number, (start, end))) for place, (number, start, end) in counters.places.items()
     )
-    chosen: dict[tuple[int, bool], bytes] = {}
+    chosen: dict[int, bytes] = {}
     for one in given.vectors:
         if len(one.values) != 4 * given.dimensions:
             raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
         place = places.get((one.segment, one.ordinal))
         if place is not None and one.span in (None, place[1]):
-            chosen.setdefault((place[0], place[2]), one.values)
+            chosen.setdefault(place[0], one.values)
     return chosen
 
 
-async def _insert(
-    work: Transaction, embedder: int, dimensions: int, new: dict[tuple[int, bool], bytes]
-) -> None:
+async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[int, bytes]) -> None:
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
-    cold = np.array([is_cold for _, is_cold in new])
-    numbers = np.array([number for number, _ in new], np.int64)
+    numbers = np.array(list(new), np.int64)
     await work.send(
         _VECTORS,
         (
             work.space_id,
             int8s(numbers),
-            bools(cold.tolist()),
             vectors(rows, work.vector_oid),
             bools(exact_as_halves(rows).tolist()),
             float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
@@ -520,9 +513,9 @@ async def _insert(
     counted = await work.row(_COUNTED, (len(new), work.space_id, embedder))
     count, signed = counted or (0, False)
     if signed:
-        await put_signs(work, embedder, dimensions, numbers[~cold], rows[~cold])
+        await put_signs(work, embedder, dimensions, numbers, rows)
     elif count * dimensions > EXACT_NUMBERS:  # from now on a search needs them
-        stored = await work.rows(_WARM_VECTORS, (work.space_id, embedder))
+        stored = await work.rows(_ALL_VECTORS, (work.space_id, embedder))
         values = np.frombuffer(b"".join(floats_of(raw) for _, raw in stored), "<f4")
         places = np.array([number for number, _ in stored], np.int64)
         await put_signs(work, embedder, dimensions, places, values.reshape(-1, dimensions))

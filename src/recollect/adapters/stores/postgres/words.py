@@ -5,7 +5,7 @@ another. A passage has a forward row: its terms, sorted, with their counts. A ru
 of a range of passages by term, in blocks that fit a page; numbers in a block are relative to the
 first of the run, below 65,536. A search reads the blocks of the runs, and the newest passages word
 by word. It only chooses the best by Okapi BM25; `search` scores what was chosen. The statistics are
-those of the space's warm index, whatever the query filters or leaves out.
+those of the space's index, whatever the query filters or leaves out.
 """
 
 from __future__ import annotations
@@ -359,8 +359,6 @@ def _highest(totals: Floats, first: int, limit: int) -> tuple[Ints, Floats]:
     return matching + first, totals[matching]
 
 
-_COLD_AT_ONCE: Final = 4_000
-
 _STATISTICS: Final = """
     SELECT documents, total_length FROM recollect.counters WHERE space_id = %s
 """
@@ -395,17 +393,6 @@ _TAIL: Final = """
         ORDER BY passage_no OFFSET 0
     ) AS t
     WHERE c.space_id = %(space)s
-"""
-_COLD: Final = """
-    SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''),
-           string_agg(int4send(octet_length(terms) / 4), ''),
-           string_agg(terms, ''), string_agg(counts, '')
-    FROM (
-        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
-        WHERE space_id = %s AND cold AND passage_no > %s
-            AND octet_length(terms) = 2 * octet_length(counts)
-        ORDER BY passage_no LIMIT %s
-    ) AS row
 """
 _FIRST_OF: Final = f"""
     SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
@@ -448,9 +435,6 @@ async def find_by_words(
     frequencies: dict[int, int] = {}
     for hit in hits:
         frequencies[hit.term] = frequencies.get(hit.term, 0) + len(hit.numbers)
-    if query.cold:
-        hits.extend(await _cold_hits(work, terms))
-        frequencies = {term: frequencies.get(term, 0) for term in terms}
     best, alike = order_candidates(
         hits,
         frequencies=frequencies,
@@ -488,14 +472,3 @@ def _block_hits(
             numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]
         if len(numbers):
             yield PostingHit(term, runs[run][0], numbers, lengths, counts)
-
-
-async def _cold_hits(work: Transaction, terms: Sequence[int]) -> list[PostingHit]:
-    hits: list[PostingHit] = []
-    after = 0
-    while True:
-        rows: Forwards = forwards_of(await work.row(_COLD, (work.space_id, after, _COLD_AT_ONCE)))
-        hits.extend(hits_in(rows, terms))
-        if len(rows.numbers) < _COLD_AT_ONCE:
-            return hits
-        after = int(rows.numbers[-1])

@@ -1,4 +1,4 @@
-"""Writes a batch, moves old segments to cold, and indexes segments again.
+"""Writes a batch, and indexes segments again.
 
 Writing a batch first queries what it meets, then writes it, all in one transaction: two round
 trips and one fsync, however large the batch. It locks the row of `counters` first, so writers of
@@ -22,6 +22,7 @@ from recollect.adapters.stores.invariants import SessionOutcome, compaction_mark
 from recollect.adapters.stores.postgres import facts, jobs, ledger, sessions
 from recollect.adapters.stores.postgres.driver import (
     Columns,
+    Raw,
     arrays,
     bools,
     byteas,
@@ -67,11 +68,11 @@ _SEGMENT_COLUMNS: Final[Columns] = {
 _SEGMENTS: Final = insert("segments", _SEGMENT_COLUMNS, "")
 _PASSAGE_COLUMNS: Final[Columns] = {
     "passage_no": int8s, "sequence": int8s, "ordinal": int4s, "start_char": int4s,
-    "end_char": int4s, "said_at": float8s, "embedded": bools, "cold": bools,
+    "end_char": int4s, "said_at": float8s, "embedded": bools,
 }  # fmt: skip
 _PASSAGES: Final = insert("passages", _PASSAGE_COLUMNS, "")
 _TERM_COLUMNS: Final[Columns] = {
-    "passage_no": int8s, "length": int4s, "terms": byteas, "counts": byteas, "cold": bools,
+    "passage_no": int8s, "length": int4s, "terms": byteas, "counts": byteas,
 }  # fmt: skip
 _TERMS: Final = insert("passage_terms", _TERM_COLUMNS, "")
 
@@ -220,7 +221,7 @@ async def _insert_segments(
     ]  # fmt: skip
     await work.send(_SEGMENTS, (work.space_id, *arrays(_SEGMENT_COLUMNS, rows)))
     indexed = [
-        (sequence, given.segment.id, given.segment.said_at, given.passages, False)
+        (sequence, given.segment.id, given.segment.said_at, given.passages)
         for sequence, given in numbered
     ]
     await insert_passages(work, indexed, counters)
@@ -228,72 +229,45 @@ async def _insert_segments(
 
 async def insert_passages(
     work: Transaction,
-    given: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage], bool]],
+    given: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage]]],
     counters: SpaceCounters,
 ) -> None:
-    """Index segments, each given by sequence, id, time, passages and whether it is cold."""
+    """Index segments, each given by sequence, id, time and passages."""
     passages: list[tuple[Any, ...]] = []
     terms: list[tuple[Any, ...]] = []
-    for sequence, segment, said_at, new, cold in given:
+    for sequence, segment, said_at, new in given:
         for ordinal, passage in enumerate(new):
             number = counters.next_passage
             counters.next_passage += 1
             counters.places[segment, ordinal] = (number, passage.start, passage.end)
             words = forward(work.space_id, passage.words)
-            if not cold:
-                counters.documents += 1
-                counters.total_length += words.length
+            counters.documents += 1
+            counters.total_length += words.length
             passages.append(
-                (number, sequence, ordinal, passage.start, passage.end, said_at,
-                 passage.embedded, cold)
-            )  # fmt: skip
-            terms.append((number, words.length, words.terms, words.counts, cold))
+                (number, sequence, ordinal, passage.start, passage.end, said_at, passage.embedded)
+            )
+            terms.append((number, words.length, words.terms, words.counts))
     if passages:
         await work.send(_PASSAGES, (work.space_id, *arrays(_PASSAGE_COLUMNS, passages)))
         await work.send(_TERMS, (work.space_id, *arrays(_TERM_COLUMNS, terms)))
 
 
-_OLD: Final = """
-    SELECT sequence FROM recollect.segments
-    WHERE space_id = %s AND NOT cold AND noise IS NULL AND said_at < %s
-"""
-_OVER: Final = """
-    SELECT sequence FROM recollect.segments
-    WHERE space_id = %s AND NOT cold AND noise IS NULL
-    ORDER BY said_at DESC, sequence DESC OFFSET %s
-"""
-_COOL_SEGMENTS: Final = """
-    UPDATE recollect.segments SET cold = true WHERE space_id = %s AND sequence = ANY(%s::bigint[])
-"""
-_COOL_PASSAGES: Final = """
-    UPDATE recollect.passages SET cold = true WHERE space_id = %s AND sequence = ANY(%s::bigint[])
-    RETURNING passage_no
-"""
-_COOL_TERMS: Final = """
-    UPDATE recollect.passage_terms SET cold = true
-    WHERE space_id = %s AND passage_no = ANY(%s::bigint[]) RETURNING length
-"""
-_COOL_VECTORS: Final = """
-    UPDATE recollect.vectors SET cold = true
-    WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
-        AND embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
-"""
 _RENUMBER_VECTORS: Final = """
-    UPDATE recollect.vectors AS v SET passage_no = u.new_no, cold = %s
+    UPDATE recollect.vectors AS v SET passage_no = u.new_no
     FROM unnest(%s::bigint[], %s::bigint[]) AS u (old_no, new_no)
     WHERE v.space_id = %s AND v.passage_no = u.old_no
         AND v.embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
 """
-_WARM_VECTORS: Final = """
+_SIGNED_VECTORS: Final = """
     SELECT v.embedder_no, e.dimensions, v.passage_no, coalesce(v.half::vector, v.v)
     FROM recollect.vectors AS v
     JOIN recollect.embedders AS e
         ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no AND e.signed
-    WHERE v.space_id = %(space)s AND NOT v.cold AND v.passage_no = ANY(%(numbers)s::bigint[])
+    WHERE v.space_id = %(space)s AND v.passage_no = ANY(%(numbers)s::bigint[])
     ORDER BY v.embedder_no
 """
 _SPANS: Final = """
-    SELECT s.id, s.sequence, s.said_at, s.cold, p.passage_no, p.ordinal, p.start_char, p.end_char
+    SELECT s.id, s.sequence, s.said_at, p.passage_no, p.ordinal, p.start_char, p.end_char
     FROM recollect.segments AS s
     LEFT JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.id = ANY(%(ids)s::text[])
@@ -319,32 +293,6 @@ NEW_EPOCH: Final = """
 """
 
 
-async def evict(work: Transaction, *, max_segments: int | None, said_before: float | None) -> int:
-    """Move the oldest segments to cold; how many went."""
-    counters = await lock_space(work)
-    going: set[int] = set()
-    if said_before is not None:
-        going.update(row[0] for row in await work.rows(_OLD, (work.space_id, said_before)))
-    if max_segments is not None:
-        over = await work.rows(_OVER, (work.space_id, max(0, max_segments)))
-        going.update(row[0] for row in over)
-    if not going:
-        return 0
-    sequences = int8s(sorted(going))
-    await work.send(_COOL_SEGMENTS, (work.space_id, sequences))
-    moved = await work.rows(_COOL_PASSAGES, (work.space_id, sequences))
-    numbers = np.array([number for (number,) in moved], np.int64)
-    packed = int8s(numbers)
-    lengths = await work.rows(_COOL_TERMS, (work.space_id, packed))
-    await work.send(_COOL_VECTORS, (work.space_id, packed, work.space_id))
-    await clear_signs(work, numbers)
-    await mark_dead(work, numbers[numbers <= counters.packed_to])
-    counters.documents -= len(lengths)
-    counters.total_length -= sum(length for (length,) in lengths)
-    await _finish(work, counters)
-    return len(going)
-
-
 async def replace_passages(
     work: Transaction,
     passages: Mapping[SegmentId, tuple[NewPassage, ...]],
@@ -354,42 +302,36 @@ async def replace_passages(
     """Index segments again; a vector stays if the span of its passage is unchanged."""
     counters = await lock_space(work)
     rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(passages)})
-    spans = {(row[0], row[5], row[6], row[7]): row[4] for row in rows if row[4] is not None}
+    spans = {(row[0], row[4], row[5], row[6]): row[3] for row in rows if row[3] is not None}
     if not rows:
         return
     old = np.array(sorted(spans.values()), np.int64)
     await drop_index(work, old, counters)
     await mark_dead(work, old[old <= counters.packed_to])
-    segments = {row[0]: (row[1], row[2], row[3]) for row in rows}
+    segments = {row[0]: (row[1], row[2]) for row in rows}
     await insert_passages(
         work,
         [
-            (sequence, SegmentId(id_), said_at, passages[SegmentId(id_)], cold)
-            for id_, (sequence, said_at, cold) in segments.items()
+            (sequence, SegmentId(id_), said_at, passages[SegmentId(id_)])
+            for id_, (sequence, said_at) in segments.items()
         ],
         counters,
     )
-    moved: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
+    moved: dict[int, int] = {}
     for (id_, ordinal), (number, start, end) in counters.places.items():
         if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
-            moved[segments[id_][2]].append((was, number))
-    await _move_vectors(work, moved)
+            moved[was] = number
+    if moved:
+        old_numbers, new_numbers = int8s(list(moved)), int8s(list(moved.values()))
+        renumbered = (old_numbers, new_numbers, work.space_id, work.space_id)
+        await work.send(_RENUMBER_VECTORS, renumbered)
+        await _sign_again(work, new_numbers)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
     await _finish(work, counters)
 
 
-async def _move_vectors(work: Transaction, moved: dict[bool, list[tuple[int, int]]]) -> None:
-    for cold, pairs in moved.items():
-        if pairs:
-            old, new = [one for one, _ in pairs], [one for _, one in pairs]
-            await work.send(
-                _RENUMBER_VECTORS, (cold, int8s(old), int8s(new), work.space_id, work.space_id)
-            )
-            await _sign_again(work, new)
-
-
-async def _sign_again(work: Transaction, numbers: Sequence[int]) -> None:
-    rows = await work.rows(_WARM_VECTORS, {"space": work.space_id, "numbers": int8s(numbers)})
+async def _sign_again(work: Transaction, numbers: Raw) -> None:
+    rows = await work.rows(_SIGNED_VECTORS, {"space": work.space_id, "numbers": numbers})
     for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
         stored_rows = list(some)
         vectors = np.frombuffer(b"".join(floats_of(row[3]) for row in stored_rows), "<f4")
@@ -410,6 +352,7 @@ async def drop_index(
     await work.send(DROP_PASSAGES, (work.space_id, packed))
     await clear_signs(work, numbers)
     rows = await work.rows(DROP_TERMS, (work.space_id, packed))
+    # Until 009_post has run, cold rows are not counted.
     counters.documents -= sum(not cold for _, cold, _ in rows)
     counters.total_length -= sum(length for length, cold, _ in rows if not cold)
     return np.unique(np.frombuffer(b"".join(terms for _, _, terms in rows), "<u4"))

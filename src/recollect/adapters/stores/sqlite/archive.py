@@ -268,7 +268,7 @@ def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A0
 
 
 def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-    """Warm passages that are to have a vector of this embedder and have none."""
+    """Passages that are to have a vector of this embedder and have none."""
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
     passage_texts: list[PassageText] = []
     texts: dict[int, tuple[SegmentId, str] | None] = {}

@@ -45,7 +45,6 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId
 
 _OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
-_COLD_OCCURRENCES: Final = "SELECT group_concat(doc) FROM cold_words_at WHERE term = ?"
 _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM json_each(?))"
 
 
@@ -56,26 +55,14 @@ class Postings:
     word: str
     passages: Numbers
     counts: Numbers
-    document_frequency: int
-    """Warm passages only."""
 
 
-def postings_of(db: Database, words: Sequence[str], *, cold: bool) -> list[Postings]:
+def postings_of(db: Database, words: Sequence[str]) -> list[Postings]:
     """The postings of every word, in the order of the words."""
     postings = []
     for word in dict.fromkeys(words):
-        form = form_of(word)
-        passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form,))))
-        frequency = len(passages)
-        if cold:
-            more, more_counts = _counted(number_list(db.value(_COLD_OCCURRENCES, (form,))))
-            if len(more):
-                order = np.argsort(np.concatenate([passages, more]), kind="stable")
-                passages = np.concatenate([passages, more])[order]
-                counts = np.concatenate([counts, more_counts])[order]
-        postings.append(
-            Postings(word=word, passages=passages, counts=counts, document_frequency=frequency)
-        )
+        passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form_of(word),))))
+        postings.append(Postings(word=word, passages=passages, counts=counts))
     return postings
 
 
@@ -98,9 +85,7 @@ def scores_of(
     every = np.concatenate([postings.passages for postings in stored_postings])
     counts = np.concatenate([postings.counts for postings in stored_postings]).astype(np.float64)
     worths = [
-        inverse_document_frequency(
-            document_frequency=postings.document_frequency, documents=documents
-        )
+        inverse_document_frequency(document_frequency=len(postings.passages), documents=documents)
         for postings in stored_postings
     ]
     lengths = _lengths(db, every).astype(np.float64)
@@ -179,7 +164,7 @@ def _lengths(db: Database, passages: Numbers) -> Numbers:
     return lengths
 
 
-_STATE: Final = "SELECT next_sequence, next_passage, cold_change FROM totals"
+_STATE: Final = "SELECT next_sequence, next_passage, removals FROM totals"
 _LEFT_OUT: Final = """
 SELECT group_concat(DISTINCT g.sequence), group_concat(p.id)
 FROM json_each(?) AS o CROSS JOIN segment AS g ON g.id = o.value
@@ -206,9 +191,6 @@ CROSS JOIN session AS s ON s.number = g.session WHERE p.id >= ?5 AND {_OF_FILE}
 _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
 
-Key = tuple[tuple[str, ...], bool]
-"""Words, and whether cold passages stand among the postings."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
@@ -224,14 +206,14 @@ class _State:
 
     next_sequence: int
     next_passage: int
-    moves: int
+    removals: int
 
     def same_index(self, other: _State) -> bool:
-        return (self.next_passage, self.moves) == (other.next_passage, other.moves)
+        return (self.next_passage, self.removals) == (other.next_passage, other.removals)
 
     def knows(self, passage: int, now: _State) -> bool:
-        """Whether a passage of the snapshot `now` was there, and where it is now."""
-        return self.moves == now.moves and passage >> LENGTH_BITS < self.next_passage
+        """Whether a passage of the snapshot `now` was there, and is where it was."""
+        return self.removals == now.removals and passage >> LENGTH_BITS < self.next_passage
 
 
 _NOTHING: Final = LeftOut(sequences=NO_NUMBERS, passages=NO_NUMBERS)
@@ -242,7 +224,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._now = _State(0, 0, 0)
-        self._postings: dict[Key, tuple[_State, list[Postings]]] = {}
+        self._postings: dict[tuple[str, ...], tuple[_State, list[Postings]]] = {}
         self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
         self._in_files: tuple[_State, Numbers] | None = None
 
@@ -250,13 +232,12 @@ class Recent:
         """To be called first in every snapshot."""
         self._now = _State(*db.row(_STATE))
 
-    def postings(self, db: Database, words: tuple[str, ...], *, cold: bool) -> list[Postings]:
+    def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
         """The postings of every word, in the order of the words."""
-        key = words, cold
-        held = self._postings.pop(key, None)
+        held = self._postings.pop(words, None)
         if held is None or not held[0].same_index(self._now):
-            held = self._now, postings_of(db, words, cold=cold)
-        self._postings[key] = held
+            held = self._now, postings_of(db, words)
+        self._postings[words] = held
         while len(self._postings) > 1 and self._too_much():
             del self._postings[next(iter(self._postings))]
         return held[1]
@@ -267,12 +248,11 @@ class Recent:
         return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
 
     def counted(self, db: Database, words: tuple[str, ...], *, newest: int) -> list[Postings]:
-        """Postings to count words by, in warm passages up to the number `newest`."""
-        for cold in (False, True):
-            held = self._postings.get((words, cold))
-            if held is not None and held[0].knows(newest, self._now):
-                return held[1]
-        return self.postings(db, words, cold=False)
+        """Postings to count words by, in passages up to the number `newest`."""
+        held = self._postings.get(words)
+        if held is not None and held[0].knows(newest, self._now):
+            return held[1]
+        return self.postings(db, words)
 
     def left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
         """What stands for these segments in the tables."""
@@ -301,7 +281,7 @@ class Recent:
         if (said_after, said_before) != (None, None):
             return _read(db, _IN_FILES, *_FILE_NAMES, said_after, said_before)
         held, now = self._in_files, self._now
-        if held is None or held[0].moves != now.moves:
+        if held is None or held[0].removals != now.removals:
             found = _read(db, _IN_FILES, *_FILE_NAMES, None, None)
         elif held[0].next_passage == now.next_passage:
             return held[1]
@@ -318,7 +298,7 @@ def _read(db: Database, query: str, *given: str | bytes | float | None) -> Numbe
 
 COLUMNS: Final = """
 p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at, g.trust,
-p.start, p.stop, p.length, CAST(g.tool AS BLOB), g.cold
+p.start, p.stop, p.length, CAST(g.tool AS BLOB)
 """
 """Of passage `p`, segment `g` and session `s`."""
 
@@ -345,7 +325,7 @@ def _described(
         return ()
     (
         numbers, segment, ordinal, key, session, sequence, role, said_at, trust, start, end,
-        length, tool, cold,
+        length, tool,
     ) = zip(*rows, strict=True)  # fmt: skip
     passages = np.array(numbers, dtype=np.int64)
     sessions = {packed: text_of(packed) for packed in set(session)}
@@ -365,7 +345,6 @@ def _described(
         counts_in(postings, passages),
         _similarities(asked, passages),
         [tools[packed] for packed in tool],
-        map(bool, cold),
     )
     made = [object.__new__(Candidate) for _ in rows]
     for put, column in zip(_SLOTS, columns, strict=True):
@@ -384,7 +363,7 @@ def _similarities(
     )
 
 
-_TOTALS: Final = "SELECT documents, words, cold_documents, cold_change FROM totals"
+_TOTALS: Final = "SELECT documents, words FROM totals"
 _ALLOWED: Final = """
 SELECT group_concat(p.id) FROM segment AS g JOIN passage AS p ON p.segment = g.sequence
 WHERE (?1 IS NULL OR g.said_at > ?1) AND (?2 IS NULL OR g.said_at < ?2)
@@ -392,11 +371,6 @@ WHERE (?1 IS NULL OR g.said_at > ?1) AND (?2 IS NULL OR g.said_at < ?2)
 _ALLOWED_IN_SESSION: Final = (
     _ALLOWED + "AND g.session = (SELECT number FROM session WHERE name = ?3)"  # noqa: S608
 )
-_COLD_ALLOWED: Final = """
-SELECT count(*) FROM segment AS g INDEXED BY segment_cold
-JOIN passage AS p ON p.segment = g.sequence
-WHERE g.cold AND p.id IN (SELECT value FROM json_each(?))
-"""
 _PLACES: Final = """
 SELECT p.id, g.id, p.ordinal FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
 WHERE p.id IN (SELECT value FROM json_each(?))
@@ -412,12 +386,11 @@ def find_candidates(
 ) -> Candidates:
     """What may answer the query, with what scoring it needs."""
     recent.look(db)
-    documents, words, cold_documents, cold_change = db.row(_TOTALS)
+    documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
-    cold = query.cold and cold_documents > 0
     allowed = _allowed(db, recent, query)
     left_out = recent.left_out(db, query.leave_out).passages
-    postings = recent.postings(db, query.words, cold=cold)
+    postings = recent.postings(db, query.words)
     by_words, scores = scores_of(
         db,
         postings,
@@ -429,23 +402,15 @@ def find_candidates(
     chosen = [_best(db, by_words, scores, query.lexical_limit)]
     asked = asked_vectors(db, matrices, query.vectors)
     for search in asked:
-        if search is None or query.vector_limit <= 0:
-            continue
-        warm = None
-        if cold_documents and not query.cold:
-            warm = matrices.warm(db, search.matrix, cold_change)
-        near = search.near(query.vector_limit, allowed=allowed, left_out=left_out, warm=warm)
-        chosen.append(_best(db, *near, query.vector_limit))
+        if search is not None and query.vector_limit > 0:
+            near = search.near(query.vector_limit, allowed=allowed, left_out=left_out)
+            chosen.append(_best(db, *near, query.vector_limit))
     rows = db.rows(_ROWS, (json_list(distinct(np.concatenate(chosen)).tolist()),))
-    searched = 0
-    if cold:
-        searched = cold_documents if allowed is None else _count_cold(db, allowed)
     return Candidates(
         passages=described(rows, postings, asked),
         documents=documents,
         average_length=average,
-        document_frequencies={other.word: other.document_frequency for other in postings},
-        cold_searched=searched,
+        document_frequencies={other.word: len(other.passages) for other in postings},
     )
 
 
@@ -462,11 +427,6 @@ def _allowed(db: Database, recent: Recent, query: CandidateQuery) -> Numbers | N
     return distinct(np.concatenate([own, in_files]))  # the session may be a file's itself
 
 
-def _count_cold(db: Database, allowed: Numbers) -> int:
-    count: int = db.value(_COLD_ALLOWED, (json_list(allowed.tolist()),))
-    return count
-
-
 def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
     best = best_of(passages, scores, limit)
     if best.settled:
@@ -480,7 +440,7 @@ _WALK: Final = """
 (SELECT group_concat(sequence) FROM (
   SELECT g.sequence FROM segment AS g INDEXED BY segment_place
   WHERE g.session = a.session AND g.sequence {beyond} a.sequence
-    AND NOT g.cold AND g.noise IS NULL
+    AND g.noise IS NULL
     AND g.sequence NOT IN (SELECT value FROM json_each(?2))
     AND EXISTS (SELECT 1 FROM passage AS p WHERE p.segment = g.sequence)
   ORDER BY g.sequence {order} LIMIT ?3

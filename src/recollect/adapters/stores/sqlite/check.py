@@ -24,7 +24,6 @@ from recollect.adapters.stores.sqlite.ledger import (
     rebuilt_turn,
     stored_compaction,
 )
-from recollect.adapters.stores.sqlite.passages import INDEXES, IndexName
 from recollect.adapters.stores.sqlite.rows import (
     SELECT_FACT,
     SELECT_SEGMENT,
@@ -40,20 +39,10 @@ from recollect.adapters.stores.sqlite.vectors import FLOAT_BYTES, HALF_BYTES
 from recollect.core.values.upkeep import CheckResult, SpaceSummary, Stats
 from recollect.errors import RecollectError
 
-_TOTALS: Final = (
-    "SELECT segments, cold, noise, tokens, documents, words, cold_documents FROM totals"
-)
+_TOTALS: Final = "SELECT segments, noise, tokens, documents, words FROM totals"
 _COUNTED: Final = """
-SELECT * FROM (
-  SELECT count(*), coalesce(sum(cold), 0), count(noise), coalesce(sum(tokens), 0) FROM segment
-), (
-  SELECT coalesce(sum(NOT g.cold), 0), coalesce(sum(p.length * (NOT g.cold)), 0),
-    coalesce(sum(g.cold), 0)
-  FROM passage AS p JOIN segment AS g ON g.sequence = p.segment
-)
-"""
-_INDEXED: Final = """
-SELECT (SELECT count(*) FROM words_bag) + (SELECT count(*) FROM cold_words_bag)
+SELECT * FROM (SELECT count(*), count(noise), coalesce(sum(tokens), 0) FROM segment),
+  (SELECT count(*), coalesce(sum(length), 0) FROM passage)
 """
 _BLOCKS: Final = """
 SELECT b.count, b.passages, length(b.numbers), e.dimensions FROM vector_block AS b
@@ -69,7 +58,7 @@ _SUM_OVER: Final = 1_000_003
 _SPACE: Final = "SELECT value FROM meta WHERE key = 'space'"
 _GLANCE: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
 _STATS: Final = """
-SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
+SELECT t.segments, t.noise, t.documents, t.tokens,
   (SELECT count(*) FROM fact),
   (SELECT count(*) FROM session AS s WHERE s.turn IS NOT NULL
      OR EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)),
@@ -80,7 +69,7 @@ SELECT t.segments, t.cold, t.noise, t.documents + t.cold_documents, t.tokens,
 FROM totals AS t
 """
 _STAT_NAMES: Final = (
-    *("segments", "cold", "noise", "passages", "tokens", "facts", "sessions", "turns", "pieces"),
+    *("segments", "noise", "passages", "tokens", "facts", "sessions", "turns", "pieces"),
     *("tombstones", "compactions", "jobs_waiting", "jobs_dead"),
 )
 _VECTOR_COUNTS: Final = """
@@ -90,11 +79,7 @@ LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING su
 
 # What there must be none of, and what is said where there is.
 _UNINDEXED: Final = (
-    """
-    passage AS p JOIN segment AS g ON g.sequence = p.segment
-    WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE NOT g.cold AND w.id = p.id)
-      AND NOT EXISTS (SELECT 1 FROM cold_words_bag AS w WHERE g.cold AND w.id = p.id)
-    """,
+    "passage AS p WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE w.id = p.id)",
     "passages are not in the word index",
 )
 _ORPHANS: Final = (
@@ -163,27 +148,26 @@ def _integrity(db: Database) -> Iterator[str]:
 
 
 def _word_index(db: Database) -> Iterator[str]:
-    for name in INDEXES:
-        if _words_indexed(db, name) != _words_kept(db, name):
-            yield f"the index {name} does not hold the words of its passages: run reindex"
+    if _words_indexed(db) != _words_stored(db):
+        yield "the index words does not hold the words of its passages: run reindex"
     yield from _some(db, _UNINDEXED)
-    if db.value(_INDEXED) != db.value("SELECT count(*) FROM passage"):
+    if db.value("SELECT count(*) FROM words_bag") != db.value("SELECT count(*) FROM passage"):
         yield "the word index holds passages that are not stored"
 
 
-def _words_indexed(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
-    """How often each word stands in an index, and a sum over the passages it stands in.
+def _words_indexed(db: Database) -> dict[str, tuple[int, int]]:
+    """How often each word is in the index, and a sum over the passages that hold it.
 
     FTS5 compares by a command that is a write to SQLite, which would wait for other writers.
     """
-    query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM {name}_at GROUP BY term"  # noqa: S608
+    query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM words_at GROUP BY term"  # noqa: S608
     return {term: (count, total) for term, count, total in db.rows(query)}
 
 
-def _words_kept(db: Database, name: IndexName) -> dict[str, tuple[int, int]]:
+def _words_stored(db: Database) -> dict[str, tuple[int, int]]:
     counts: dict[str, int] = {}
     totals: dict[str, int] = {}
-    query, last = f"SELECT id, bag FROM {name}_bag WHERE id > ? ORDER BY id LIMIT 1000", -1  # noqa: S608
+    query, last = "SELECT id, bag FROM words_bag WHERE id > ? ORDER BY id LIMIT 1000", -1
     while rows := db.rows(query, (last,)):
         for id_, bag in rows:
             for word in bag.split():

@@ -307,7 +307,7 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
     asked = asked_vectors(db, matrices, query.vectors)
     for search in asked:
         if search is not None and query.limit > 0:
-            near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS, warm=None)
+            near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS)
             chosen.append(_best(db, *near, query.limit))
     numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
     found = readable(db.rows(_CHOSEN, (numbers,)), numbered_fact)

@@ -8,7 +8,7 @@ not be reached is reported.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -35,10 +35,8 @@ from recollect.adapters.stores.sqlite.ledger import (
     forget_turns,
 )
 from recollect.adapters.stores.sqlite.passages import (
-    INDEXES,
     add_passages,
     bags_of,
-    cool_passages,
     index_words,
     passages_of,
     rebuild,
@@ -80,9 +78,7 @@ from recollect.core.values.upkeep import (
 _BY_SEGMENT: Final = """
 SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
-_ROWS: Final = (
-    "SELECT sequence, id, message_id, cold, noise IS NOT NULL, tokens, session FROM segment "
-)
+_ROWS: Final = "SELECT sequence, id, message_id, noise IS NOT NULL, tokens, session FROM segment "
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
@@ -98,11 +94,9 @@ SELECT CAST(s.name AS BLOB) FROM session AS s WHERE s.number IN (SELECT value FR
 """
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE sequence IN (SELECT value FROM json_each(?))"
 _COUNT_GONE: Final = """
-UPDATE totals SET segments = segments - ?, cold = cold - ?, noise = noise - ?,
-  tokens = tokens - ?
+UPDATE totals SET segments = segments - ?, noise = noise - ?, tokens = tokens - ?
 """
-_SEPARATORS: Final = "SELECT term FROM {name}_idx"
-_STILL_SAID: Final = "SELECT 1 FROM {name}_at WHERE term >= ? AND term < ? LIMIT 1"
+_STILL_SAID: Final = "SELECT 1 FROM words_at WHERE term >= ? AND term < ? LIMIT 1"
 
 LOG_IN_USE: Final = (
     "The write-ahead log still holds older pages, because another connection is reading: "
@@ -163,23 +157,22 @@ class _Removed:
 
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
-    gone = _remove_passages(db, {row[0]: bool(row[3]) for row in rows})
-    db.run(_DELETE_SEGMENTS, (json_list(row[0] for row in rows),))
-    counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4, 5)))
+    sequences = [row[0] for row in rows]
+    gone = _remove_passages(db, sequences)
+    db.run(_DELETE_SEGMENTS, (json_list(sequences),))
+    counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4)))
     db.run(_COUNT_GONE, counts)
     return gone
 
 
-def _remove_passages(db: Database, segments: Mapping[int, bool]) -> _Removed:
-    warm = passages_of(db, [sequence for sequence, cold in segments.items() if not cold])
-    cold = passages_of(db, [sequence for sequence, cold in segments.items() if cold])
+def _remove_passages(db: Database, sequences: Sequence[int]) -> _Removed:
+    passages = passages_of(db, sequences)
     words: set[bytes] = set()
-    for _, bag in (*bags_of(db, "words", warm), *bags_of(db, "cold_words", cold)):
+    for _, bag in bags_of(db, passages):
         words.update(bag.encode().split(b" "))
-    vectors = remove_vectors(db, [*warm, *cold])
-    if warm or cold:
-        remove_passages(db, warm=warm, cold=cold)
-    return _Removed(passages=len(warm) + len(cold), vectors=vectors, words=words)
+    vectors = remove_vectors(db, passages)
+    remove_passages(db, passages)
+    return _Removed(passages=len(passages), vectors=vectors, words=words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +253,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
 
 
 def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
-    numbers = json_list({row[6] for row in meant.places})
+    numbers = json_list({row[5] for row in meant.places})
     left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
@@ -268,7 +261,7 @@ def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
 def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsaid: set[str]) -> int:
     places: dict[int, set[str]] = {}
     for row in meant.places:
-        places.setdefault(row[6], set()).add(row[2])
+        places.setdefault(row[5], set()).add(row[2])
     gone = forget_compactions(db, unsaid, places, set(meant.sessions))
     if order.matching:
         gone += forget_text_in_compactions(db, SoughtText(order.matching))
@@ -277,22 +270,20 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsai
 
 
 def clear_separators(db: Database, said: set[bytes]) -> None:
-    """Rebuild an index whose inner pages still show the beginning of a word nobody said.
+    """Rebuild the index if its inner pages still show the beginning of a word nobody said.
 
     FTS5 overwrites the entries of a word, but not the marks that say where its pages begin. A
     mark is as short as can be, so this is rare.
     """
     beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
-    for name in INDEXES:
-        marks = (bytes(mark)[1:] for (mark,) in db.rows(_SEPARATORS.format(name=name)))
-        if any(mark in beginnings and not _still_said(db, name, mark) for mark in marks):
-            rebuild(db, name)
+    marks = (bytes(mark)[1:] for (mark,) in db.rows("SELECT term FROM words_idx"))
+    if any(mark in beginnings and not _still_said(db, mark) for mark in marks):
+        rebuild(db)
 
 
-def _still_said(db: Database, name: str, beginning: bytes) -> bool:
+def _still_said(db: Database, beginning: bytes) -> bool:
     first = beginning.decode("utf-8", "ignore")
-    query = _STILL_SAID.format(name=name)
-    return bool(db.rows(query, (first, first + "\U0010ffff")))
+    return bool(db.rows(_STILL_SAID, (first, first + "\U0010ffff")))
 
 
 def after_change(db: Database, done: Removed) -> Removed:
@@ -314,8 +305,7 @@ def empty_log(db: Database) -> bool:
 
 def scrub(db: Database) -> ScrubResult:
     """Write the whole file anew, so that nothing that was removed is in it."""
-    for name in INDEXES:
-        rebuild(db, name)
+    rebuild(db)
     db.run("VACUUM")
     done = "the word index was written anew", "the file was written anew"
     if not empty_log(db):
@@ -359,7 +349,7 @@ _PACKED: Final[dict[BodyKind, str]] = {
 }
 """Bodies that are stored packed, one by its id."""
 _FIND: Final = """
-SELECT id, sequence, cold, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
+SELECT id, sequence, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
 _PUT_SEGMENT: Final = """
 UPDATE segment SET text = ?, tool = ?, foreign_line = ?, tokens = ?
@@ -397,11 +387,11 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     bodies = sum(_put(db, new) for new in order.bodies)
     given = {new.segment.id: new for new in order.segments}
     found = {
-        SegmentId(id_): (sequence, bool(cold), tokens)
-        for id_, sequence, cold, tokens in db.rows(_FIND, (json_list(given),))
+        SegmentId(id_): (sequence, tokens)
+        for id_, sequence, tokens in db.rows(_FIND, (json_list(given),))
     }
-    vectors = _reindexed(db, [(*found[id_][:2], given[id_]) for id_ in given if id_ in found])
-    for id_, (sequence, _, tokens) in found.items():
+    vectors = _reindex(db, [(found[id_][0], given[id_]) for id_ in given if id_ in found])
+    for id_, (sequence, tokens) in found.items():
         _put_segment(db, given[id_].segment, sequence)
         db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
     if found:  # a fact that was read from an old text would bring it back
@@ -433,13 +423,10 @@ def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
     return False
 
 
-def _reindexed(db: Database, given: Sequence[tuple[int, bool, NewSegment]]) -> int:
-    gone = _remove_passages(db, {sequence: cold for sequence, cold, _ in given})
-    new_ones = [(at, new.passages) for at, _, new in given if new.segment.noise is None]
+def _reindex(db: Database, given: Sequence[tuple[int, NewSegment]]) -> int:
+    gone = _remove_passages(db, [sequence for sequence, _ in given])
+    new_ones = [(at, new.passages) for at, new in given if new.segment.noise is None]
     index_words(db, add_passages(db, new_ones))
-    was_cold = [sequence for sequence, cold, _ in given if cold]
-    if was_cold:
-        cool_passages(db, passages_of(db, was_cold))
     clear_separators(db, gone.words)
     return gone.vectors
 

@@ -1,17 +1,13 @@
-"""Passages: their spans, their words in the index, and their moves between warm and cold.
+"""Passages: their spans, and their words in the index.
 
-Owns the tables `passage`, `words` and `cold_words`, the bags beside them, and their counters. A
-passage's number is counted upwards and never used again; its low bits are its length in words,
-so that scoring the hits of a word needs no look at any other table. Always holds: a passage
-stands in `words` when its segment is warm and in `cold_words` when it is cold, never in both;
-cold segments keep their text, spans and vectors; counters change in the same transaction.
+A passage's number is never used again. Its low bits are its length in words, so that scoring the
+hits of a word needs no other table. Counters change in the same transaction.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.adapters.stores.sqlite.rows import bag_of, json_list
@@ -26,13 +22,11 @@ _INSERT_PASSAGE: Final = """
 INSERT INTO passage (id, segment, ordinal, start, stop, length, embedded)
 VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-_PUT_BAG: Final = "INSERT INTO {name}_bag (id, bag) VALUES (?, ?)"
-_INDEX: Final = "INSERT INTO {name} (rowid, bag) VALUES (?, ?)"
-_BAGS: Final = "SELECT id, bag FROM {name}_bag WHERE id IN (SELECT value FROM json_each(?))"
-_DROP_BAG: Final = "DELETE FROM {name}_bag WHERE id IN (SELECT value FROM json_each(?))"
-_UNINDEX: Final = "INSERT INTO {name} ({name}, rowid, bag) VALUES ('delete', ?, ?)"
-_BAG_COUNT: Final = "SELECT count(*) FROM {name}_bag"
-_REBUILD: Final = "INSERT INTO {name} ({name}) VALUES ('rebuild')"
+_PUT_BAG: Final = "INSERT INTO words_bag (id, bag) VALUES (?, ?)"
+_INDEX: Final = "INSERT INTO words (rowid, bag) VALUES (?, ?)"
+_BAGS: Final = "SELECT id, bag FROM words_bag WHERE id IN (SELECT value FROM json_each(?))"
+_DROP_BAG: Final = "DELETE FROM words_bag WHERE id IN (SELECT value FROM json_each(?))"
+_UNINDEX: Final = "INSERT INTO words (words, rowid, bag) VALUES ('delete', ?, ?)"
 _NEXT: Final = "SELECT next_passage FROM totals"
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_passage = ?, documents = documents + ?, words = words + ?
@@ -42,26 +36,23 @@ SELECT p.id, p.length FROM passage AS p
 WHERE p.segment IN (SELECT value FROM json_each(?))
 """
 _DELETE: Final = "DELETE FROM passage WHERE id IN (SELECT value FROM json_each(?))"
-_COUNT_MOVED: Final = """
-UPDATE totals SET documents = documents + ?, words = words + ?,
-  cold_documents = cold_documents + ?, cold_change = cold_change + 1
+_COUNT_REMOVED: Final = """
+UPDATE totals SET documents = documents - ?, words = words - ?, removals = removals + 1
 """
 
 # Removing a passage to the last byte takes about as long as indexing twenty (measured).
 _REBUILD_FROM: Final = 500
 _REBUILD_SHARE: Final = 20
 
-IndexName: TypeAlias = Literal["words", "cold_words"]
-INDEXES: Final[tuple[IndexName, ...]] = ("words", "cold_words")
 NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 """Segments by their sequence, with their passages."""
 
 
 def add_passages(db: Database, segments: NewRows, number: int | None = None) -> list[Row]:
-    """Keep new passages of warm segments, but for the index: `index_words` takes the answer.
+    """Store new passages, but not in the index: pass the result to `index_words`.
 
     FTS5 writes out what it gathered whenever another statement needs a savepoint; so words
-    come last in a transaction. `number` is that of the first passage, where it is known.
+    come last in a transaction. `number` is that of the first passage, if it is known.
     """
     if number is None:
         number = db.value(_NEXT)
@@ -79,15 +70,14 @@ def add_passages(db: Database, segments: NewRows, number: int | None = None) -> 
             words += length
     if rows:
         db.run_many(_INSERT_PASSAGE, rows)
-        db.run_many(_PUT_BAG.format(name="words"), bags)
+        db.run_many(_PUT_BAG, bags)
         db.run(_COUNT_ADDED, (number, len(rows), words))
     return bags
 
 
 def index_words(db: Database, bags: list[Row]) -> None:
-    """Put words that `add_passages` kept into the warm index."""
     if bags:
-        db.run_many(_INDEX.format(name="words"), bags)
+        db.run_many(_INDEX, bags)
 
 
 def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
@@ -95,88 +85,37 @@ def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
     return dict(db.rows(_OF_SEGMENTS, (json_list(sequences),)))
 
 
-def remove_passages(db: Database, *, warm: dict[int, int], cold: dict[int, int]) -> None:
-    """Take passages out of the index and the archive; their vectors are not seen to here."""
-    _take(db, "words", warm)
-    _take(db, "cold_words", cold)
-    db.run(_DELETE, (json_list([*warm, *cold]),))
-    db.run(_COUNT_MOVED, (-len(warm), -sum(warm.values()), -len(cold)))
+def remove_passages(db: Database, passages: dict[int, int]) -> None:
+    """Remove passages and their words; the caller removes their vectors."""
+    if passages:
+        numbers = json_list(passages)
+        bags = bags_of(db, passages)
+        many = len(bags) >= _REBUILD_FROM
+        if many and len(bags) * _REBUILD_SHARE >= db.value("SELECT count(*) FROM words_bag"):
+            db.run(_DROP_BAG, (numbers,))
+            rebuild(db)
+        else:
+            db.run_many(_UNINDEX, bags)
+            db.run(_DROP_BAG, (numbers,))
+        db.run(_DELETE, (numbers,))
+        db.run(_COUNT_REMOVED, (len(passages), sum(passages.values())))
 
 
-def cool_passages(db: Database, passages: dict[int, int]) -> None:
-    """Move passages out of the warm index."""
-    _put(db, "cold_words", _take(db, "words", passages))
-    db.run(_COUNT_MOVED, (-len(passages), -sum(passages.values()), len(passages)))
-
-
-def bags_of(db: Database, name: IndexName, passages: Iterable[int]) -> list[Row]:
+def bags_of(db: Database, passages: Iterable[int]) -> list[Row]:
     """The words of these passages, as the index has them."""
-    return db.rows(_BAGS.format(name=name), (json_list(passages),))
+    return db.rows(_BAGS, (json_list(passages),))
 
 
-def rebuild(db: Database, name: IndexName) -> None:
-    """Write an index anew from the words of its passages."""
-    db.run(_REBUILD.format(name=name))
+def rebuild(db: Database) -> None:
+    """Write the index again from the words of its passages."""
+    db.run("INSERT INTO words (words) VALUES ('rebuild')")
 
 
-def _put(db: Database, name: IndexName, bags: list[Row]) -> None:
-    db.run_many(_PUT_BAG.format(name=name), bags)
-    db.run_many(_INDEX.format(name=name), bags)
-
-
-def _take(db: Database, name: IndexName, passages: dict[int, int]) -> list[Row]:
-    if not passages:
-        return []
-    numbers = json_list(passages)
-    bags = db.rows(_BAGS.format(name=name), (numbers,))
-    many = len(bags) >= _REBUILD_FROM
-    if many and len(bags) * _REBUILD_SHARE >= db.value(_BAG_COUNT.format(name=name)):
-        db.run(_DROP_BAG.format(name=name), (numbers,))
-        rebuild(db, name)
-        return bags
-    db.run_many(_UNINDEX.format(name=name), bags)
-    db.run(_DROP_BAG.format(name=name), (numbers,))
-    return bags
-
-
-_WARM_COUNT: Final = "SELECT segments - cold - noise FROM totals"
-_OLD: Final = """
-SELECT sequence FROM segment INDEXED BY segment_warm
-WHERE NOT cold AND noise IS NULL AND said_at < ?
-ORDER BY said_at, sequence LIMIT ?
-"""
-_SET_COLD: Final = "UPDATE segment SET cold = 1 WHERE sequence IN (SELECT value FROM json_each(?))"
-_COUNT_COLD: Final = "UPDATE totals SET cold = cold + ?"
-_FIND: Final = """
-SELECT id, sequence, cold FROM segment WHERE id IN (SELECT value FROM json_each(?))
-"""
+_FIND: Final = "SELECT id, sequence FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _SPANS: Final = """
 SELECT id, segment, start, stop, length FROM passage
 WHERE segment IN (SELECT value FROM json_each(?))
 """
-
-# Segments moved in one transaction: some tenths of a second.
-STEP: Final = 100
-
-
-def evict(db: Database, *, max_segments: int | None, said_before: float | None) -> int:
-    """Move some of the oldest warm segments to cold; 0 when there are none to move.
-
-    A step of a few, in a transaction of its own: taking words out is slow, and other processes
-    write in between.
-    """
-    over = 0
-    if max_segments is not None:
-        over = max(0, db.value(_WARM_COUNT) - max(0, max_segments))
-    going = [sequence for (sequence,) in db.rows(_OLD, (math.inf, min(over, STEP)))]
-    if said_before is not None and len(going) < STEP:
-        old = db.rows(_OLD, (said_before, STEP))
-        going = sorted({*going, *(sequence for (sequence,) in old)})
-    if going:
-        cool_passages(db, passages_of(db, going))
-        db.run(_SET_COLD, (json_list(going),))
-        db.run(_COUNT_COLD, (len(going),))
-    return len(going)
 
 
 def replace_passages(
@@ -185,22 +124,14 @@ def replace_passages(
     *,
     at: float,  # noqa: ARG001 - the file keeps no time of indexing
 ) -> None:
-    """Index segments anew; a passage whose span is as before keeps its vectors."""
-    known = {
-        sequence: (SegmentId(id_), bool(cold))
-        for id_, sequence, cold in db.rows(_FIND, (json_list(passages),))
-    }
-    before = _spans(db, list(known))
-    cold = {sequence for sequence, (_, is_cold) in known.items() if is_cold}
-    removed: dict[bool, dict[int, int]] = {False: {}, True: {}}
-    for (sequence, _, _), (passage, length) in before.items():
-        removed[sequence in cold][passage] = length
-    remove_passages(db, warm=removed[False], cold=removed[True])
-    new = [(sequence, passages[id_]) for sequence, (id_, _) in known.items()]
+    """Index segments again; a passage whose span is as before keeps its vectors."""
+    known = db.rows(_FIND, (json_list(passages),))
+    sequences = [sequence for _, sequence in known]
+    before = _spans(db, sequences)
+    remove_passages(db, dict(before.values()))
+    new = [(sequence, passages[SegmentId(id_)]) for id_, sequence in known]
     index_words(db, add_passages(db, new))
-    if cold:
-        cool_passages(db, passages_of(db, cold))
-    after = _spans(db, list(known))
+    after = _spans(db, sequences)
     renumber_vectors(
         db, {old: after[span][0] if span in after else None for span, (old, _) in before.items()}
     )

@@ -258,7 +258,7 @@ def _insert(table: str, first: str, columns: Sequence[_Column]) -> str:
 INSERT_SEGMENT: Final = _insert("segment", "sequence, session", _SEGMENT)
 INSERT_FACT: Final = _insert("fact", "number, current", _FACT)
 SELECT_SEGMENT: Final = f"""
-SELECT g.sequence, g.cold, CAST(s.name AS BLOB), {", ".join(c.selected("g.") for c in _SEGMENT)}
+SELECT g.sequence, CAST(s.name AS BLOB), {", ".join(c.selected("g.") for c in _SEGMENT)}
 FROM segment AS g JOIN session AS s ON s.number = g.session
 """  # noqa: S608
 SELECT_FACT: Final = f"SELECT number, {', '.join(c.selected() for c in _FACT)} FROM fact "  # noqa: S608
@@ -274,9 +274,9 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
 
 def stored_segment(row: Row) -> StoredSegment:
     """A row of `SELECT_SEGMENT`; ValueError or TypeError when it cannot be read."""
-    sequence, cold, session, *values = row
+    sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpacked(values, _SEGMENT))
-    return StoredSegment(segment=segment, sequence=sequence, cold=bool(cold))
+    return StoredSegment(segment=segment, sequence=sequence)
 
 
 def fact_row(fact: Fact, number: int) -> Row:

@@ -1,8 +1,8 @@
 """The tables of a space, and the migrations of older files, each one transaction.
 
-`words` and `cold_words` are fed with the words in tables next to them: without the words of a
-passage FTS5 cannot remove it to the last byte. The number of a passage carries its length
-(`passages.py`), so that scoring needs no join.
+`words` is fed with the words in the table next to it: without the words of a passage FTS5 cannot
+remove it to the last byte. The number of a passage carries its length (`passages.py`), so that
+scoring needs no join.
 """
 
 from __future__ import annotations
@@ -157,8 +157,7 @@ CREATE TABLE compaction (
 )
 """
 
-# `segment_warm` serves eviction (the oldest warm ones), `segment_place` the neighbours that every
-# recall asks for: a long session has stretches that went cold.
+# `segment_place` serves the neighbours that every recall asks for.
 _TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     _TOTALS,
@@ -214,11 +213,34 @@ _SHARED_IDS: Final = (
 """Each compaction names all messages before it; the lists share what they have in common."""
 _PACKED_TEXTS: Final[tuple[str, ...]] = ()
 """Texts of messages may be compressed, which earlier versions could not read."""
+_NO_COLD: Final = (
+    "INSERT INTO words_bag (id, bag) SELECT id, bag FROM cold_words_bag",
+    "INSERT INTO words (rowid, bag) SELECT id, bag FROM cold_words_bag",
+    """
+    UPDATE totals SET documents = documents + cold_documents, words = words + (
+      SELECT coalesce(sum(p.length), 0) FROM passage AS p
+      JOIN segment AS g ON g.sequence = p.segment WHERE g.cold
+    )
+    """,
+    "DROP TABLE cold_words_at",
+    "DROP TABLE cold_words",
+    "DROP TABLE cold_words_bag",
+    "DROP INDEX segment_cold",
+    "DROP INDEX segment_warm",
+    "DROP INDEX segment_place",
+    "ALTER TABLE segment DROP COLUMN cold",
+    "CREATE INDEX segment_place ON segment (session, sequence) WHERE noise IS NULL",
+    "ALTER TABLE totals DROP COLUMN cold",
+    "ALTER TABLE totals DROP COLUMN cold_documents",
+    "ALTER TABLE totals RENAME COLUMN cold_change TO removals",
+)
+"""Old segments left the index before; now all of them are in it."""
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _TABLES,
     _PACKED_BODIES,
     _NO_TAGS,
     _SHARED_IDS,
     _PACKED_TEXTS,
+    _NO_COLD,
 )
 """What leads from version n to n + 1, in order; version 0 is an empty file."""

@@ -159,15 +159,6 @@ class SQLiteStore:
             lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
         )
 
-    async def evict(self, *, max_segments: int | None, said_before: float | None) -> int:
-        """As `Archive.evict`."""
-        total = 0
-        while moved := await self._writer.write(
-            lambda db: passage_index.evict(db, max_segments=max_segments, said_before=said_before)
-        ):
-            total += moved
-        return total
-
     # JobQueue
 
     claim = _writes(job_queue.claim)

@@ -67,13 +67,13 @@ _BLOCK: Final = "SELECT passages, numbers FROM vector_block WHERE embedder = ? A
 
 WAITING: Final = """
 SELECT p.id, p.segment, p.ordinal, p.start, p.stop
-FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
-WHERE p.id > ?1 AND p.embedded AND NOT g.cold AND NOT EXISTS (
+FROM passage AS p
+WHERE p.id > ?1 AND p.embedded AND NOT EXISTS (
   SELECT 1 FROM vector_at AS v WHERE v.embedder = ?2 AND v.passage = p.id
 )
 ORDER BY p.id LIMIT ?3
 """
-"""Warm passages beyond a number that are to have a vector of an embedder and have none."""
+"""Passages beyond a number that are to have a vector of an embedder and have none."""
 
 
 def write_vectors(db: Database, vectors: VectorSet) -> None:
@@ -219,10 +219,6 @@ _LOAD: Final = """
 SELECT number, count, unit, passages, numbers FROM vector_block
 WHERE embedder = ? AND number >= ? ORDER BY number
 """
-_COLD: Final = """
-SELECT group_concat(p.id) FROM segment AS g INDEXED BY segment_cold
-JOIN passage AS p ON p.segment = g.sequence WHERE g.cold
-"""
 _SPARE_SHARE: Final = 0.25
 """Room for what comes, so that a turn's few vectors do not copy all others."""
 
@@ -243,7 +239,6 @@ class Matrix:
     scaled: bool = False
     """Some vector has not length one: similarities are to be multiplied by `scales`."""
     _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
-    warm_rows: tuple[int, int, npt.NDArray[np.bool_]] | None = None
 
     @property
     def values(self) -> Floats:
@@ -295,7 +290,7 @@ class Matrix:
         self.scaled = self.scaled or not unit
         self.blocks[block] = start, len(held)
         self.rows = stop
-        self._sorted = self.warm_rows = None
+        self._sorted = None
 
     def keep(self, blocks: set[int]) -> None:
         """Close the gaps of blocks that are no more."""
@@ -310,7 +305,7 @@ class Matrix:
             for block, start, (_, count) in zip(kept, starts, spans, strict=False)
         }
         self.rows = len(rows)
-        self._sorted = self.warm_rows = None
+        self._sorted = None
 
 
 class Matrices:
@@ -333,14 +328,6 @@ class Matrices:
             _refresh(db, matrix)
             matrix.change = change
         return matrix
-
-    def warm(self, db: Database, matrix: Matrix, change: int) -> npt.NDArray[np.bool_]:
-        """Which rows of a matrix are of warm passages; `change` counts moves to cold and back."""
-        held = matrix.warm_rows
-        if held is None or held[:2] != (change, matrix.rows):
-            cold = number_list(db.value(_COLD))
-            held = matrix.warm_rows = change, matrix.rows, ~np.isin(matrix.passages, cold)
-        return held[2]
 
 
 def number_list(joined: str | int | None) -> Numbers:
@@ -378,7 +365,6 @@ _DECIMALS: Final = 9
 
 Similarities = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,7 +398,7 @@ class VectorSearch:
         return found
 
     def near(
-        self, limit: int, *, allowed: Numbers | None, left_out: Numbers, warm: Flags | None
+        self, limit: int, *, allowed: Numbers | None, left_out: Numbers
     ) -> tuple[Numbers, Similarities]:
         """The passages that may be among the nearest so many, and the cosine of each."""
         matrix = self.matrix
@@ -421,7 +407,7 @@ class VectorSearch:
         similarities = np.vecdot(matrix.values, self.direction.astype(np.float32))
         if matrix.scaled:
             similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
-        rows = _eligible(matrix, allowed, left_out, warm)
+        rows = _eligible(matrix, allowed, left_out)
         if rows is None:
             rows = np.arange(matrix.rows)
         else:
@@ -432,18 +418,12 @@ class VectorSearch:
         return matrix.passages[rows], self.exact(rows)
 
 
-def _eligible(
-    matrix: Matrix, allowed: Numbers | None, left_out: Numbers, warm: Flags | None
-) -> Rows | None:
-    if allowed is None and warm is None and not len(left_out):
+def _eligible(matrix: Matrix, allowed: Numbers | None, left_out: Numbers) -> Rows | None:
+    if allowed is None and not len(left_out):
         return None
-    if allowed is None:
-        eligible = np.ones(matrix.rows, dtype=np.bool_) if warm is None else warm.copy()
-    else:
-        eligible = np.zeros(matrix.rows, dtype=np.bool_)
+    eligible = np.full(matrix.rows, allowed is None)
+    if allowed is not None:
         eligible[_rows_of(matrix, allowed)] = True
-        if warm is not None:
-            eligible &= warm
     if len(left_out):
         eligible[_rows_of(matrix, left_out)] = False
     return np.flatnonzero(eligible)

@@ -1,0 +1,1 @@
+-- Code of this version does not write `cold`, and finds passages of cold segments when 009_post has run.
