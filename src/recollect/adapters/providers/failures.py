@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from recollect.adapters.providers.overflow import recognise_overflow, recognise_pairing_error
+from recollect.adapters.providers.overflow import recognise_overflow
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_error
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
@@ -125,9 +125,6 @@ def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) 
 
 def _advice(error: ProviderError) -> str:
     status = error.status
-    pairing = recognise_pairing_error(error.text)
-    if pairing is not None:
-        return f"calls and results do not pair up ({pairing}); asking again is no use"
     if error.is_spent:
         return "the account's quota is spent; look at its plan and billing"
     if status in (401, 403):

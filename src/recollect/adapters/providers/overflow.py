@@ -124,49 +124,6 @@ NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     ),
 )
 
-# Format errors: the same request fails the same way again, so it is repaired, never retried.
-PAIRING_WORDINGS: Final[tuple[Wording, ...]] = (
-    Wording(
-        "call_without_result",
-        "anthropic",
-        r"`tool_use` ids were found without `tool_result` blocks",
-    ),
-    Wording(
-        "result_without_call",
-        "anthropic",
-        r"unexpected `tool_use_id` found in `tool_result` blocks",
-    ),
-    Wording("results_missing", "anthropic", r"did not find \d+ `?tool_result`? block"),
-    Wording(
-        "call_without_tool_message",
-        "openai",
-        r"'tool_calls' must be followed by tool messages"
-        r"|tool_call_ids did not have response messages",
-    ),
-    Wording(
-        "tool_message_without_call",
-        "openai",
-        r"messages with role 'tool' must be a response to a prece+ding message with 'tool_calls'",
-    ),
-    Wording("call_without_output", "openai", r"no tool output found for (?:\w+ ){1,3}call"),
-    Wording("output_without_call", "openai", r"no tool call found for (?:\w+ ){1,3}call output"),
-    Wording("missing_thought_signature", "google", r"missing a `?thought_signature`?"),
-    Wording(
-        "unequal_function_parts",
-        "google",
-        r"function response parts is equal to the number of function call parts",
-    ),
-    Wording(
-        "function_call_displaced", "google", r"function call turn comes immediately after a user"
-    ),
-    Wording("call_without_result_block", "bedrock", r"expected toolResult blocks at messages"),
-    Wording(
-        "result_block_without_call",
-        "bedrock",
-        r"toolResult blocks at .{1,40}? exceeds the number of toolUse blocks",
-    ),
-)
-
 # Where the numbers stand. For each kind the first pattern that matches counts.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": (
@@ -267,8 +224,6 @@ def recognise_silent_overflow(
     input_tokens: int,
     output_tokens: int,
     window_tokens: int | None,
-    cache_read_tokens: int = 0,
-    cache_write_tokens: int = 0,
 ) -> Overflow | None:
     """The overflow behind a reply that looks like a success.
 
@@ -277,31 +232,21 @@ def recognise_silent_overflow(
     `stop_reason` is taken in any provider's spelling.
     """
     reason = (stop_reason or "").lower()
-    prompt_tokens = input_tokens + cache_read_tokens + cache_write_tokens
     if reason == "model_context_window_exceeded":
         name = "window_exceeded_while_replying"
     elif window_tokens is None:
         return None
-    elif reason in _FINISHED and prompt_tokens > window_tokens:
+    elif reason in _FINISHED and input_tokens > window_tokens:
         name = "silently_cut_request"
     elif (
         reason in _CUT_SHORT
         and output_tokens == 0
-        and prompt_tokens >= _FULL_WINDOW_RATIO * window_tokens
+        and input_tokens >= _FULL_WINDOW_RATIO * window_tokens
     ):
         name = "no_room_for_reply"
     else:
         return None
-    return Overflow(pattern_name=name, limit_tokens=window_tokens, requested_tokens=prompt_tokens)
-
-
-def recognise_pairing_error(message: str) -> str | None:
-    """The name of the broken tool pairing that an error reports, or None.
-
-    Sending the same request again, to whichever account, fails again.
-    """
-    wording = _first_match(PAIRING_WORDINGS, message[:_READ_MAX_CHARS])
-    return wording.name if wording is not None else None
+    return Overflow(pattern_name=name, limit_tokens=window_tokens, requested_tokens=input_tokens)
 
 
 @cache

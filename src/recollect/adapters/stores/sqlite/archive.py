@@ -67,7 +67,6 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 
 
 def write_batch(db: Database, batch: Batch) -> WriteResult:
-    """Write everything the batch holds."""
     require_storable(batch)
     require_revision(db, batch.facts_revision)
     tombstones = tombstoned(db, _identities(batch))
@@ -107,7 +106,6 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
 
 
 def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    """Which of these segments are stored."""
     asked = set(ids)
     if len(asked) <= _FEW:
         return frozenset(id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,)))
@@ -115,7 +113,6 @@ def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
 
 
 def forgotten_ids(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    """Which of these a tombstone stands for."""
     return frozenset(map(MessageId, tombstoned(db, ids)))
 
 
@@ -217,7 +214,6 @@ _BEYOND_ALL: Final = (1 << 63) - 1
 
 
 def segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-    """These segments, in this order."""
     rows = db.rows(_SEGMENTS, (json_list(ids),))
     stored_segments = {segment.segment.id: segment for segment in readable(rows, stored_segment)}
     return tuple(stored_segments[id_] for id_ in ids if id_ in stored_segments)
@@ -231,7 +227,6 @@ def page(
     session: str | None = None,
     descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
-    """Segments in the order of arrival, or against it."""
     edge = (after or _BEYOND_ALL) if descending else after
     which, named = ("1", ()) if session is None else (_IN_SESSION, (pack_text(session),))
     beyond, order = ("<", "DESC") if descending else (">", "ASC")
@@ -248,7 +243,6 @@ def page(
 
 
 def sessions(db: Database) -> tuple[SessionSummary, ...]:
-    """The sessions that have segments, oldest first."""
     return tuple(readable(db.rows(_SESSIONS), _summary))
 
 
@@ -260,7 +254,6 @@ def _summary(row: Row) -> SessionSummary:
 
 
 def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-    """The spans of a segment that are indexed, without their words."""
     return tuple(
         NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
         for start, stop, embedded in db.rows(_PASSAGES, (id,))
@@ -268,7 +261,6 @@ def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A0
 
 
 def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-    """Passages that are to have a vector of this embedder and have none."""
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
     passage_texts: list[PassageText] = []
     texts: dict[int, tuple[SegmentId, str] | None] = {}
@@ -307,7 +299,6 @@ def vectors(
     after: tuple[SegmentId, int] | None,
     limit: int,
 ) -> tuple[Vector, ...]:
-    """Vectors as they were written, by segment and ordinal."""
     matrix = matrices.fresh(db, embedder)
     if matrix is None:
         return ()
@@ -327,7 +318,6 @@ def facts(
     superseded: bool = False,
     subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
-    """Facts by id in this order, or all by time and id."""
     if ids is not None:
         rows = db.rows(_SOME_FACTS, (json_list(ids),))
         found_facts: dict[str, Fact] = {fact.id: fact for fact in readable(rows, stored_fact)}

@@ -58,7 +58,6 @@ class Postings:
 
 
 def postings_of(db: Database, words: Sequence[str]) -> list[Postings]:
-    """The postings of every word, in the order of the words."""
     postings = []
     for word in dict.fromkeys(words):
         passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form_of(word),))))
@@ -121,7 +120,6 @@ def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
 
 
 def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str, int]]:
-    """How often each of these passages holds each word; words it does not hold are missing."""
     counts: list[dict[str, int]] = [{} for _ in range(len(passages))]
     for one in postings:
         at, hits = _positions(one.passages, passages)
@@ -233,7 +231,6 @@ class Recent:
         self._now = _State(*db.row(_STATE))
 
     def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
-        """The postings of every word, in the order of the words."""
         held = self._postings.pop(words, None)
         if held is None or not held[0].same_index(self._now):
             held = self._now, postings_of(db, words)
@@ -255,7 +252,6 @@ class Recent:
         return self.postings(db, words)
 
     def left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
-        """What stands for these segments in the tables."""
         if not ids:
             return _NOTHING
         held = self._left_out.pop(ids, None)
@@ -384,7 +380,6 @@ JOIN segment AS g ON g.sequence = p.segment JOIN session AS s ON s.number = g.se
 def find_candidates(
     db: Database, matrices: Matrices, recent: Recent, query: CandidateQuery
 ) -> Candidates:
-    """What may answer the query, with what scoring it needs."""
     recent.look(db)
     documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
@@ -471,7 +466,6 @@ def find_around(
     reach: int,
     passages_each: int,
 ) -> Surroundings:
-    """The neighbours of these segments, with their first passages described for the query."""
     recent.look(db)
     asked = asked_vectors(db, matrices, query.vectors)
     if not ids or reach <= 0:

@@ -111,7 +111,6 @@ _STRAY_FACT_PARTS: Final = (
 
 
 def check(db: Database) -> CheckResult:
-    """Look at everything, in one snapshot that the caller opened; changes nothing."""
     checks: dict[str, Callable[[Database], Iterator[str]]] = {
         "SQLite's integrity check": _integrity,
         "the word index": _word_index,
@@ -247,7 +246,6 @@ def _ledger(db: Database) -> Iterator[str]:
 
 
 def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
-    """What the space holds."""
     counts: dict[str, int] = dict(zip(_STAT_NAMES, db.row(_STATS), strict=True))
     return Stats(
         space=space,

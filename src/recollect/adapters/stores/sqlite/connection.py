@@ -93,7 +93,6 @@ class EncryptionKey:
         return self._raw
 
     def raw(self, space: str) -> bytes:
-        """The 32 bytes that encrypt this space."""
         if self._raw:
             return self._secret
         if space not in self._derived:
@@ -152,7 +151,6 @@ def _keyring_entry(name: str) -> str | None:
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the driver into errors of a store."""
     try:
         yield
     except apsw.Error as error:
@@ -207,7 +205,6 @@ class BusyWait:
         self.renew()
 
     def renew(self, seconds: float | None = None) -> None:
-        """Begin to wait anew."""
         self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def end(self) -> None:
@@ -229,7 +226,6 @@ class BusyWait:
 def space_file(
     path: Path, *, space: str, key: EncryptionKey | bytes | None, create: bool, busy_seconds: float
 ) -> SpaceFile:
-    """The file of a space, which is made, readable for its owner only, where it is missing."""
     given = EncryptionKey(key) if isinstance(key, bytes) else key
     raw = None if given is None else given.raw(space)
     file = SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)

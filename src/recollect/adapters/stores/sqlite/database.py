@@ -41,18 +41,15 @@ class Database:
         self.unreadable_rows = 0
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Run a statement to its end, whatever it returns."""
         self._begun(statement, values).fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement once for each row of values."""
         try:
             self.connection.executemany(statement, rows).fetchall()
         except UNSTORABLE as error:
             raise _refused(error) from None
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows."""
         cursor = self._begun(query, values)
         try:
             rows: list[Row] = cursor.fetchall()
@@ -80,7 +77,6 @@ class Database:
                 return rows
 
     def row(self, query: str, values: Sequence[Any] = ()) -> Row:
-        """The one row that must be there."""
         return self.rows(query, values)[0]
 
     def value(self, query: str, values: Sequence[Any] = ()) -> Any:
@@ -89,11 +85,9 @@ class Database:
         return rows[0][0] if rows else None
 
     def changed(self) -> int:
-        """How many rows the last statement changed."""
         return self.connection.changes()
 
     def last_number(self) -> int:
-        """The number of the row that was inserted last."""
         return self.connection.last_insert_rowid()
 
 
@@ -126,11 +120,9 @@ class Lane:
         self._writes = 0
 
     async def run(self, work: Work[T]) -> T:
-        """Run without a transaction."""
         return await self._later(self._run, work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run in one snapshot."""
         return await self._later(self._read, work)
 
     async def read_apart(self, work: Work[T]) -> T:
@@ -147,12 +139,9 @@ class Lane:
         return result
 
     async def write(self, work: Work[T]) -> T:
-        """Run in one durable transaction."""
         return await self._later(self._write, work)
 
     async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
-        """Run in one durable transaction, and `then` after it, in the same thread."""
-
         def both(_: Database) -> T:
             return then(self._connected(), self._write(work))
 
@@ -169,7 +158,6 @@ class Lane:
         await asyncio.to_thread(self._executor.shutdown, wait=True)
 
     def abandon(self) -> None:
-        """As `close`, without waiting."""
         self._closed = True
         self._patience.end()
         self._executor.submit(self._disconnect)
@@ -252,7 +240,6 @@ class Lane:
 
 
 def checkpoint(database: Database, mode: str) -> bool:
-    """Move the log into the file; False when other connections did not let it."""
     try:
         busy: int = database.value(f"PRAGMA wal_checkpoint({mode})")
     except BUSY:

@@ -78,7 +78,6 @@ ORDER BY id LIMIT ?3
 
 
 def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
-    """Keep the vectors of current facts that have none of this embedder yet."""
     if not vectors.vectors:
         return
     embedder = embedder_number(db, vectors)
@@ -93,7 +92,6 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
 
 
 def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-    """Current facts that have no vector of this embedder, by id."""
     texts: list[FactText] = []
     last = ""
     while len(texts) < limit:  # what cannot be read must not stand in the way of the rest
@@ -113,7 +111,6 @@ class FactMatrices:
         self._held: dict[str, Matrix] = {}
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
-        """The vectors of an embedder as this snapshot has them; None when it knows none."""
         rows = db.rows(_EMBEDDER, (embedder,))
         if not rows:
             return None
@@ -167,7 +164,6 @@ _READ: Final = "SELECT sequence FROM extracted WHERE session = ?"
 
 
 def facts_revision(db: Database) -> int:
-    """How often the facts of the space have changed."""
     revision: int = db.value(_REVISION)
     return revision
 
@@ -184,7 +180,6 @@ def move_on(db: Database) -> None:
 
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
-    """Keep facts, or replace those whose id is known; the same ones again change nothing."""
     gone = gone_segments(db, all_rest_on(facts))
     stored_facts = dict(_stored_facts(db, {fact.id for fact in facts}))
     _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
@@ -221,7 +216,6 @@ def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
 
 
 def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[str]:
-    """Remove these facts and keep them out from now on; which of them were there."""
     if not ids:
         return []
     put_tombstones(db, map(fact_identity, ids), at)
@@ -232,7 +226,6 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
 
 
 def read_to(db: Database, extracted: Iterable[ExtractedTo]) -> None:
-    """Note how far sessions were read for facts; never back."""
     db.run_many(
         _READ_TO,
         [(session_mark(extracted_to.session), extracted_to.sequence) for extracted_to in extracted],
@@ -240,7 +233,6 @@ def read_to(db: Database, extracted: Iterable[ExtractedTo]) -> None:
 
 
 def extracted_to(db: Database, session: str) -> int:
-    """How far a session was read for facts; 0 for not at all."""
     return db.value(_READ, (session_mark(session),)) or 0
 
 
@@ -293,7 +285,6 @@ _CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?))
 
 
 def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery) -> FactCandidates:
-    """What may answer the query, with what scoring it needs."""
     documents: int = db.value(_DOCUMENTS)
     allowed = _allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))

@@ -109,7 +109,6 @@ Removed = TypeVar("Removed", Forgotten, Rewritten)
 
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
-    """Remove what the order names, within the caller's transaction."""
     meant = _meant(db, order)
     rows = meant.rows
     gone = _remove(db, rows)
@@ -287,24 +286,20 @@ def _still_said(db: Database, beginning: bytes) -> bool:
 
 
 def after_change(db: Database, done: Removed) -> Removed:
-    """Empty the log after the transaction; what was done, and whether that worked."""
     return done if empty_log(db) else replace(done, cannot=(LOG_IN_USE, *done.cannot))
 
 
 def after_withdrawing(db: Database, went: int) -> int:
-    """Empty the log after segments were withdrawn, if others let it; how many went."""
     if went:
         empty_log(db)
     return went
 
 
 def empty_log(db: Database) -> bool:
-    """Move the log into the file and empty it; False when others did not let it."""
     return checkpoint(db, "TRUNCATE")
 
 
 def scrub(db: Database) -> ScrubResult:
-    """Write the whole file anew, so that nothing that was removed is in it."""
     rebuild(db)
     db.run("VACUUM")
     done = "the word index was written anew", "the file was written anew"
@@ -380,7 +375,6 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
 
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
-    """Replace texts within the caller's transaction."""
     # With the texts they rest on, so that no span is ever of another text.
     if order.facts or order.facts_revision is not None:
         write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))

@@ -99,7 +99,6 @@ _NO_LIMIT: Final = (1 << 63) - 1
 
 
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
-    """Enqueue jobs that do not wait already, but none about what was forgotten."""
     for job in jobs:
         named = job.kind, pack_text(job.key)
         if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
@@ -119,7 +118,6 @@ def claim(
     day_tokens: int | None = None,
     max_attempts: int = 5,
 ) -> tuple[Lease, ...]:
-    """Hand out due jobs, and charge them to the day."""
     names = json_list(kinds)
     db.run(_BURY_LOST, (now, max_attempts, names))
     if db.value(_ALL_PAUSED):
@@ -154,19 +152,16 @@ def claim(
 
 
 def heartbeat(db: Database, lease: Lease, *, expires_at: float) -> bool:
-    """Extend a lease; False when it is lost."""
     db.run(_KEEP, (expires_at, _number(lease.id), lease.token))
     return db.changed() == 1
 
 
 def finish(db: Database, lease: Lease) -> bool:
-    """Remove a job; False when its lease is lost."""
     db.run(_DONE, (_number(lease.id), lease.token))
     return db.changed() == 1
 
 
 def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-    """Let a job wait again, or bury it; False when its lease is lost."""
     db.run(_GIVE_BACK, (retry_at, pack_text(reason), _number(lease.id), lease.token))
     leased = db.changed() == 1
     db.run(_JOIN_TWINS)
@@ -174,7 +169,6 @@ def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> 
 
 
 def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
-    """Jobs by the time they run at."""
     return tuple(readable(db.rows(_LIST, (limit,)), _record))
 
 
@@ -193,7 +187,6 @@ def _record(row: Row) -> JobRecord:
 
 
 def queue_state(db: Database, *, day: str = "") -> QueueState:
-    """The queue at a glance."""
     rows = db.rows(_COUNTS)
     counts = {state: count for state, count, _ in rows}
     return QueueState(
@@ -207,13 +200,11 @@ def queue_state(db: Database, *, day: str = "") -> QueueState:
 
 
 def add_model_use(db: Database, use: ModelUse, *, day: str) -> None:
-    """Count what was asked of a model."""
     counts = (use.calls, use.input_tokens, use.output_tokens)
     db.run(_ADD_USE, (day, use.purpose, *counts))
 
 
 def model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
-    """What was asked of models from a day on, by purpose."""
     return tuple(
         ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
         for purpose, calls, read, written in db.rows(_USE, (since,))
@@ -221,17 +212,14 @@ def model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
 
 
 def pause(db: Database, kind: str = "*") -> None:
-    """Hand out no more jobs of a kind."""
     db.run("INSERT OR IGNORE INTO paused (kind) VALUES (?)", (kind,))
 
 
 def resume(db: Database, kind: str = "*") -> None:
-    """Undo `pause`."""
     db.run("DELETE FROM paused WHERE kind = ?", (kind,))
 
 
 def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
-    """Let dead jobs wait again."""
     if ids is None:
         db.run(_REVIVE, (at,))
     else:
@@ -242,7 +230,6 @@ def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
 
 
 def forget_jobs(db: Database, forgotten: set[str]) -> int:
-    """Drop the jobs that quote these messages."""
     if not forgotten:
         return 0
     return _drop(db, quoting(db.rows(_ABOUT), forgotten))
@@ -254,7 +241,6 @@ def _drop(db: Database, numbers: Sequence[int]) -> int:
 
 
 def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
-    """Drop the jobs that name these sessions, leased ones too."""
     if not sessions:
         return 0
     rows = db.rows(_OF_KINDS, (json_list(KINDS),))
@@ -263,7 +249,6 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
 
 
 def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
-    """Drop the jobs whose payload or reason holds a text."""
     rows = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
     return _drop(db, [row[0] for row in rows if any(map(text.stands_in, row[1:]))])
 

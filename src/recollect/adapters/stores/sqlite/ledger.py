@@ -90,7 +90,6 @@ class SharedIds:
         self._read: dict[bytes, list[str]] = {}
 
     def pack(self, ids: Sequence[str]) -> bytes | str | None:
-        """Store the chunks of a list, and return what its column holds."""
         packed = pack_ids(ids)
         if not isinstance(packed, bytes) or len(packed) < _CHUNK_BYTES:
             return packed
@@ -116,7 +115,6 @@ class SharedIds:
         return ids + unpack_ids(packed)
 
     def drop_unused(self) -> None:
-        """Remove the chunks that no list names any more."""
         stored = {hash_ for (hash_,) in self._db.rows("SELECT hash FROM id_chunk")}
         if not stored:
             return
@@ -138,7 +136,6 @@ def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
 
 
 def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
-    """Keep pieces, but none that quote what was forgotten, or were forgotten themselves."""
     ids = SharedIds(db)
     rows = [
         (piece.hash, piece.kind, int(piece.exact), ids.pack(piece.about), pack_body(piece.body))
@@ -165,7 +162,6 @@ def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) 
 
 
 def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
-    """The recorded turns of a session."""
     number = known_session(db, session)
     return tuple(value for (value,) in db.rows(_NUMBERS, (number,)))
 
@@ -184,7 +180,6 @@ def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
 
 
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-    """These pieces; those that are not kept, or cannot be read, are missing."""
     rows = db.rows(_PIECES, (json_list(hashes),))
     read = partial(_piece, SharedIds(db))
     return {piece.hash: piece for piece in readable(rows, read)}
@@ -203,7 +198,6 @@ def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
 
 
 def expire(db: Database, *, before: float) -> int:
-    """Remove turns recorded before then, and pieces that only they named."""
     removed, named = 0, set()
     for (session,) in db.rows(_EXPIRING, (before,)):
         gone, freed = _expire_session(db, session, before)
@@ -251,12 +245,10 @@ def _named_by_all(db: Database) -> set[str]:
 
 
 def drop_pieces(db: Database, hashes: set[str]) -> None:
-    """Remove pieces."""
     db.run(_DROP_PIECES, (json_list(sorted(hashes)),))
 
 
 def forget_pieces(db: Database, forgotten: set[str]) -> int:
-    """Drop the pieces that quote these messages."""
     if not forgotten:
         return 0
     gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
@@ -265,7 +257,6 @@ def forget_pieces(db: Database, forgotten: set[str]) -> int:
 
 
 def forget_turns(db: Database, session: int) -> int:
-    """Drop the turns of a session, and the pieces no other turn names; returns how many pieces."""
     named: set[str] = set()
     for _, _, _, head, rows in db.rows(_TURNS_OF_SESSION, (session,)):
         named.update(_ids(rows), _named_by(head))
@@ -277,7 +268,6 @@ def forget_turns(db: Database, session: int) -> int:
 
 
 def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
-    """Drop the pieces whose body holds a text; one at a time, for they may be many and long."""
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"
     gone = {hash_ for hash_ in hashes if _holds(db.value(body, (hash_,)), text)}
@@ -377,13 +367,11 @@ def add_compactions(
 
 
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
-    """The compactions of a session by number."""
     rows = db.rows(_OF_SESSION, (known_session(db, session),))
     return tuple(readable(rows, partial(stored_compaction, SharedIds(db))))
 
 
 def stored_compaction(ids: SharedIds, row: Row) -> CompactionRecord:
-    """A row of `SELECT_COMPACTION`; ValueError or TypeError when it cannot be read."""
     _, name, number, at, about, body = row
     return CompactionRecord(
         session=text_of(name),
@@ -414,7 +402,6 @@ def forget_compactions(
 
 
 def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
-    """Drop those whose body holds a text, looked at one at a time; what went."""
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"
     gone = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]

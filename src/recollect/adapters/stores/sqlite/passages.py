@@ -81,7 +81,6 @@ def index_words(db: Database, bags: list[Row]) -> None:
 
 
 def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
-    """The passages of these segments, each with its length."""
     return dict(db.rows(_OF_SEGMENTS, (json_list(sequences),)))
 
 
@@ -102,12 +101,10 @@ def remove_passages(db: Database, passages: dict[int, int]) -> None:
 
 
 def bags_of(db: Database, passages: Iterable[int]) -> list[Row]:
-    """The words of these passages, as the index has them."""
     return db.rows(_BAGS, (json_list(passages),))
 
 
 def rebuild(db: Database) -> None:
-    """Write the index again from the words of its passages."""
     db.run("INSERT INTO words (words) VALUES ('rebuild')")
 
 
@@ -124,7 +121,6 @@ def replace_passages(
     *,
     at: float,  # noqa: ARG001 - the file keeps no time of indexing
 ) -> None:
-    """Index segments again; a passage whose span is as before keeps its vectors."""
     known = db.rows(_FIND, (json_list(passages),))
     sequences = [sequence for _, sequence in known]
     before = _spans(db, sequences)

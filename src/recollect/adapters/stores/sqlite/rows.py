@@ -26,7 +26,6 @@ _ID_BYTES = 16
 
 
 def pack_ids(ids: Sequence[str]) -> bytes | str | None:
-    """Ids as one value; None for none."""
     if not ids:
         return None
     joined = "".join(ids)
@@ -41,7 +40,6 @@ def pack_ids(ids: Sequence[str]) -> bytes | str | None:
 
 
 def unpack_ids(packed: bytes | str | None) -> list[str]:
-    """What `pack_ids` made."""
     if packed is None:
         return []
     if isinstance(packed, bytes):
@@ -53,12 +51,10 @@ def unpack_ids(packed: bytes | str | None) -> list[str]:
 
 
 def pack_list(items: Sequence[str]) -> str | None:
-    """A list of texts as JSON; None for none."""
     return json.dumps(list(items)) if items else None
 
 
 def unpack_list(packed: str | bytes | None) -> list[str]:
-    """What `pack_list` made."""
     if packed is None:
         return []
     items = json.loads(packed)
@@ -68,7 +64,6 @@ def unpack_list(packed: str | bytes | None) -> list[str]:
 
 
 def pack_text(text: str | None) -> str | bytes | None:
-    """A text as a column holds it."""
     if text is None or text.isascii():
         return text
     try:
@@ -86,7 +81,6 @@ def unpack_text(packed: str | bytes | None) -> str | None:
 
 
 def text_of(packed: Any) -> str:
-    """A text that must be there."""
     text = unpack_text(packed)
     if text is None:
         raise ValueError("a text is missing")
@@ -94,14 +88,12 @@ def text_of(packed: Any) -> str:
 
 
 def pack_long_text(text: str) -> str | bytes | None:
-    """Pack a message's text: compressed if that is shorter."""
     plain = text.encode("utf-8", "surrogatepass")
     packed = pack_body(plain)
     return packed if packed is not plain else pack_text(text)
 
 
 def unpack_long_text(packed: bytes) -> str:
-    """Return the text that `pack_long_text` packed."""
     return text_of(unpack_body(packed))
 
 
@@ -115,7 +107,6 @@ _SPECIAL_IN_BAG = re.compile("[\\x00-\\x1f\\x7fA-Z'\"\ud800-\udfff]")
 
 
 def bag_of(words: Sequence[str]) -> str:
-    """The words of a passage as one text for the index."""
     bag = " ".join(words)
     if bag.count(" ") < len(words) and _SPECIAL_IN_BAG.search(bag) is None:
         return bag
@@ -123,7 +114,6 @@ def bag_of(words: Sequence[str]) -> str:
 
 
 def form_of(word: str) -> str:
-    """A word as the index knows it."""
     return _SPECIAL.sub(_escaped, word)
 
 
@@ -135,7 +125,6 @@ T = TypeVar("T")
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
-    """What `read` makes of the rows, without those it cannot read."""
     found = []
     for row in rows:
         try:
@@ -183,7 +172,6 @@ def _same(value: Any) -> Any:
 
 
 def _one_of(words: Any) -> Callable[[Any], Any]:
-    """Reads a word that must be one of a `Literal`'s."""
     allowed = frozenset(get_args(words))
 
     def read(value: Any) -> Any:
@@ -268,7 +256,6 @@ _NAMING: Final = [
 
 
 def segment_row(segment: Segment, sequence: int, session: int) -> Row:
-    """A segment for `INSERT_SEGMENT`."""
     return (sequence, session, *_packed(segment, _SEGMENT))
 
 
@@ -280,7 +267,6 @@ def stored_segment(row: Row) -> StoredSegment:
 
 
 def fact_row(fact: Fact, number: int) -> Row:
-    """A fact for `INSERT_FACT`."""
     return (number, fact.current, *_packed(fact, _FACT))
 
 
@@ -290,7 +276,6 @@ def stored_fact(row: Row) -> Fact:
 
 
 def numbered_fact(row: Row) -> tuple[int, Fact]:
-    """As `stored_fact`, with its number in front."""
     return row[0], stored_fact(row)
 
 
@@ -341,7 +326,6 @@ _KNOWN: Final = (
 
 
 def pack_body(body: bytes) -> bytes:
-    """A body as its column holds it."""
     if len(body) < _LEAST_BYTES and not body.startswith(_MARK):
         return body
     packer = zlib.compressobj(zdict=_KNOWN)
@@ -350,7 +334,6 @@ def pack_body(body: bytes) -> bytes:
 
 
 def unpack_body(stored: bytes) -> bytes:
-    """What `pack_body` made; ValueError when it cannot be read."""
     if not stored.startswith(_MARK):
         return stored
     try:

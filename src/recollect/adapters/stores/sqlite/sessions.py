@@ -33,13 +33,11 @@ Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
 
 
 def in_chunks(ids: Sequence[str]) -> Chunks:
-    """Identities as they are kept."""
     cut = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
     return [(pack_ids(some), some) for some in cut]
 
 
 def write_quoted(db: Database, session: int, chunks: Chunks) -> None:
-    """Keep whom a session's state quotes; chunks that are there already stay."""
     held = [packed for (packed,) in db.rows(_HELD, (session,))]
     for number, (packed, _) in enumerate(chunks):
         if number >= len(held) or held[number] != packed:
@@ -49,7 +47,6 @@ def write_quoted(db: Database, session: int, chunks: Chunks) -> None:
 
 
 def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
-    """Forget whom a session's state quotes."""
     db.run(_DROP_QUOTED, (session, first))
 
 
@@ -84,7 +81,6 @@ _CLEAN_STATE: Final = "UPDATE session SET state = ? WHERE number = ?"
 
 
 def session_number(db: Database, name: str) -> int:
-    """The number of a session, which it gets when it is first met."""
     number = known_session(db, name)
     if number is None:
         db.run(_ADD, (pack_text(name),))
@@ -93,7 +89,6 @@ def session_number(db: Database, name: str) -> int:
 
 
 def known_session(db: Database, name: str) -> int | None:
-    """The number of a session; None when it was never met."""
     rows = db.rows(_FIND, (pack_text(name),))
     return int(rows[0][0]) if rows else None
 
@@ -171,7 +166,6 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
 
 
 def read_session(db: Database, session: str) -> StoredSession | None:
-    """A session as it is remembered; None when it is not, or cannot be read."""
     rows = db.rows(_READ, (pack_text(session),))
     if not rows or rows[0][1] is None:
         return None
@@ -213,7 +207,6 @@ def forget_state(db: Database, number: int) -> None:
 
 
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
-    """Take what states quote of these messages out of them; returns how many states."""
     changed = 0
     for number, about in list(all_quoted(db)) if forgotten else ():
         # Where it does not say whom it quotes, take it as quoting all.
@@ -239,7 +232,6 @@ def forget_session(db: Database, number: int) -> int:
 
 
 def forget_text_in_states(db: Database, text: SoughtText) -> int:
-    """Take all quotes out of states that hold a text; returns how many states."""
     changed = 0
     for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
         cleaned = text.taken_out_of(state) if isinstance(state, bytes) else None

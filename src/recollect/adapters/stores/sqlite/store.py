@@ -103,7 +103,6 @@ class SQLiteStore:
 
     @property
     def path(self) -> Path:
-        """The file of the space."""
         return self._file.path
 
     # Archive
@@ -125,7 +124,6 @@ class SQLiteStore:
     extracted_to = _reads(fact_table.extracted_to)
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
-        """As `Archive.candidates`."""
         return await self._searcher.read(
             lambda db: find_candidates(db, self._matrices, self._recent, query)
         )
@@ -138,7 +136,6 @@ class SQLiteStore:
         reach: int = 2,
         passages_each: int = 3,
     ) -> Surroundings:
-        """As `Archive.around`."""
         return await self._searcher.read(
             lambda db: find_around(
                 db, self._matrices, self._recent, ids, query, reach, passages_each
@@ -148,13 +145,11 @@ class SQLiteStore:
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
     ) -> tuple[Vector, ...]:
-        """As `Archive.vectors`."""
         return await self._searcher.read(
             lambda db: archive.vectors(db, self._matrices, embedder, after=after, limit=limit)
         )
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
-        """As `Archive.fact_candidates`."""
         return await self._searcher.read(
             lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
         )
@@ -173,8 +168,6 @@ class SQLiteStore:
     revive = _writes(job_queue.revive)
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
-        """As `JobQueue.complete`."""
-
         def finish(db: Database) -> bool:
             if not job_queue.finish(db, lease):
                 return False
@@ -198,15 +191,12 @@ class SQLiteStore:
     rewrite = _writes(removal.rewrite, removal.after_change)
 
     async def scrub(self) -> ScrubResult:
-        """As `Upkeep.scrub`."""
         return await self._writer.run(removal.scrub)
 
     async def check(self) -> CheckResult:
-        """As `Upkeep.check`: in one snapshot of its own, while others read and write."""
         return await self._reader.read_apart(check.check)
 
     async def stats(self) -> Stats:
-        """As `Upkeep.stats`."""
         file = self._file
         return await self._reader.read(
             lambda db: check.stats(
@@ -215,6 +205,5 @@ class SQLiteStore:
         )
 
     async def close(self) -> None:
-        """As `Upkeep.close`."""
         for lane in self._lanes:
             await lane.close()

@@ -31,7 +31,6 @@ WHERE g.message_id IN (SELECT value FROM json_each(?))
 
 
 def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these a tombstone stands for."""
     if not db.value(_ANY_TOMBSTONE):
         return set()
     rows = db.rows(_TOMBSTONES, (json_list(set(ids)),))
@@ -50,15 +49,12 @@ def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
 
 
 def put_tombstones(db: Database, ids: Iterable[str], at: float) -> None:
-    """Keep these out from now on."""
     db.run_many(_PUT_TOMBSTONE, [(other, at) for other in ids])
 
 
 def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these segments were forgotten."""
     return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
 
 
 def put_gone(db: Database, segments: Iterable[tuple[str, str]]) -> None:
-    """Remember that these segments, each with its identity, were forgotten."""
     db.run_many(_PUT_GONE, list(segments))

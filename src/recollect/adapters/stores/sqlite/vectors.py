@@ -77,7 +77,6 @@ ORDER BY p.id LIMIT ?3
 
 
 def write_vectors(db: Database, vectors: VectorSet) -> None:
-    """Keep the vectors of passages that are stored and have none of this embedder yet."""
     if not vectors.vectors:
         return
     embedder = embedder_number(db, vectors)
@@ -106,7 +105,6 @@ def _advance(db: Database, embedder: int) -> None:
 
 
 def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
-    """The number of a set's embedder, which is noted where it is new."""
     rows = db.rows(_EMBEDDER, (vectors.embedder,))
     if not rows:
         db.run(_ADD_EMBEDDER, (vectors.embedder, vectors.dimensions))
@@ -182,7 +180,6 @@ def _unpack(numbers: bytes, count: int, dimensions: int) -> Floats:
 
 
 def remove_vectors(db: Database, passages: Iterable[int]) -> int:
-    """Take the vectors of these passages out, of every embedder; returns how many."""
     return renumber_vectors(db, dict.fromkeys(passages))
 
 
@@ -242,17 +239,14 @@ class Matrix:
 
     @property
     def values(self) -> Floats:
-        """The vectors as they were stored."""
         return self._values[: self.rows]
 
     @property
     def passages(self) -> Numbers:
-        """Whose they are."""
         return self._passages[: self.rows]
 
     @property
     def scales(self) -> Floats:
-        """What makes each of them one of length one."""
         return self._scales[: self.rows]
 
     def find(self, passages: Numbers) -> npt.NDArray[np.intp]:
@@ -267,7 +261,6 @@ class Matrix:
         return np.where(numbers[at] == passages, order[at], -1)
 
     def make_room(self, rows: int) -> None:
-        """See to it that so many rows fit; those that are there stay."""
         if rows <= len(self._passages):
             return
         spare = 0 if not self.rows else int(rows * _SPARE_SHARE)
@@ -280,7 +273,6 @@ class Matrix:
         self._values, self._passages, self._scales = values, passages, scales
 
     def append(self, block: int, *, unit: bool, passages: bytes, numbers: bytes) -> None:
-        """Add a block; there must be room for it."""
         held = np.frombuffer(passages, dtype="<i8")
         start, stop = self.rows, self.rows + len(held)
         values = _unpack(numbers, len(held), self.dimensions)
@@ -293,7 +285,6 @@ class Matrix:
         self._sorted = None
 
     def keep(self, blocks: set[int]) -> None:
-        """Close the gaps of blocks that are no more."""
         spans = [span for block, span in self.blocks.items() if block in blocks]
         rows = [row for start, count in spans for row in range(start, start + count)]
         for column in (self._values, self._passages, self._scales):
@@ -315,7 +306,6 @@ class Matrices:
         self._held: dict[str, Matrix] = {}
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
-        """The vectors of an embedder as this snapshot has them; None when it has none."""
         rows = db.rows(_EMBEDDER, (embedder,))
         if not rows:
             return None
@@ -331,7 +321,6 @@ class Matrices:
 
 
 def number_list(joined: str | int | None) -> Numbers:
-    """Numbers that `group_concat` joined."""
     if joined is None:
         return NO_NUMBERS
     return np.fromstring(str(joined), dtype=np.int64, sep=",")
@@ -376,7 +365,6 @@ class VectorSearch:
     """Of length one."""
 
     def exact(self, rows: Rows) -> Similarities:
-        """The cosine of some rows."""
         values = self.matrix.values[rows].astype(np.float64)
         lengths = np.sqrt(np.vecdot(values, values))
         products = np.vecdot(values, self.direction)
@@ -386,7 +374,6 @@ class VectorSearch:
         return cosines.round(_DECIMALS)
 
     def cosines(self, passages: Numbers) -> list[float | None]:
-        """The cosine of each of these passages; None where it has no vector."""
         at = self.matrix.find(passages)
         held = np.flatnonzero(at >= 0)
         if len(held) == len(at):
@@ -437,9 +424,7 @@ def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
 class VectorMatrices(Protocol):
     """The vectors in memory, by embedder: of passages or of facts."""
 
-    def fresh(self, db: Database, embedder: str) -> Matrix | None:
-        """The vectors of an embedder as this snapshot has them; None when it has none."""
-        ...
+    def fresh(self, db: Database, embedder: str) -> Matrix | None: ...
 
 
 def asked_vectors(
