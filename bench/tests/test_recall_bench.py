@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.recall import EmbedderKind, Recalled, RecallRequest
 from recollect.errors import RecollectError

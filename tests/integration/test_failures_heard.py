@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.spool import FileSpool
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.engine import recaller as asking

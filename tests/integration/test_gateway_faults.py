@@ -29,7 +29,7 @@ from tests.integration.test_gateway import (
 )
 
 from recollect import Engine, open_memory
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.wiring import open_store
 from recollect.core.values.model import Usage
 from recollect.hosts.gateway.running import BackgroundGateway

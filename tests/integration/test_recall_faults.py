@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_memory
 from recollect.core.boundary import SystemClock

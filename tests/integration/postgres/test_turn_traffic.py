@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.postgres import store as postgres_store
 from recollect.adapters.stores.postgres.pool import Pool, Traffic
 from recollect.adapters.wiring import open_memory, open_store

@@ -24,7 +24,7 @@ from tests.unit.embedders.provider_server import (
 )
 
 from recollect import Engine, open_memory
-from recollect.adapters.embedders.static import static_package
+from recollect.adapters.embedders.local import static_package
 from recollect.adapters.wiring import open_store
 from recollect.core.ports import Store
 from recollect.core.values.edit import Insert

@@ -11,7 +11,7 @@ import pytest
 from tests.store_contract import examples
 
 from recollect.adapters.embedders.cache import CachedEmbedder
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import models as wiring
 from recollect.core.upkeep.forget import forget

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.adapters.embedders.hash import HASH_MAX_CHARS, HashEmbedder
+from recollect.adapters.embedders.local import HASH_MAX_CHARS, HashEmbedder
 
 
 def embed(*texts: str, embedder: HashEmbedder | None = None) -> np.ndarray:

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recollect.adapters.embedders import static as static_module
-from recollect.adapters.embedders.local import package_folder
-from recollect.adapters.embedders.static import MAX_CHARS, StaticEmbedder
+from recollect.adapters.embedders import local
+from recollect.adapters.embedders.local import MAX_CHARS, StaticEmbedder, package_folder
 from recollect.errors import EmbedderError, MissingExtra
 
 pytest.importorskip("tokenizers", reason="the extra `static` is not installed")
@@ -53,7 +52,7 @@ def test_its_vectors_are_the_packages_own(tmp_path: Path) -> None:
 def test_it_imports_neither_the_package_nor_its_dependencies() -> None:
     program = (
         "import asyncio, logging, sys\n"
-        "from recollect.adapters.embedders.static import StaticEmbedder\n"
+        "from recollect.adapters.embedders.local import StaticEmbedder\n"
         "embedder = StaticEmbedder()\n"
         "assert 'tokenizers' not in sys.modules and not embedder.ready\n"
         "asyncio.run(embedder.embed(['hello']))\n"
@@ -92,7 +91,7 @@ def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, *, weights: bytes) 
     ):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_bytes(content)
-    monkeypatch.setattr(static_module, "package_folder", lambda _: package)
+    monkeypatch.setattr(local, "package_folder", lambda _: package)
 
 
 def test_a_package_without_its_weights_is_told(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
-from recollect.adapters.embedders.hash import HashEmbedder
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.core.search.calibrate import (
     PROBES,
     THRESHOLD,

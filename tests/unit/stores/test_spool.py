@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.adapters.stores.spool import FileSpool, file_spool
+from recollect.adapters.stores import spool as spool_module
+from recollect.adapters.stores.spool import FileSpool
 from recollect.errors import StoreUnavailable
 
 RECORDS = [b"first", b"", b"third " * 400, b"\x00" * 70, b"last"]
@@ -509,7 +510,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 def test_a_stopped_process_that_holds_the_lock_hangs_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_spool, "STEP_SECONDS", 0.5)
+    monkeypatch.setattr(spool_module, "STEP_SECONDS", 0.5)
     file = spooled(tmp_path, [b"before"])
     holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(file)], stdout=subprocess.PIPE)
     assert holder.stdout is not None

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.adapters.stores.spool import file_spool
-from recollect.adapters.stores.spool.naming import server_name
+from recollect.adapters.stores import spool as spool_module
+from recollect.adapters.stores.spool import server_name
 from recollect.adapters.wiring import open_spool
 
 NOTHING: Mapping[str, str] = {}
@@ -104,7 +104,7 @@ def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
     def slowly(*_: object) -> None:
         time.sleep(0.4)
 
-    monkeypatch.setattr(file_spool, "replace_damaged", slowly)
+    monkeypatch.setattr(spool_module, "replace_damaged", slowly)
 
     async def run() -> int:
         ticks = 0

@@ -14,7 +14,7 @@ from tests.store_contract.examples import (
     segments,
 )
 
-from recollect.adapters.stores.scoring import word_number
+from recollect.adapters.stores.invariants import word_number
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.core.values.fact import ExtractedTo, FactId

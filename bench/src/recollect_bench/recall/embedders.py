@@ -52,11 +52,11 @@ def _cached(embedder: Embedder) -> CachedEmbedder:
 
 def _embedder(name: str) -> Embedder:
     if name == "hash":
-        from recollect.adapters.embedders.hash import HashEmbedder
+        from recollect.adapters.embedders.local import HashEmbedder
 
         return HashEmbedder()
     if name == "static":
-        from recollect.adapters.embedders.static import StaticEmbedder
+        from recollect.adapters.embedders.local import StaticEmbedder
 
         return StaticEmbedder()
     from recollect.adapters.embedders.onnx import OnnxEmbedder

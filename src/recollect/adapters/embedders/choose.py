@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
-from recollect.adapters.embedders.hash import HashEmbedder
-from recollect.adapters.embedders.local import package_folder
+from recollect.adapters.embedders.local import HashEmbedder, StaticEmbedder, package_folder
 from recollect.adapters.embedders.onnx import EXTRA, FEATURE, PACKAGES, OnnxEmbedder, holds_model
-from recollect.adapters.embedders.static import StaticEmbedder
 from recollect.core.ports import Embedder
 from recollect.errors import EmbedderError, MissingExtra
 

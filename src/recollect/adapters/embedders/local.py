@@ -1,4 +1,4 @@
-"""What local embedders share: unit vectors, fingerprints of model files, threads, loading.
+"""The hash and the static embedder, and what local embedders share: unit vectors, threads, loading.
 
 Work runs in threads of its own: the event loop's pool joins its threads when the loop closes, so a
 model that hangs while it loads would hang the program. A model is loaded once; a failed load is not
@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import json
 import re
 import threading
 import time
@@ -25,6 +26,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recollect.core.values.recall import EmbedderKind
 from recollect.errors import EmbedderError, MissingExtra, RecollectError
 
 T = TypeVar("T")
@@ -274,3 +276,215 @@ def imported(package: str, *, feature: str, extra: str) -> Any:
         if error.name != package:
             raise
         raise MissingExtra(feature=feature, extra=extra) from None
+
+
+DIMENSIONS: Final = 384
+HASH_MAX_CHARS: Final = 2_000
+"""What is read of a text; a passage is a third of it."""
+_NGRAM: Final = 3
+_TRIGRAMS_KEPT: Final = 32_768
+"""English chat has some 15,000; a dictionary of this size is about 4 MiB."""
+_TEXTS_A_STRETCH: Final = 128
+"""How many are embedded before looking whether anyone still waits."""
+_WHITE_SPACE: Final = re.compile(r"\s+")
+_NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
+_ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
+_HALF: Final = re.compile("[\ud800-\udfff]")
+
+
+class _Places(dict[str, int]):
+    """Where each trigram goes: its place, raised by `DIMENSIONS` when its sign is minus."""
+
+    __slots__ = ()
+
+    def __missing__(self, trigram: str) -> int:
+        digest = hashlib.sha256(trigram.encode()).digest()
+        place = int.from_bytes(digest[:4], "little") % DIMENSIONS
+        if digest[4] & 1:
+            place += DIMENSIONS
+        if len(self) >= _TRIGRAMS_KEPT:
+            self.clear()
+        self[trigram] = place
+        return place
+
+
+class HashEmbedder:
+    """OpenClaw's: character trigrams folded into 384 numbers.
+
+    The definition must never change under its name, because old vectors are compared with new
+    ones: the first 2,000 characters; lower case; every run of white space one space; every
+    character but letters, numbers, white space and `@.+-` a space; none at the ends; then one space
+    before and behind. Each trigram's SHA-256 over UTF-8 gives its place (the first four bytes,
+    little-endian, modulo 384) and its sign (the lowest bit of the fifth byte, set for minus); the
+    sum at length one. A text of up to three characters is one gram. Characters are counted in
+    UTF-16, as JavaScript does. A text in which nothing is left gets `nothing` (OpenClaw: zeros,
+    which no store could compare).
+    """
+
+    name: Final = f"hash:openclaw-{DIMENSIONS}"
+    kind: Final[EmbedderKind] = "hash"
+    dimensions: Final = DIMENSIONS
+    ready: Final = True
+
+    def __init__(self) -> None:
+        self._places = _Places()
+
+    async def load(self) -> None:
+        """Nothing: there is nothing to load."""
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """One vector a text, in order."""
+        return await in_stretches(self._vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
+
+    def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        rows = [self._row(text) for text in texts]
+        return unit_vectors(rows, count=len(texts), dimensions=DIMENSIONS, embedder=self.name)
+
+    def _row(self, text: str) -> Rows:
+        places = self._places
+        found = [places[gram] for gram in _grams(_folded(text))]
+        if not found:
+            return nothing(DIMENSIONS)
+        counts = np.bincount(found, minlength=2 * DIMENSIONS)
+        row = (counts[:DIMENSIONS] - counts[DIMENSIONS:]).astype(np.float32)
+        return row if row.any() else nothing(DIMENSIONS)
+
+
+def _folded(text: str) -> str:
+    text = readable(text, chars=HASH_MAX_CHARS)
+    if _ASTRAL.search(text):
+        text = _whole(_units(text)[:HASH_MAX_CHARS])
+    return _NOT_SPELLED.sub(" ", _WHITE_SPACE.sub(" ", text.lower())).strip()
+
+
+def _grams(folded: str) -> list[str]:
+    if not folded:
+        return []
+    astral = _ASTRAL.search(folded) is not None
+    units = _units(folded) if astral else folded
+    if len(units) <= _NGRAM:
+        return [folded]
+    padded = f" {units} "
+    grams = [padded[at : at + _NGRAM] for at in range(len(padded) - _NGRAM + 1)]
+    return [_whole(gram) for gram in grams] if astral else grams
+
+
+def _units(text: str) -> str:
+    return _ASTRAL.sub(
+        lambda match: "".join(
+            map(chr, np.frombuffer(match[0].encode("utf-16-le"), "<u2").tolist())
+        ),
+        text,
+    )
+
+
+def _whole(units: str) -> str:
+    joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _HALF.sub("\ufffd", joined)
+
+
+EXTRA: Final = "static"
+FEATURE: Final = "the static embedder"
+STATIC_DIMENSIONS: Final = 256
+MAX_CHARS: Final = 8_192
+"""What is read of a text: 2,000 tokens of English, whose average says little already."""
+_MODEL: Final = f"l2_supercat_{STATIC_DIMENSIONS}"
+_WEIGHTS: Final = f"weights/{_MODEL}.safetensors"
+_TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
+_TENSOR: Final = "embedding.weight"
+_RECIPE: Final = "1"
+"""Raise it when this module makes other vectors of the same files."""
+
+
+class StaticEmbedder:
+    """Averages the token vectors that the package wordllama contains.
+
+    Never imports wordllama: the import gives the host's root logger a handler, and loads pydantic
+    and requests for a look-up in a table.
+    """
+
+    kind: Final[EmbedderKind] = "static"
+    dimensions: Final = STATIC_DIMENSIONS
+
+    def __init__(self) -> None:
+        """Name the model; MissingExtra or EmbedderError where it is not installed."""
+        package = static_package()
+        self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
+        mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
+        self._name = f"static:{_MODEL}:{mark}"
+        self._loading = Loading(self._load, name=self._name)
+
+    @property
+    def name(self) -> str:
+        """`static:<weights>:<fingerprint>`."""
+        return self._name
+
+    @property
+    def ready(self) -> bool:
+        """Whether the table is read."""
+        return self._loading.ready
+
+    async def load(self) -> None:
+        """Read table and tokenizer."""
+        await self._loading.value()
+
+    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
+        """One vector a text, in order."""
+        vectors = partial(self._vectors, await self._loading.value())
+        return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
+
+    def _vectors(self, table: _Table, texts: Sequence[str]) -> tuple[bytes, ...]:
+        rows = [table.row(text) for text in texts]
+        return unit_vectors(
+            rows, count=len(texts), dimensions=STATIC_DIMENSIONS, embedder=self.name
+        )
+
+    def _load(self) -> _Table:
+        tokenizers = imported("tokenizers", feature=FEATURE, extra=EXTRA)
+        tokenizer = tokenizers.Tokenizer.from_file(str(self._tokenizer))
+        return _Table(_read_weights(self._weights), tokenizer)
+
+
+class _Table:
+    """The vectors of all tokens; only read, so any number of threads may."""
+
+    def __init__(self, vectors: Rows, tokenizer: Any) -> None:
+        self._vectors = vectors
+        self._tokenizer = tokenizer
+
+    def row(self, text: str) -> Rows:
+        # One by one: a batch would start the tokenizer's own threads, which a host that forks
+        # is then warned of; and an average needs no padding.
+        shown = readable(text, chars=MAX_CHARS)
+        tokens: list[int] = self._tokenizer.encode(shown, add_special_tokens=False).ids
+        if not tokens:
+            return nothing(STATIC_DIMENSIONS)
+        average: Rows = self._vectors[tokens].mean(axis=0)
+        return average
+
+
+def static_package() -> Path:
+    """Where the weights are installed; MissingExtra or EmbedderError where they are not."""
+    package = package_folder("wordllama")
+    if package is None or package_folder("tokenizers") is None:
+        raise MissingExtra(feature=FEATURE, extra=EXTRA)
+    if not (package / _WEIGHTS).is_file() or not (package / _TOKENIZER).is_file():
+        raise EmbedderError(
+            "this version of wordllama does not carry its weights: "
+            f"pip install --force-reinstall 'recollect[{EXTRA}]'"
+        )
+    return package
+
+
+def _read_weights(path: Path) -> Rows:
+    raw = path.read_bytes()
+    end = 8 + int.from_bytes(raw[:8], "little")
+    told = json.loads(raw[8:end])[_TENSOR]
+    first, last = told["data_offsets"]
+    if told["dtype"] != "F16" or told["shape"][1] != STATIC_DIMENSIONS:
+        raise EmbedderError(
+            f"wordllama's {path.name} is not what it was: {told['dtype']} of {told['shape']}; "
+            f"pip install --force-reinstall 'recollect[{EXTRA}]'"
+        )
+    numbers = np.frombuffer(raw[end + first : end + last], dtype="<f2")
+    return numbers.astype(np.float32).reshape(told["shape"])

@@ -13,8 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
-from recollect.adapters.providers.calls import Body, Calls, Reply, read_address
-from recollect.adapters.providers.failures import classify, read_error_object
+from recollect.adapters.providers.calls import (
+    Body,
+    Calls,
+    Reply,
+    classify,
+    read_address,
+    read_error_object,
+)
 from recollect.adapters.providers.overflow import recognise_silent_overflow
 from recollect.core.formats.codec import Assembling
 from recollect.core.formats.json_text import decode

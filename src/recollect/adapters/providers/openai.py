@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
-from recollect.adapters.providers.calls import Body
+from recollect.adapters.providers.calls import Body, FieldRefused
 from recollect.adapters.providers.chat_model import (
     HttpChatModel,
     ParsedReply,
@@ -14,7 +14,6 @@ from recollect.adapters.providers.chat_model import (
     as_mapping,
     mappings,
 )
-from recollect.adapters.providers.failures import FieldRefused
 from recollect.core.formats.openai_chat import ChatAssembling, chat_text, chat_thinking
 from recollect.core.formats.openai_responses import (
     RESPONSES_CALLS,

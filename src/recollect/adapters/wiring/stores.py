@@ -203,7 +203,7 @@ def _named(url: str | None, space: SpaceId) -> str:
     """A store's own name, however it is spelled: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):
         return str(sqlite_path(url, space).resolve())
-    from recollect.adapters.stores.spool.naming import server_name
+    from recollect.adapters.stores.spool import server_name
 
     return server_name(url, os.environ)
 

@@ -3,7 +3,7 @@
 Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers hold the space's turn, so the
 revision that was read stays true; it grows with every transaction that changes facts, or segments
 that a fact may be read from. Only current facts are found by words and vectors, chosen as on SQLite
-(`stores/scoring.py`, ties by id). A row that cannot be read never hides the others; `check`
+(`stores/invariants.py`, ties by id). A row that cannot be read never hides the others; `check`
 reports it.
 """
 
@@ -17,9 +17,17 @@ from typing import Any, Final
 import numpy as np
 
 from recollect.adapters.stores.invariants import (
+    NO_NUMBERS,
+    Numbers,
+    Scores,
+    among,
+    best_of,
     pack_evidence,
+    scores_by_words,
     session_mark,
     unpack_evidence,
+    word_number,
+    word_numbers,
     writable,
 )
 from recollect.adapters.stores.postgres.driver import (
@@ -45,16 +53,6 @@ from recollect.adapters.stores.postgres.vectors import (
     new_embedder,
     require_dimensions,
     usable,
-)
-from recollect.adapters.stores.scoring import (
-    NO_NUMBERS,
-    Numbers,
-    Scores,
-    among,
-    best_of,
-    scores_by_words,
-    word_number,
-    word_numbers,
 )
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import (

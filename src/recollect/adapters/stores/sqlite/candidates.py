@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from recollect.adapters.stores.scoring import NO_NUMBERS, Numbers, Scores, best_of
+from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers, Scores, best_of
+from recollect.adapters.stores.sqlite.archive import LENGTH_BITS, LENGTH_MAX
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.passages import LENGTH_BITS, LENGTH_MAX
 from recollect.adapters.stores.sqlite.rows import (
     form_of,
     json_list,

@@ -15,7 +15,7 @@ from typing import Any, Final
 import apsw
 import numpy as np
 
-from recollect.adapters.stores.scoring import NO_NUMBERS, word_numbers
+from recollect.adapters.stores.invariants import NO_NUMBERS, word_numbers
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, read_only, store_errors
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.ledger import (

@@ -13,16 +13,17 @@ from typing import Final
 
 import numpy as np
 
-from recollect.adapters.stores.invariants import session_mark, writable
-from recollect.adapters.stores.scoring import (
+from recollect.adapters.stores.invariants import (
     NO_NUMBERS,
     Numbers,
     Scores,
     among,
     best_of,
     scores_by_words,
+    session_mark,
     word_number,
     word_numbers,
+    writable,
 )
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.rows import (
@@ -36,7 +37,7 @@ from recollect.adapters.stores.sqlite.rows import (
     readable,
     text_of,
 )
-from recollect.adapters.stores.sqlite.tombstones import gone_segments, put_tombstones
+from recollect.adapters.stores.sqlite.sessions import gone_segments, put_tombstones
 from recollect.adapters.stores.sqlite.vectors import (
     FLOAT_BYTES,
     Matrix,

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from recollect.adapters.stores.invariants import marks_of
-from recollect.adapters.stores.sqlite.archive import write_batch
+from recollect.adapters.stores.sqlite.archive import (
+    add_passages,
+    bags_of,
+    index_words,
+    passages_of,
+    rebuild,
+    remove_passages,
+    write_batch,
+)
 from recollect.adapters.stores.sqlite.database import Database, Row, checkpoint
 from recollect.adapters.stores.sqlite.facts import (
     forget_facts,
@@ -34,14 +42,6 @@ from recollect.adapters.stores.sqlite.ledger import (
     forget_text_in_pieces,
     forget_turns,
 )
-from recollect.adapters.stores.sqlite.passages import (
-    add_passages,
-    bags_of,
-    index_words,
-    passages_of,
-    rebuild,
-    remove_passages,
-)
 from recollect.adapters.stores.sqlite.rows import (
     json_list,
     pack_body,
@@ -56,8 +56,9 @@ from recollect.adapters.stores.sqlite.sessions import (
     forget_session,
     forget_text_in_states,
     known_session,
+    put_gone,
+    put_tombstones,
 )
-from recollect.adapters.stores.sqlite.tombstones import put_gone, put_tombstones
 from recollect.adapters.stores.sqlite.vectors import remove_vectors
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import Batch

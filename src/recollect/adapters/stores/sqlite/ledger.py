@@ -25,8 +25,12 @@ from recollect.adapters.stores.sqlite.rows import (
     unpack_body,
     unpack_ids,
 )
-from recollect.adapters.stores.sqlite.sessions import known_session, session_number
-from recollect.adapters.stores.sqlite.tombstones import tombstoned, unquotable
+from recollect.adapters.stores.sqlite.sessions import (
+    known_session,
+    session_number,
+    tombstoned,
+    unquotable,
+)
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord

@@ -1,7 +1,7 @@
 """The tables of a space, and the migrations of older files, each one transaction.
 
 `words` is fed with the words in the table next to it: without the words of a passage FTS5 cannot
-remove it to the last byte. The number of a passage carries its length (`passages.py`), so that
+remove it to the last byte. The number of a passage carries its length (`archive.py`), so that
 scoring needs no join.
 """
 
@@ -100,7 +100,7 @@ CREATE TABLE vector_at (
 """
 # A fact has a number that is never given again: one that is replaced is another row, so that what
 # was made of the old one (words, vectors) can never be taken for its own. Words stand as numbers
-# made of them (`stores/scoring.py`); `fact_word` and `fact_vector` hold current facts only.
+# made of them (`stores/invariants.py`); `fact_word` and `fact_vector` hold current facts only.
 _FACT = """
 CREATE TABLE fact (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, current INTEGER NOT NULL,

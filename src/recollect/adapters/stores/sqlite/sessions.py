@@ -1,23 +1,71 @@
-"""Session state, the session's path, and the messages that the state quotes.
+"""Session state, the session's path, the messages that the state quotes, and tombstones.
 
 A turn writes only the new end of the path, as a chunk; a branch cuts the chunk it leaves in two.
-Chunks follow each other without a gap. Forgetting removes an identity from `quoted`.
+Chunks follow each other without a gap. Forgetting removes an identity from `quoted`. A tombstone
+stands for an identity, a segment, a piece of the ledger or a compaction, and holds no content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
 from recollect.adapters.stores.invariants import SessionOutcome
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.rows import pack_ids, pack_text, unpack_ids
-from recollect.adapters.stores.sqlite.tombstones import unquotable
+from recollect.adapters.stores.sqlite.rows import json_list, pack_ids, pack_text, unpack_ids
 from recollect.core.formats.stored_records import SoughtText, without_quotes
 from recollect.core.values.batch import SessionWrite, StoredSession
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.errors import FormatError
+
+_ANY_TOMBSTONE: Final = "SELECT EXISTS (SELECT 1 FROM tombstone)"
+_TOMBSTONES: Final = """
+SELECT message_id FROM tombstone WHERE message_id IN (SELECT value FROM json_each(?))
+"""
+_PUT_TOMBSTONE: Final = "INSERT OR IGNORE INTO tombstone (message_id, at) VALUES (?, ?)"
+_GONE: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
+_PUT_GONE: Final = """
+INSERT INTO gone_segment (id, message_id) VALUES (?, ?)
+ON CONFLICT (id) DO UPDATE SET message_id = excluded.message_id WHERE message_id IS NULL
+"""
+_ANY_GONE: Final = "SELECT EXISTS (SELECT 1 FROM gone_segment)"
+_UNSAID: Final = """
+SELECT DISTINCT g.message_id FROM gone_segment AS g
+WHERE g.message_id IN (SELECT value FROM json_each(?))
+  AND NOT EXISTS (SELECT 1 FROM segment AS s WHERE s.message_id = g.message_id)
+"""
+
+
+def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
+    if not db.value(_ANY_TOMBSTONE):
+        return set()
+    rows = db.rows(_TOMBSTONES, (json_list(set(ids)),))
+    return {row[0] for row in rows}
+
+
+def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
+    """Which of these identities nothing may quote: forgotten, or gone from every place."""
+    asked = set(ids)
+    if not asked:
+        return set()
+    found = tombstoned(db, asked)
+    if db.value(_ANY_GONE):
+        found.update(value for (value,) in db.rows(_UNSAID, (json_list(asked),)))
+    return found
+
+
+def put_tombstones(db: Database, ids: Iterable[str], at: float) -> None:
+    db.run_many(_PUT_TOMBSTONE, [(other, at) for other in ids])
+
+
+def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
+    return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
+
+
+def put_gone(db: Database, segments: Iterable[tuple[str, str]]) -> None:
+    db.run_many(_PUT_GONE, list(segments))
+
 
 # 4 KiB of packed ids, a page: a branch rewrites one chunk of a path.
 _CHUNK: Final = 256

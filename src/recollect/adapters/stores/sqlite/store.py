@@ -14,7 +14,6 @@ from recollect.adapters.stores.sqlite import archive, check, ledger
 from recollect.adapters.stores.sqlite import facts as fact_table
 from recollect.adapters.stores.sqlite import forget as removal
 from recollect.adapters.stores.sqlite import jobs as job_queue
-from recollect.adapters.stores.sqlite import passages as passage_index
 from recollect.adapters.stores.sqlite.candidates import Recent, find_around, find_candidates
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
 from recollect.adapters.stores.sqlite.database import Database, Lane
@@ -115,7 +114,7 @@ class SQLiteStore:
     tombstoned = _reads(archive.forgotten_ids)
     page = _reads(archive.page)
     passages = _reads(archive.passages)
-    replace_passages = _writes(passage_index.replace_passages)
+    replace_passages = _writes(archive.replace_passages)
     unembedded = _reads(archive.unembedded)
     withdraw = _writes(removal.withdraw, removal.after_withdrawing)
     facts = _reads(archive.facts)

@@ -15,7 +15,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recollect.adapters.stores.scoring import NO_NUMBERS, Numbers
+from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.rows import json_list
 from recollect.core.values.fact import FactVectorSet
