@@ -19,7 +19,6 @@ _HOMES: Final = {"PostgresFleet": "store", "PostgresStore": "store", "migrate": 
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for."""
     if name not in _HOMES:
         raise AttributeError(name)
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

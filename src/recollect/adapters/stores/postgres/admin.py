@@ -115,7 +115,6 @@ class Cluster:
 
     @property
     def remains(self) -> tuple[str, ...]:
-        """Distributed tables with old rows in the coordinator's files."""
         return tuple(name for name, left in self.distributed.items() if left)
 
 
@@ -131,7 +130,6 @@ class Distribution:
 
 
 async def look_at_cluster(connection: Connection) -> Cluster | None:
-    """What Citus knows of our tables; None if it is not installed."""
     version = await citus_version(connection)
     if version is None:
         return None
@@ -155,7 +153,6 @@ async def distribute(
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Distribution:
-    """Distribute tables that are not distributed, and remove their rows from the coordinator."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
@@ -217,7 +214,6 @@ async def _truncate(connection: Connection, name: str) -> None:
 
 
 async def _share_function(connection: Connection) -> list[str]:
-    """Put the function that `due_by_shard` calls on every node."""
     try:
         async with connection.transaction():
             await connection.execute(_FUNCTION, (_DUE_FUNCTION,))
@@ -336,7 +332,6 @@ async def _rewrite(connection: Connection, tables: Iterable[str], cannot: list[s
 
 
 async def _renew_log(connection: Connection, done: list[str], cannot: list[str]) -> None:
-    """Begin a new log and write a checkpoint, on every node there is."""
     citus = await citus_version(connection) is not None
     for statement, what in _STEPS:
         short = what.split(",")[0]
@@ -396,11 +391,9 @@ class DatabaseCheck:
 
     @property
     def problems(self) -> int:
-        """How many findings are more than notes."""
         return sum(finding.problem for finding in self.findings)
 
     def add(self, what: str, mend: str, *, problem: bool = True) -> None:
-        """Add a finding."""
         self.findings.append(Finding(what, mend, problem))
 
 

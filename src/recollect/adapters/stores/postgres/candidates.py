@@ -67,7 +67,6 @@ _BY_NUMBER: Final = f"""
 
 
 def similarity_columns(vectors: int) -> str:
-    """The columns behind `COLUMNS`."""
     return "".join(f", v_{place}.similarity" for place in range(vectors))
 
 
@@ -103,7 +102,6 @@ async def describe(
 def described(
     work: Transaction, query: CandidateQuery, rows: Sequence[tuple[Any, ...]]
 ) -> tuple[Candidate, ...]:
-    """What is said of passages, given as rows of `COLUMNS` and similarities."""
     named = {word: term_of(work.space_id, word) for word in query.words}
     counts = _counts(named, [row[12] for row in rows], [row[13] for row in rows])
     alike = _similarities(rows, len(query.vectors))

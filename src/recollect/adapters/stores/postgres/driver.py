@@ -182,32 +182,26 @@ def _fixed(values: Any, oid: int, kind: str) -> Raw:
 
 
 def int8s(values: Sequence[int] | NDArray[Any]) -> Raw:
-    """`bigint[]`."""
     return _fixed(values, _INT8, ">i8")
 
 
 def int4s(values: Sequence[int] | NDArray[Any]) -> Raw:
-    """`integer[]`."""
     return _fixed(values, _INT4, ">i4")
 
 
 def float8s(values: Sequence[float]) -> Raw:
-    """`double precision[]`."""
     return _fixed(values, _FLOAT8, ">f8")
 
 
 def bools(values: Sequence[bool]) -> Raw:
-    """`boolean[]`."""
     return _fixed(values, _BOOL, "u1")
 
 
 def texts(values: Iterable[str | None]) -> Raw:
-    """`text[]`, escaped."""
     return _ragged([None if value is None else escaped(value).encode() for value in values], _TEXT)
 
 
 def byteas(values: Iterable[bytes]) -> Raw:
-    """`bytea[]`."""
     return _ragged(list(values), _BYTEA)
 
 
@@ -292,7 +286,6 @@ def _ragged(values: list[bytes | None] | list[bytes], oid: int) -> Raw:
 
 
 def vectors(values: NDArray[np.float32], oid: int) -> Raw:
-    """`vector[]` from rows of one length; `oid` is the type's number in this database."""
     count, dimensions = values.shape
     laid = np.empty(
         count,
@@ -309,13 +302,11 @@ def vectors(values: NDArray[np.float32], oid: int) -> Raw:
 
 
 def vector(values: bytes) -> Raw:
-    """One `vector` from little-endian float32."""
     numbers = np.frombuffer(values, "<f4")
     return Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f4").tobytes())
 
 
 def floats_of(raw: bytes) -> bytes:
-    """Little-endian float32 from a `vector` in binary form."""
     return np.frombuffer(raw, ">f4", offset=4).astype("<f4").tobytes()
 
 

@@ -83,7 +83,6 @@ _PUT: Final = f"""
 
 
 def _row(fact: Fact, number: int) -> tuple[Any, ...]:
-    """A fact in the order of `_STORED`."""
     spans = [replace(span, segment=SegmentId(escaped(span.segment))) for span in fact.evidence]
     return (
         fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
@@ -94,7 +93,6 @@ def _row(fact: Fact, number: int) -> tuple[Any, ...]:
 
 
 def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
-    """The number and the fact of each row of `COLUMNS` that can be read."""
     found = []
     for row in rows:
         with contextlib.suppress(ValueError, TypeError):
@@ -115,7 +113,6 @@ def _fact(**row: Any) -> Fact:
 
 
 def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
-    """Whether a row that cannot be read names one of these segments."""
     sources, evidence = row["sources"] or (), row["evidence"] or ""
     return any(segment in sources or escaped(segment) in evidence for segment in segments)
 
@@ -183,7 +180,6 @@ async def facts_revision(work: Transaction) -> int:
 
 
 async def extracted_to(work: Transaction, session: str) -> int:
-    """How far a session was read for facts; 0 for not at all."""
     row = await work.row(_READ, (work.space_id, session_mark(session)))
     return 0 if row is None else int(row[0])
 
@@ -508,7 +504,6 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
 
 
 def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
-    """The cosine of each of these facts with the asked vector."""
     if not rows:
         return {}
     alike = cosines(asked, [raw for _, raw in rows])
@@ -516,7 +511,6 @@ def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int
 
 
 async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    """The facts with the highest scores; ties by id."""
     best = best_of(facts, scores, limit)
     if best.settled:
         return np.concatenate([best.sure, best.tied])

@@ -221,7 +221,6 @@ def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]
 async def _erase_passages(
     work: Transaction, sequences: Raw, counters: SpaceCounters
 ) -> tuple[int, int]:
-    """Remove passages, words and vectors of segments; how many passages and vectors went."""
     numbers = await _passages_of(work, sequences)
     terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
@@ -290,13 +289,11 @@ async def _remove_what_rests(
 
 
 async def _emptied(work: Transaction, whole: Sequence[str], places: Collection[str]) -> list[str]:
-    """The sessions that went as a whole, or have no segment left."""
     said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
     return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
 
 
 async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) -> int:
-    """Drop the jobs that name these sessions, leased ones too."""
     if not emptied:
         return 0
     rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
@@ -488,7 +485,6 @@ async def held(
 
 
 def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
-    """The columns of an id."""
     if kind in ("jobs", "job reasons"):
         return (int(id_ or 0),)
     if kind == "compactions":

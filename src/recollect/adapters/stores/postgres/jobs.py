@@ -302,7 +302,6 @@ async def pause(work: Transaction, kind: str = "*") -> None:
 
 
 async def resume(work: Transaction, kind: str = "*") -> None:
-    """Undo `pause`."""
     await work.send(_RESUME, (work.space_id, kind))
     await settle(work)
 

@@ -151,7 +151,6 @@ async def expire(work: Transaction, *, before: float) -> int:
 
 
 async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
-    """Remove the turns of sessions, and pieces that no other turn names; how many pieces."""
     gone = await work.rows(_DROP_TURNS, (work.space_id, texts(sessions)))
     return await _drop_unnamed(work, gone)
 
@@ -295,7 +294,6 @@ _ADD_TURNS: Final = insert("turns", _TURN_COLUMNS)
 async def add_pieces(
     work: Transaction, given: Sequence[LedgerPiece], tombstoned: AbstractSet[str]
 ) -> None:
-    """Write pieces; what is there stays, and one that was forgotten itself stays away."""
     rows = [
         (piece.hash, piece.kind, piece.body, piece.about, piece.exact)
         for piece in given
@@ -306,7 +304,6 @@ async def add_pieces(
 
 
 async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
-    """Record turns; what is recorded stays."""
     rows = [
         (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
          turn.rest, turn.edits, turn.report, turn.kept_rows, turn.rows, turn.outcomes)

@@ -115,7 +115,6 @@ class Statement:
         self._result: PGresult | None = None
 
     def send(self, pgconn: PGconn) -> None:
-        """Hand it to libpq."""
         pgconn.send_query_params(
             self._query,
             self._values,
@@ -132,29 +131,24 @@ class Statement:
 
     @property
     def done(self) -> bool:
-        """Whether it has run."""
         return self._result is not None
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Its rows, once it has run."""
         assert self._result is not None
         loading = Transformer(self._connection)
         loading.set_pgresult(self._result, format=Format.BINARY)
         return loading.load_rows(0, self._result.ntuples, tuple)
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows."""
         if self._work is not None:
             await self._work.flush(self)
         return self.rows()
 
     async def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row."""
         rows = await self.fetchall()
         return rows[0] if rows else None
 
     async def records(self) -> list[dict[str, Any]]:
-        """All rows by the names of their columns."""
         rows = await self.fetchall()
         assert self._result is not None
         names = [(self._result.fname(at) or b"").decode() for at in range(self._result.nfields)]
@@ -183,7 +177,6 @@ def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
 
 
 def _error(result: PGresult) -> psycopg.Error:
-    """The driver's error for a result, by its SQLSTATE."""
     if result.status == ExecStatus.PIPELINE_ABORTED:
         return sql_errors.PipelineAborted("not run: a statement before it failed")
     state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
@@ -209,7 +202,6 @@ class Traffic:
     waited_seconds: float = 0.0
 
     def since(self, before: Traffic) -> Traffic:
-        """What was sent since then."""
         return Traffic(
             *(getattr(self, one.name) - getattr(before, one.name) for one in fields(self))
         )
@@ -231,7 +223,6 @@ class Link:
         """When it was given back last, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
-        """Send statements and read all their results; raises the first error."""
         self._send(statements)
         self._traffic.round_trips += 1
         try:
@@ -290,7 +281,6 @@ class Link:
 
     @property
     def idle(self) -> bool:
-        """Whether no transaction is open, and no result is missing."""
         return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
 
     async def close(self) -> None:
@@ -330,25 +320,21 @@ class Transaction:
         return statement
 
     async def send(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        """Queue a statement."""
         return self._add(query, parameters)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
         return await self._add(query, parameters).fetchall()
 
     async def row(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> tuple[Any, ...] | None:
-        """The first row of a statement."""
         return await self._add(query, parameters).fetchone()
 
     async def records(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[dict[str, Any]]:
-        """The rows of a statement by the names of their columns."""
         return await self._add(query, parameters).records()
 
     async def flush(self, wanted: Statement | None = None) -> None:
@@ -373,7 +359,6 @@ class Transaction:
         self._sending = None
 
     def begin(self, *statements: str) -> None:
-        """Queue how the transaction begins."""
         for statement in statements:
             self._add(statement)
 
@@ -406,12 +391,10 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """Links that are open and that nobody uses."""
         return len(self._idle)
 
     @property
     def is_away(self) -> bool:
-        """Whether PostgreSQL could not be reached when it was tried last."""
         return self._refused_until > 0.0
 
     def act_as(self, role: str) -> None:
@@ -488,7 +471,6 @@ class Pool:
             self._turns.release()
 
     async def _take_turn(self) -> None:
-        """Wait until fewer than `size` links are in use."""
         if self._turns.locked():
             began = time.monotonic()
             self.traffic.waits += 1
@@ -504,7 +486,6 @@ class Pool:
         self.in_use += 1
 
     def _give_back(self, link: Link) -> None:
-        """Keep a link for the next caller; those that nobody wants for a while are closed."""
         link.used_at = time.monotonic()
         self._idle.append(link)
         if self._closing_idle is None:
@@ -512,7 +493,6 @@ class Pool:
             self._closing_idle = loop.call_later(IDLE_SECONDS, self._close_idle)
 
     def _close_idle(self) -> None:
-        """Close the links that were not used lately; the others are looked at again."""
         self._closing_idle = None
         now = time.monotonic()
         kept = [link for link in self._idle if now - link.used_at < IDLE_SECONDS]
@@ -526,7 +506,6 @@ class Pool:
             self._closing_idle = loop.call_later(wait, self._close_idle)
 
     async def _reach(self) -> Link:
-        """An idle link that lives, or a new one."""
         if self._closed:
             raise StoreUnavailable("the fleet is closed")
         while self._idle:

@@ -153,7 +153,6 @@ async def passages(
     work: Transaction,
     id: SegmentId,  # noqa: A002 - the port's name
 ) -> tuple[NewPassage, ...]:
-    """The spans of a segment; the words themselves are not kept."""
     rows = await work.records(_PASSAGES, {"space": work.space_id, "id": id})
     return tuple(NewPassage(words=(), **row) for row in rows)
 
@@ -397,7 +396,6 @@ def _ledger_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 async def _index_problems(work: Transaction) -> list[str]:
-    """Every run holds the words of its passages, and nothing else that is alive."""
     found: list[str] = []
     covered = 0
     for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):

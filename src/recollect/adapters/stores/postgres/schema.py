@@ -78,7 +78,6 @@ class LoginRole:
 
 
 def wanted_settings(*, citus: bool) -> dict[str, str]:
-    """The settings that a login role must have."""
     return {
         **TIMEOUTS,
         "plan_cache_mode": "force_custom_plan",
@@ -101,7 +100,6 @@ def missing_settings(role: LoginRole, *, citus: bool) -> dict[str, str]:
 
 
 def mend_of(role: str, name: str, value: str) -> str:
-    """The statement that sets it."""
     quoted = role.replace('"', '""')
     return f"ALTER ROLE \"{quoted}\" SET {name} = '{value}'"
 
@@ -242,7 +240,6 @@ class Migration:
 
     @property
     def file(self) -> str:
-        """Its name without the ending."""
         return f"{self.version:03}_{self.phase}_{self.name}"
 
     @property
@@ -398,7 +395,6 @@ class LockRetries:
         self._waiting = waiting
 
     async def run(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Run a step until it gets its locks, or the time is over."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -476,7 +472,6 @@ async def _run_in_spaces(connection: Connection, migration: Migration, locks: Lo
 
 
 async def require_server(connection: Connection) -> None:
-    """Raise unless the server is new enough for the schema."""
     row = await (await connection.execute(_SERVER)).fetchone()
     assert row is not None
     if row[0] < SERVER_VERSION:
@@ -498,7 +493,6 @@ async def _extension(connection: Connection) -> None:
 
 
 async def citus_version(connection: Connection) -> str | None:
-    """The version of Citus in this database; None if it is not installed."""
     row = await (await connection.execute(_CITUS)).fetchone()
     return None if row is None else str(row[0])
 
@@ -529,7 +523,6 @@ async def inspect_server(connection: Connection) -> Server:
 
 
 async def require_schema(connection: Connection) -> None:
-    """Raise unless this code works on the schema."""
     try:
         done = await applied_steps(connection)
     except sql_errors.InsufficientPrivilege:

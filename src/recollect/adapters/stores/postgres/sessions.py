@@ -54,7 +54,6 @@ def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
 
 
 def decode_chunk(raw: bytes) -> tuple[list[str], list[str]]:
-    """What `encode_chunk` was given."""
     if raw[:1] == _HEX:
         text = raw[1:].hex()
         named = [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
@@ -321,7 +320,6 @@ def state_without(
 
 
 async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
-    """Remember nothing of these sessions; how many had a state."""
     named = texts(sessions)
     await work.send(DROP_PATHS, (work.space_id, named))
     await work.send(DROP_QUOTES, (work.space_id, named))

@@ -88,7 +88,6 @@ async def lock_space(work: Transaction) -> SpaceCounters:
 
 
 def space_counters(row: tuple[Any, ...]) -> SpaceCounters:
-    """A row of `COUNTERS`."""
     return SpaceCounters(
         next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
         packed_to=row[4], facts_revision=row[5],

@@ -116,18 +116,15 @@ class PostgresFleet:
             return due
 
     async def has_space(self, name: str) -> bool:
-        """Whether anything was ever written to a space of this name."""
         key = space_uuid(name)
         async with self.pool.transaction(key, read=True) as work:
             return await work.row(_HAS_SPACE, (key,)) is not None
 
     async def spaces(self) -> tuple[str, ...]:
-        """Names of all spaces."""
         async with self.pool.workers_view() as view:
             return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
 
     def tenants(self) -> TenantRecords:
-        """The tenants of a service, and their keys and spaces."""
         return self._tenants
 
     @asynccontextmanager
@@ -156,8 +153,6 @@ _SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFle
 
 
 def _reads(work: Work[P, T]) -> Operation[P, T]:
-    """An operation that reads one snapshot."""
-
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
         async with store._reading() as transaction:
             return await work(transaction, *args, **given)
@@ -249,7 +244,6 @@ class PostgresStore:
     # Archive
 
     async def write(self, batch: Batch) -> WriteResult:
-        """As `Archive.write`."""
         turn = self._turn()
         if batch.empty and batch.facts_revision is None:
             return WriteResult()
@@ -279,7 +273,6 @@ class PostgresStore:
         return steps
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-        """As `Archive.unembedded`."""
         async with self._reading() as work:
             passages, upto = await read.unembedded(work, embedder, limit=limit)
         if upto:
@@ -319,7 +312,6 @@ class PostgresStore:
     revive = _writes(job_queue.revive)
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
-        """As `JobQueue.complete`."""
         try:
             async with self._turn() as work:
                 work.space = self.space
@@ -363,13 +355,11 @@ class PostgresStore:
         return await admin.scrub(admin_url or fleet.admin_url, tables)
 
     async def check(self) -> CheckResult:
-        """As `Upkeep.check`."""
         fleet = self._open_fleet()
         async with fleet.pool.transaction(self._id, read=True, seconds=read.CHECK_SECONDS) as work:
             return await read.check(work)
 
     async def stats(self) -> Stats:
-        """As `Upkeep.stats`."""
         async with self._reading() as work:
             return await read.stats(work, space=self.space, engine=self._fleet.server.engine)
 

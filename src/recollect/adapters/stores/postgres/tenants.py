@@ -161,7 +161,6 @@ class TenantRecords:
     # Tenants
 
     async def add_tenant(self, tenant: Tenant, *, actor: str) -> bool:
-        """Keep a tenant; False where there is one of this name."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             added = await work.row(
                 _NEW_TENANT,
@@ -243,12 +242,10 @@ class TenantRecords:
     # Spaces
 
     async def add_space(self, tenant: UUID, name: str, *, at: float) -> None:
-        """Keep the name of a space; nothing where it is known."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_NEW_SPACE, (tenant, name, at))
 
     async def has_space(self, tenant: UUID, name: str) -> bool:
-        """Whether the tenant has a space of this name."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             return await work.row(_HAS_SPACE, (tenant, name)) is not None
 
@@ -319,7 +316,6 @@ class TenantRecords:
     # Budgets
 
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
-        """Count what was spent in a period; how much it is by now, on all nodes."""
         async with self._pool.tenant_transaction(tenant) as work:
             row = await work.row(_SPEND, (tenant, budget, period, amount))
         assert row is not None
@@ -362,7 +358,6 @@ class TenantRecords:
         before: tuple[float, str] = (END_OF_TIME, ""),
         limit: int = 100,
     ) -> tuple[AuditRecord, ...]:
-        """Acts before one, the newest first; with None those of all tenants."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             if tenant is None:
                 rows = await work.records(_WHOLE_LOG, (*before, limit))

@@ -84,7 +84,6 @@ class Layout:
         )
 
     def empty(self) -> NDArray[Any]:
-        """A block without a vector."""
         return np.zeros(1, self._dtype)
 
     def read(self, blocks: Sequence[bytes]) -> NDArray[Any]:
@@ -328,7 +327,6 @@ def _parts(asked: AskedVector) -> dict[str, Raw]:
 
 
 def _halves(numbers: NDArray[np.float16]) -> Raw:
-    """One `halfvec`."""
     return Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f2").tobytes())
 
 
@@ -465,7 +463,6 @@ def known_embedder(
 async def new_embedder(
     work: Transaction, given: VectorSet | FactVectorSet, counters: SpaceCounters
 ) -> int:
-    """Note a new embedder; its number."""
     number = counters.next_embedder
     counters.next_embedder += 1
     counters.embedders[given.embedder] = (number, given.dimensions)
@@ -476,7 +473,6 @@ async def new_embedder(
 def _chosen(
     given: VectorSet, rows: Sequence[tuple[Any, ...]], counters: SpaceCounters
 ) -> dict[int, bytes]:
-    """Vectors of passages that have none, by the passage's number."""
     places: dict[tuple[str, int], tuple[int, tuple[int, int]]] = {
         (segment, ordinal): (number, (start, end))
         for segment, ordinal, number, start, end, there in rows

@@ -203,7 +203,6 @@ Postings: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def postings_of(raw: bytes, term: int) -> Postings | None:
-    """The postings of a term in a block; None when it has none."""
     terms, ends, size, body = _parts_of(raw)
     place = int(np.searchsorted(terms, np.uint32(term)))
     if place == len(terms) or int(terms[place]) != term:
@@ -228,7 +227,6 @@ def decode_block(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], 
 
 
 def block_without(raw: bytes, gone: NDArray[Any]) -> tuple[int, int, bytes] | None:
-    """The block without these passages, with its first and last term; None when it is empty."""
     terms, numbers, lengths, counts = decode_block(raw)
     stays = ~np.isin(numbers, gone)
     if not stays.any():
@@ -239,7 +237,6 @@ def block_without(raw: bytes, gone: NDArray[Any]) -> tuple[int, int, bytes] | No
 
 
 def forwards_of(row: Sequence[Any] | None) -> Forwards:
-    """Forward rows as `FORWARDS` returns them."""
     numbers, lengths, sizes, terms, counts = row if row is not None else (None,) * 5
     return Forwards(
         numbers=big_endian(numbers, "i8"),
