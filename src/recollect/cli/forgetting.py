@@ -145,7 +145,6 @@ async def _forget(
 ) -> Certificate | None:
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
     from recollect.adapters.wiring import open_spool
-    from recollect.adapters.wiring.models import forget_cached
     from recollect.core.upkeep.certificates import extended
     from recollect.core.upkeep.forget import forget as forget_all
 
@@ -180,9 +179,7 @@ async def _forget(
         done = None
         if not only_facts:
             done = await asyncio.to_thread(forget_in_files, place.space, files)
-        certificate = await forget_all(
-            store, [spool], order, now=order.at, cascades=(forget_cached,)
-        )
+        certificate = await forget_all(store, [spool], order, now=order.at)
     finally:
         await spool.close()
     if done is None:
@@ -319,7 +316,7 @@ async def _redacted(
         )
     finally:
         await spool.close()
-    cannot = [*files.cannot, *(await _cache_emptied(store, done) if apply else ())]
+    cannot = list(files.cannot)
     done.cannot = list(dict.fromkeys([*cannot, *done.cannot]))
     done.kinds |= files.kinds
     done.changed += files.counts
@@ -327,21 +324,6 @@ async def _redacted(
     done.left += files.left
     done.unread += files.unread
     return done
-
-
-async def _cache_emptied(store: Store, done: RedactionResult) -> tuple[str, ...]:
-    """Empty the cache of vectors that were made of the unmasked texts."""
-    from recollect.adapters.wiring.models import forget_cached
-    from recollect.core.upkeep.forget import Unreached
-    from recollect.core.values.fact import fact_identity
-    from recollect.core.values.upkeep import Forgotten
-
-    try:
-        marks = tuple(map(fact_identity, done.facts))
-        await forget_cached(store, Forgotten(segments=tuple(done.segments), message_ids=marks))
-    except Unreached as left:
-        return (str(left),)
-    return ()
 
 
 async def _report(

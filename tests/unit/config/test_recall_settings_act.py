@@ -29,7 +29,6 @@ from recollect.adapters.wiring import open_store
 from recollect.core.ports import Store
 from recollect.core.values.edit import Insert
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
-from recollect.system.config.places import data_home
 
 ACTS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {}
 
@@ -330,36 +329,6 @@ def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
         with remote(**changes) as (server, settings):
             assert embedded_by(tmp, settings)
             assert {asked.headers.get("authorization") for asked in server.asked} == {sent}
-
-
-def asked_again(tmp: Path, **changes: Any) -> int:
-    """How many of the same passages a server is asked for when their store was lost."""
-
-    async def run(file: Path, settings: Mapping[str, Any]) -> None:
-        await remember(file, HARBOUR)
-        await with_vectors(file, settings)
-
-    with remote(**changes) as (server, settings):
-        file = new_file(tmp)
-        asyncio.run(run(file, settings))
-        server.asked.clear()
-        for left in tmp.glob(f"{file.name}*"):
-            left.unlink()
-        asyncio.run(run(file, settings))
-        return sum(text in HARBOUR for asked in server.asked for text in asked.body["input"])
-
-
-def cache_files() -> list[Path]:
-    folder = data_home() / "embeddings"
-    return sorted(folder.glob("*.db")) if folder.is_dir() else []
-
-
-@acts("embedding_cache.enabled")
-def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    assert asked_again(tmp, **{"embedding_cache.enabled": False}) == len(HARBOUR)
-    assert cache_files() == []
-    assert asked_again(tmp) == 0
-    assert len(cache_files()) == 1
 
 
 # Models on this machine make them.

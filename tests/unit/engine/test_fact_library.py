@@ -13,7 +13,6 @@ import pytest
 from tests.harness.fact_reader import fact_reader
 
 from recollect import Engine, open_blocking_memory, open_memory
-from recollect.adapters.wiring.models import forget_cached
 from recollect.core.facts.history import FactFilter
 from recollect.core.values.fact import Fact
 from recollect.core.values.recall import BLOCK_OPENING
@@ -59,7 +58,7 @@ def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:
         assert (why.sources, why.rests_on) == ((), None)
 
         order = facts.order_to_forget([edited.fact.id], versions=True)
-        certificate = facts.forget(order, cascades=[forget_cached])
+        certificate = facts.forget(order)
         assert certificate.counts["facts"] == 2
         assert [one.id for one in facts.list(FactFilter(superseded=True))] == [taste.id]
         with pytest.raises(RecollectError, match="forgotten"):

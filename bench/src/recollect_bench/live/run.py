@@ -143,9 +143,7 @@ async def run_session(session: LiveSession, how: LiveRun) -> Tally:
     clock.at = session.exchanges[0].at
     model = None if how.summaries == "none" else Summarizer(how.summaries, how.model)
     arguments: dict[str, Any] = {**_PATIENT, "window_tokens": how.window_tokens, **how.changes}
-    if how.embedders:
-        arguments["embedding_cache.enabled"] = False  # they have one
-    else:
+    if not how.embedders:
         arguments.setdefault("recall.embedder", how.embedder)
     if how.strategy in ("recall-off", "tools-alone"):
         arguments["recall.enabled"] = False

@@ -8,21 +8,19 @@ missing is an error that says where it was looked for, never another embedder in
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
 import platformdirs
 
-from recollect.adapters.embedders.cache import CachedEmbedder
 from recollect.core.ports import Embedder
 from recollect_bench.data import minilm_folder
 
-_CACHE_FILE: Final = "bench-vectors.db"
-_CACHE_KEY: Final = b"recollect bench"
-_MOST_CACHED: Final = 200_000
-"""BEAM alone has some 40,000 passages and messages; a row is 1.5 KiB."""
+_CACHE_FILE: Final = "bench-texts.db"
 ALSO_KNOWN_AS: Final = {"onnx": "minilm", "onnx+static": "minilm+static"}
 """The settings' words for what is measured under the model's name."""
 _QUICK: Final = ("hash", "static")
@@ -33,7 +31,11 @@ _QUICK: Final = ("hash", "static")
 async def opened_embedders(name: str, *, cached: bool) -> AsyncIterator[tuple[Embedder, ...]]:
     """The embedders a name stands for, loaded, in the order their vectors are asked for."""
     embedders = [_embedder(one) for one in name.split("+") if one != "none"]
-    caches = [_cached(embedder) for embedder in embedders if cached and embedder.kind not in _QUICK]
+    caches = [
+        _CachedEmbedder(embedder, cache_file())
+        for embedder in embedders
+        if cached and embedder.kind not in _QUICK
+    ]
     by_name: dict[str, Embedder] = {
         cached_embedder.name: cached_embedder for cached_embedder in caches
     }
@@ -46,8 +48,47 @@ async def opened_embedders(name: str, *, cached: bool) -> AsyncIterator[tuple[Em
             await cache.close()
 
 
-def _cached(embedder: Embedder) -> CachedEmbedder:
-    return CachedEmbedder(embedder, cache_file(), max_entries=_MOST_CACHED, key=_CACHE_KEY)
+class _CachedEmbedder:
+    """Keeps the vectors of texts in a file, so that a second run does not make them again."""
+
+    def __init__(self, inner: Embedder, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._inner, self._file = inner, sqlite3.connect(file)
+        self._file.execute("CREATE TABLE IF NOT EXISTS cached (key BLOB PRIMARY KEY, vector BLOB)")
+        self.name, self.kind = inner.name, inner.kind
+
+    @property
+    def dimensions(self) -> int:
+        """The inner embedder's."""
+        return self._inner.dimensions
+
+    @property
+    def ready(self) -> bool:
+        """Whether the inner embedder is loaded."""
+        return self._inner.ready
+
+    async def load(self) -> None:
+        """Load the inner embedder."""
+        await self._inner.load()
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        """One vector per text, in order."""
+        keys = [
+            blake2b(f"{self.name}\0{text}".encode("utf-8", "replace")).digest() for text in texts
+        ]
+        query = "SELECT vector FROM cached WHERE key = ?"
+        found = {key: self._file.execute(query, (key,)).fetchone() for key in keys}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if not found[key]}
+        made = zip(missing, await self._inner.embed(list(missing.values())), strict=True)
+        found.update((key, (vector,)) for key, vector in made)
+        rows = [(key, found[key][0]) for key in missing]
+        with self._file:
+            self._file.executemany("INSERT OR REPLACE INTO cached VALUES (?, ?)", rows)
+        return [found[key][0] for key in keys]
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def _embedder(name: str) -> Embedder:

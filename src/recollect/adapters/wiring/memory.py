@@ -14,7 +14,6 @@ from recollect.adapters.wiring.stores import (
     is_stored,
     open_archive,
     seal_secret,
-    sqlite_path,
 )
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.system.config import Settings, load_settings
@@ -82,7 +81,6 @@ def open_memory(
         Embedders,
         choose_embedders,
         choose_model,
-        forget_cached,
         own_model,
     )
     from recollect.core.boundary import SystemClock
@@ -108,7 +106,7 @@ def open_memory(
         elif recaller is None:  # memory tools search, whether or not a turn recalls by itself
             vectors = choose_embedders(chosen)
     if keeps and archive is not None:
-        jobs = _background_jobs(archive, chosen, space, url, clock, vectors, reader, beside)
+        jobs = _background_jobs(archive, chosen, clock, vectors, reader, beside)
         files = follow_files(
             archive,
             chosen,
@@ -131,7 +129,6 @@ def open_memory(
         jobs=jobs,
         files=files,
         beside=beside,
-        cascades=() if archive is None else (forget_cached,),
         model=summarizer if summarizer is not None else choose_model(chosen, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
@@ -198,25 +195,19 @@ def _settings(
 def _background_jobs(
     archive: DurableArchive,
     settings: Settings,
-    space: SpaceId,
-    url: str | None,
     clock: Clock | None,
     vectors: Embedders,
     reader: Model | None,
     notes: BackgroundNotes,
 ) -> BackgroundJobs | None:
-    from recollect.adapters.wiring.models import cached, choose_model
+    from recollect.adapters.wiring.models import choose_model
     from recollect.core.engine.background import in_process_jobs
 
-    makers = vectors.used
-    if not is_server(url):  # a server's vectors are all in it; many nodes share it
-        file = sqlite_path(url, space)
-        makers = cached(makers, settings, space=space, file=file, key=deployment_secret())
     return in_process_jobs(
         archive,
         settings,
         clock,
-        makers,
+        vectors.used,
         model=reader if reader is not None else choose_model(settings, "extraction"),
         notify=lambda note: notes.add_line(str(note)),
         used=notes.add_use,

@@ -6,25 +6,21 @@ loads in a thread. Nothing is sent anywhere unless the settings name a provider.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 from recollect.adapters.embedders.choose import choose
-from recollect.core.ports import ChatModel, Embedder, Model, Store
+from recollect.core.ports import ChatModel, Embedder, Model
 from recollect.core.rules.budget import window_of
-from recollect.core.values.history import SpaceId
 from recollect.core.values.model import Answer, Prompt
-from recollect.core.values.upkeep import Forgotten
 from recollect.errors import EmbedderError, MissingExtra, ModelRefused, SettingsError
 from recollect.system.config import Settings
-from recollect.system.config.places import embedding_cache_file, models_folders
+from recollect.system.config.places import models_folders
 from recollect.system.config.settings import ProviderFormat
 
 if TYPE_CHECKING:
@@ -45,12 +41,8 @@ OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str
 ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
-CACHED_VECTORS = 50_000
-"""Vectors in the embedding cache of a space."""
 ONNX_THREADS = 2
 """Cores that a run of a model may use; a turn's question is one short text."""
-CACHE_WAIT_SECONDS = 5.0
-"""How long forgetting waits for others who use the embedding cache."""
 KEY_VARIABLES: dict[ProviderFormat, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
@@ -224,58 +216,6 @@ def choose_embedders(settings: Settings) -> Embedders:
 def _shared(embedder: Embedder) -> Embedder:
     """One of a name in a process: every space would load the same model again."""
     return _LOADED.setdefault(embedder.name, embedder)
-
-
-def cached(
-    embedders: Sequence[Embedder], settings: Settings, *, space: SpaceId, file: Path, key: bytes
-) -> tuple[Embedder, ...]:
-    """The same embedders for passages, with a cache if making a vector takes longer than a query.
-
-    Never next to an encrypted store: a vector reveals much of its text. `file` is the space's own.
-    """
-    if not settings.embedding_cache.enabled or settings.store.key is not None:
-        return tuple(embedders)
-    from recollect.adapters.embedders.cache import CachedEmbedder
-
-    return tuple(
-        CachedEmbedder(
-            embedder,
-            embedding_cache_file(file, space),
-            max_entries=CACHED_VECTORS,
-            key=key,
-        )
-        if embedder.kind in ("onnx", "remote")
-        else embedder
-        for embedder in embedders
-    )
-
-
-async def forget_cached(store: Store, forgotten: Forgotten) -> Mapping[str, int]:
-    """Empty the embedding cache of a store in a file, because it may hold vectors of forgotten
-    text."""
-    from recollect.adapters.stores.sqlite import SQLiteStore
-
-    if not isinstance(store, SQLiteStore) or not (forgotten.segments or forgotten.message_ids):
-        return {}
-    file = embedding_cache_file(store.path, store.space)
-    if not file.exists():
-        return {}
-    import apsw
-
-    from recollect.adapters.embedders.cache import CacheFile
-    from recollect.core.upkeep.forget import Unreached
-
-    cache = CacheFile(file, max_entries=1, busy_seconds=CACHE_WAIT_SECONDS)
-    try:
-        await asyncio.to_thread(cache.clear)
-    except (apsw.Error, OSError) as error:
-        raise Unreached(
-            f"embeddings/{file.name} in the data folder, the embedding cache, which could not be "
-            f"emptied ({type(error).__name__}): end what uses it, then delete it"
-        ) from error
-    finally:
-        await asyncio.to_thread(cache.close)
-    return {"embedding caches emptied": 1}
 
 
 def _others(used: Sequence[Embedder]) -> tuple[Embedder, ...]:

@@ -23,7 +23,7 @@ from recollect.core.values.history import SpaceId
 from recollect.core.values.upkeep import Certificate
 from recollect.errors import StoreError
 from recollect.system.config import Settings
-from recollect.system.config.places import embedding_cache_file
+from recollect.system.config.places import remove_embedding_cache
 
 if TYPE_CHECKING:
     pass
@@ -96,7 +96,6 @@ async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
 
 def _remove_files(space: SpaceId, url: str | None) -> None:
     path = sqlite_path(url, space)
-    cache = embedding_cache_file(path, space)
-    for file in (path, cache):
-        for ending in ("-wal", "-shm", "-journal", ""):
-            file.with_name(file.name + ending).unlink(missing_ok=True)
+    remove_embedding_cache(path, space)
+    for ending in ("-wal", "-shm", "-journal", ""):
+        path.with_name(path.name + ending).unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreE
 from recollect.system.config import Settings
 from recollect.system.config.places import (
     installation_secret_file,
+    remove_embedding_cache,
     space_file,
     spaces_folder,
     spool_folder,
@@ -89,8 +90,10 @@ async def open_store(
     from recollect.adapters.stores.sqlite import SQLiteStore
     from recollect.adapters.stores.sqlite.connection import read_key
 
+    path = sqlite_path(url, space)
+    await asyncio.to_thread(remove_embedding_cache, path, space)
     return await SQLiteStore.open(
-        sqlite_path(url, space),
+        path,
         space=space,
         key=None if key is None else read_key(key),
         create=create,

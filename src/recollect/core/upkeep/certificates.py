@@ -64,7 +64,7 @@ COVERS: Final = (
     "facts and digests",
     "the ledger: replay marks what was masked",
     "jobs, session states, summaries and receipts",
-    "the spool of this machine, and its embedding cache, which is emptied",
+    "the spool of this machine",
     "transcripts of Recollect's own agent in this space, long outputs, what was typed in its chats",
 )
 IN_SHORT: Final = (

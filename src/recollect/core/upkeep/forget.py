@@ -69,7 +69,7 @@ COVERS: Final = (
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
     "compactions that stand for them: summaries and receipts",
-    "the spool of this machine, and its embedding cache, which is emptied",
+    "the spool of this machine",
     "a history that is sent again: tombstones keep it out of the archive",
 )
 CANNOT: Final = (

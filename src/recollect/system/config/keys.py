@@ -37,6 +37,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "compaction.flush.files": "",
     "compaction.summary_tokens": "",
     "daemon.port": "Hooks use the daemon's socket",
+    "embedding_cache.enabled": "",
     "embedding_cache.max_entries": "",
     "facts.digests": _FACTS,
     "facts.enabled": _FACTS,

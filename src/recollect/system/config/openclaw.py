@@ -84,7 +84,6 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "query.maxResults": "recall.max_results",
         "query.hybrid.vectorWeight": "recall.hybrid.vector_weight",
         "query.hybrid.textWeight": "recall.hybrid.text_weight",
-        "cache.enabled": "embedding_cache.enabled",
         "sources": "index.sources",
         "extraPaths": "index.extra_paths",
     },

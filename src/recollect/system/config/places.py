@@ -61,13 +61,12 @@ def chat_history_file(space: str) -> Path:
     return sessions_folder(space) / "chat_history"
 
 
-def embedding_cache_file(store: Path, space: str) -> Path:
-    """Where vectors are cached that were made for the space whose store is this file.
-
-    However the file is spelled: forgetting must find what embedding wrote.
-    """
+def remove_embedding_cache(store: Path, space: str) -> None:
+    """Delete the vectors that an earlier version cached for the space of this file."""
     named = f"{space}\0{store.expanduser().resolve()}"
-    return data_home() / "embeddings" / f"{file_name(named)}.db"
+    for ending in ("", "-wal", "-shm", "-journal"):
+        cache = data_home() / "embeddings" / f"{file_name(named)}.db{ending}"
+        cache.unlink(missing_ok=True)
 
 
 def spool_folder() -> Path:

@@ -525,13 +525,6 @@ class DaemonSettings(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingCache(Validated):
-    """Vectors on disk, so that no text is embedded twice."""
-
-    enabled: bool = setting(True, "Keep them")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
     """Every setting; `Settings()` is the defaults, `load_settings` reads the sources.
 
@@ -559,7 +552,6 @@ class Settings(Validated):
     ledger: LedgerSettings = field(default_factory=LedgerSettings)
     facts: Facts = field(default_factory=Facts)
     models: Models = field(default_factory=Models)
-    embedding_cache: EmbeddingCache = field(default_factory=EmbeddingCache)
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
