@@ -259,6 +259,26 @@ class Loading(Generic[T]):
             raise
 
 
+class LoadedEmbedder(Generic[T]):
+    """An embedder whose model takes long to load."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._loading = Loading(self._load, name=name)
+
+    def _load(self) -> T:
+        raise NotImplementedError
+
+    @property
+    def ready(self) -> bool:
+        """Whether the model is loaded."""
+        return self._loading.ready
+
+    async def load(self) -> None:
+        """Load the model; MissingExtra or EmbedderError if that fails."""
+        await self._loading.value()
+
+
 def package_folder(name: str) -> Path | None:
     """Where a package is installed, found without importing it; None when it is not."""
     spec = importlib.util.find_spec(name)
@@ -396,7 +416,7 @@ _RECIPE: Final = "1"
 """Raise it when this module makes other vectors of the same files."""
 
 
-class StaticEmbedder:
+class StaticEmbedder(LoadedEmbedder["_Table"]):
     """Averages the token vectors that the package wordllama contains.
 
     Never imports wordllama: the import gives the host's root logger a handler, and loads pydantic
@@ -411,22 +431,7 @@ class StaticEmbedder:
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
         mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
-        self._name = f"static:{_MODEL}:{mark}"
-        self._loading = Loading(self._load, name=self._name)
-
-    @property
-    def name(self) -> str:
-        """`static:<weights>:<fingerprint>`."""
-        return self._name
-
-    @property
-    def ready(self) -> bool:
-        """Whether the table is read."""
-        return self._loading.ready
-
-    async def load(self) -> None:
-        """Read table and tokenizer."""
-        await self._loading.value()
+        super().__init__(f"static:{_MODEL}:{mark}")
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """One vector a text, in order."""

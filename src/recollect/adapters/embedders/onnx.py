@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.embedders.local import (
-    Loading,
+    LoadedEmbedder,
     Rows,
     fingerprint,
     imported,
@@ -159,7 +159,7 @@ _QUIET: Final = 3
 """onnxruntime's severity from which it writes to stderr: errors only."""
 
 
-class OnnxEmbedder:
+class OnnxEmbedder(LoadedEmbedder["_Graph"]):
     """A sentence-transformer in a folder."""
 
     kind: Final[EmbedderKind] = "onnx"
@@ -171,27 +171,13 @@ class OnnxEmbedder:
         """
         self._folder = read_model_folder(folder)
         self._threads = threads
-        self._loading = Loading(self._load, name=self._folder.name)
         self._dimensions = 0
-
-    @property
-    def name(self) -> str:
-        """`onnx:<folder>:<fingerprint>`."""
-        return self._folder.name
+        super().__init__(self._folder.name)
 
     @property
     def dimensions(self) -> int:
         """Numbers of a vector; 0 until it is ready."""
         return self._dimensions
-
-    @property
-    def ready(self) -> bool:
-        """Whether the graph is loaded."""
-        return self._loading.ready
-
-    async def load(self) -> None:
-        """Load graph and tokenizer; MissingExtra or EmbedderError where that cannot be."""
-        await self._loading.value()
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """One vector a text, in order; texts of like length are run together."""

@@ -181,10 +181,6 @@ SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session
 CROSS JOIN passage AS p ON p.segment = g.sequence
 WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at < ?6)
 """  # noqa: S608
-_NEW_IN_FILES: Final = f"""
-SELECT group_concat(p.id) FROM passage AS p CROSS JOIN segment AS g ON g.sequence = p.segment
-CROSS JOIN session AS s ON s.number = g.session WHERE p.id >= ?5 AND {_OF_FILE}
-"""  # noqa: S608
 # Some turns of one space at once; of a large space only the last: 16 bytes an entry.
 _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
@@ -224,7 +220,6 @@ class Recent:
         self._now = _State(0, 0, 0)
         self._postings: dict[tuple[str, ...], tuple[_State, list[Postings]]] = {}
         self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
-        self._in_files: tuple[_State, Numbers] | None = None
 
     def look(self, db: Database) -> None:
         """To be called first in every snapshot."""
@@ -265,31 +260,6 @@ class Recent:
         if len(self._left_out) > _KEPT:
             del self._left_out[next(iter(self._left_out))]
         return held[1]
-
-    def in_files(
-        self, db: Database, *, said_after: float | None, said_before: float | None
-    ) -> Numbers:
-        """The passages of memory files, ascending.
-
-        There may be thousands, and every turn asks: so only what is new since then is read, as
-        long as none has gone. Those of some time only are asked for seldom, and always read.
-        """
-        if (said_after, said_before) != (None, None):
-            return _read(db, _IN_FILES, *_FILE_NAMES, said_after, said_before)
-        held, now = self._in_files, self._now
-        if held is None or held[0].removals != now.removals:
-            found = _read(db, _IN_FILES, *_FILE_NAMES, None, None)
-        elif held[0].next_passage == now.next_passage:
-            return held[1]
-        else:
-            first = held[0].next_passage << LENGTH_BITS
-            found = np.concatenate([held[1], _read(db, _NEW_IN_FILES, *_FILE_NAMES, first)])
-        self._in_files = now, found
-        return found
-
-
-def _read(db: Database, query: str, *given: str | bytes | float | None) -> Numbers:
-    return np.sort(number_list(db.value(query, given)))
 
 
 COLUMNS: Final = """
@@ -383,7 +353,7 @@ def find_candidates(
     recent.look(db)
     documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
-    allowed = _allowed(db, recent, query)
+    allowed = _allowed(db, query)
     left_out = recent.left_out(db, query.leave_out).passages
     postings = recent.postings(db, query.words)
     by_words, scores = scores_of(
@@ -409,7 +379,7 @@ def find_candidates(
     )
 
 
-def _allowed(db: Database, recent: Recent, query: CandidateQuery) -> Numbers | None:
+def _allowed(db: Database, query: CandidateQuery) -> Numbers | None:
     times = query.said_after, query.said_before
     if query.session is None:
         if times == (None, None):
@@ -418,7 +388,7 @@ def _allowed(db: Database, recent: Recent, query: CandidateQuery) -> Numbers | N
     own = number_list(db.value(_ALLOWED_IN_SESSION, (*times, pack_text(query.session))))
     if not query.with_files:
         return np.sort(own)
-    in_files = recent.in_files(db, said_after=query.said_after, said_before=query.said_before)
+    in_files = number_list(db.value(_IN_FILES, (*_FILE_NAMES, *times)))
     return distinct(np.concatenate([own, in_files]))  # the session may be a file's itself
 
 

@@ -64,10 +64,7 @@ SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each
 _PUT: Final = "INSERT OR IGNORE INTO fact_vector (embedder, fact, numbers) VALUES (?, ?, ?)"
 _EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
 _MEMBERS: Final = "SELECT group_concat(fact) FROM fact_vector WHERE embedder = ?"
-_LOAD: Final = """
-SELECT fact, numbers FROM fact_vector
-WHERE embedder = ? AND fact IN (SELECT value FROM json_each(?)) ORDER BY fact
-"""
+_LOAD: Final = "SELECT fact, numbers FROM fact_vector WHERE embedder = ? ORDER BY fact"
 _WAITING: Final = """
 SELECT id, CAST(content AS BLOB) FROM fact AS f
 WHERE current AND id > ?1 AND NOT EXISTS (
@@ -117,33 +114,27 @@ class FactMatrices:
             return None
         number, dimensions = rows[0]
         matrix = self._held.get(embedder)
-        if matrix is None or matrix.dimensions != dimensions:
-            matrix = Matrix(number, dimensions)
         members = np.sort(number_list(db.value(_MEMBERS, (number,))))
-        if not np.array_equal(members, matrix.passages):
-            matrix = _loaded(db, matrix, members)
-        self._held[embedder] = matrix
+        if (
+            matrix is None
+            or matrix.dimensions != dimensions
+            or not np.array_equal(members, matrix.passages)
+        ):
+            matrix = self._held[embedder] = _loaded(db, number, dimensions)
         return matrix
 
 
-def _loaded(db: Database, old: Matrix, members: Numbers) -> Matrix:
-    rows = old.find(members)
-    missing = members[rows < 0]
-    loaded: dict[int, bytes] = dict(db.rows(_LOAD, (old.embedder, json_list(missing.tolist()))))
-    size = FLOAT_BYTES * old.dimensions
-    values = np.zeros((len(members), old.dimensions), dtype="<f4")
-    known = rows >= 0
-    if old.rows:
-        values[known] = old.values[rows[known]]
-    for at in np.flatnonzero(~known).tolist():
-        numbers = loaded[int(members[at])]
-        if len(numbers) == size:  # a torn one is near nothing; `check` tells of it
-            values[at] = np.frombuffer(numbers, dtype="<f4")
-    fresh = Matrix(old.embedder, old.dimensions)
-    fresh.make_room(len(members))
-    if len(members):
-        fresh.append(0, unit=False, passages=members.tobytes(), numbers=values.tobytes())
-    return fresh
+def _loaded(db: Database, embedder: int, dimensions: int) -> Matrix:
+    rows = db.rows(_LOAD, (embedder,))
+    matrix = Matrix(embedder, dimensions)
+    if rows:
+        size = FLOAT_BYTES * dimensions
+        members = np.array([fact for fact, _ in rows], dtype="<i8")
+        # A torn vector is near nothing; `check` reports it.
+        values = [numbers if len(numbers) == size else bytes(size) for _, numbers in rows]
+        matrix.make_room(len(rows))
+        matrix.append(0, unit=False, passages=members.tobytes(), numbers=b"".join(values))
+    return matrix
 
 
 _REVISION: Final = "SELECT facts_revision FROM totals"
