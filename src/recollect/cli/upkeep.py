@@ -325,7 +325,7 @@ def _spool_problems(state: SpoolState) -> list[str]:
 def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
-    On PostgreSQL, locks the tables that this memory deleted from while they are rewritten.
+    On PostgreSQL, locks each table with content while it is rewritten.
     """
 
     async def work(store: Store, place: Place) -> ScrubResult:

@@ -10,9 +10,9 @@ import recollect.adapters.stores.postgres as package
 from recollect.adapters.stores.postgres import candidates
 
 LEADS = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
-ACROSS_SPACES = {("store", "_DUE"), ("store", "_NAMES"), ("forget", "_REWRITES")}
-"""Questions across spaces: which have work, which there are, when tables were rewritten. Row
-security lets only a worker, or the owner, see more than its own."""
+ACROSS_SPACES = {("store", "_DUE"), ("store", "_NAMES")}
+"""Questions across spaces: which have work, and which there are. Row security lets only a worker,
+or the owner, see more than its own."""
 ACROSS_TENANTS = {
     ("tenants", "_TENANT_NAMED"),
     ("tenants", "_TENANTS"),

@@ -100,20 +100,15 @@ async def open_store(
     )
 
 
-async def scrub_store(
-    store: Store, *, admin_url: str | None = None, everything: bool = False
-) -> ScrubResult:
+async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
     """Scrub a store; on PostgreSQL as the owner of its tables, where a URL is given."""
-    if admin_url is None and not everything:
+    if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres import PostgresStore
 
     if not isinstance(store, PostgresStore):
-        raise SettingsError(
-            "--admin-url and --everything are for PostgreSQL: a file needs no owner and is always "
-            "scrubbed whole; leave them out"
-        )
-    return await store.scrub(admin_url, everything=everything)
+        raise SettingsError("--admin-url is for PostgreSQL: a file needs no owner; leave it out")
+    return await store.scrub(admin_url)
 
 
 async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:

@@ -9,8 +9,7 @@ spaces; WAL that others hold is out of reach.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -266,10 +265,12 @@ NO_ADMIN: Final = (
 )
 _LOCK_SECONDS: Final = 60
 """How long a scrub waits for a table that is in use before it leaves it."""
-_REWRITTEN: Final = """
-    INSERT INTO recollect.rewritten (table_name, at) VALUES (%s, %s)
-    ON CONFLICT (table_name) DO UPDATE SET at = excluded.at
-"""
+_HOLD_CONTENT: Final = (
+    "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
+    "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
+    "pieces",
+)  # fmt: skip
+"""Tables whose files may hold content: removed rows, and older versions of rows."""
 _OLDER: Final = """
     SELECT count(*) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND datname = current_database()
@@ -282,35 +283,25 @@ _STEPS: Final = (
 )
 
 
-async def scrub(admin_url: str | None, tables: Collection[str] | None = None) -> ScrubResult:
-    """Rewrite these tables, or all of ours, then ask for a checkpoint and a new WAL file."""
+async def scrub(admin_url: str | None) -> ScrubResult:
+    """Rewrite the tables that may hold content, then ask for a checkpoint and a new WAL file."""
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
     done: list[str] = []
     cannot: list[str] = []
     with driver_errors():
         async with await connect(admin_url) as connection:
-            rows = await (await connection.execute(_TABLES)).fetchall()
-            ours = [name for name, _ in rows if name != "schema_versions"]
-            wanted = [name for name in ours if tables is None or name in tables]
-            rewritten = await _rewrite(connection, wanted, cannot)
-            if rewritten == len(ours):
-                done.append(f"rewrote all {rewritten} tables and their indexes")
-            elif rewritten:
-                done.append(f"rewrote the {rewritten} tables that hold what was removed")
-            elif not wanted:
-                done.append("no tables hold what this space removed")
-            if rewritten:
+            if rewritten := await _rewrite(connection, cannot):
+                done.append(f"rewrote the {rewritten} tables that may hold content")
                 await _renew_log(connection, done, cannot)
     return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))
 
 
-async def _rewrite(connection: Connection, tables: Iterable[str], cannot: list[str]) -> int:
+async def _rewrite(connection: Connection, cannot: list[str]) -> int:
     rewritten = 0
     await connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
-    for table in tables:
+    for table in _HOLD_CONTENT:
         named = psycopg.sql.Identifier("recollect", table)
-        began = time.time()
         older = await (await connection.execute(_OLDER)).fetchone()
         try:
             await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
@@ -326,8 +317,6 @@ async def _rewrite(connection: Connection, tables: Iterable[str], cannot: list[s
             if older is not None and older[0]:
                 # A rewrite keeps rows that an open transaction may still see.
                 cannot.append(f"the table {table}: a transaction was open all along, scrub again")
-            else:
-                await connection.execute(_REWRITTEN, (table, began))
     return rewritten
 
 
@@ -352,8 +341,6 @@ async def _renew_log(connection: Connection, done: list[str], cannot: list[str])
 OLDEST_PGVECTOR: Final = (0, 8)
 OLDEST_CITUS: Final = (12, 1)
 OLD_TRANSACTION_SECONDS: Final = 600.0
-OF_NO_ONE: Final = frozenset({"schema_versions", "rewritten"})
-"""Tables that hold nothing of a space or a tenant."""
 
 _VERSIONS: Final = """
     SELECT current_setting('server_version'), (
@@ -415,7 +402,7 @@ async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> Databas
             await _check_roles(connection, found, app_role, citus=cluster is not None)
             found.checked.append("row-level security")
             for (table,) in await (await connection.execute(_UNSAFE)).fetchall():
-                if table not in OF_NO_ONE:
+                if table != "schema_versions":
                     found.add(
                         f"recollect.{table} is not under forced row-level security",
                         f"ALTER TABLE recollect.{table} ENABLE ROW LEVEL SECURITY, "

@@ -10,7 +10,6 @@ read. The bytes stay in the data files until a scrub, and `cannot` says so.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
@@ -70,15 +69,6 @@ _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
 """Its archives, replicas and backups are in every certificate."""
-HOLD_CONTENT: Final = (
-    "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
-    "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
-    "pieces",
-)  # fmt: skip
-"""Tables whose files may hold content: removed rows, and older versions of rows."""
-_CLOCKS_APART: Final = 300.0
-"""Clocks of machines may differ by this much: a removal so shortly before a rewrite counts."""
-
 _TOMBSTONE_COLUMNS: Final[Columns] = {"message_id": texts, "at": float8s}
 TOMBSTONES: Final = insert("tombstones", _TOMBSTONE_COLUMNS)
 _DROP_PIECES: Final = """
@@ -108,12 +98,6 @@ _SAID_IN: Final = """
     SELECT DISTINCT session FROM recollect.segments
     WHERE space_id = %s AND session = ANY(%s::text[])
 """
-_NOTE_COLUMNS: Final[Columns] = {"table_name": texts, "at": float8s}
-_NOTE_REMOVED: Final = insert(
-    "unscrubbed", _NOTE_COLUMNS, "(space_id, table_name) DO UPDATE SET at = excluded.at"
-)
-_REMOVED: Final = "SELECT table_name, at FROM recollect.unscrubbed WHERE space_id = %s"
-_REWRITES: Final = "SELECT table_name, at FROM recollect.rewritten"
 _BY_CONTENT: Final = """
     SELECT t.sequence, t.id, t.message_id FROM recollect.segments AS t
     WHERE t.space_id = %(space)s AND t.message_id IN (
@@ -177,8 +161,6 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
     anything = bool(targets.rows) or any(removed.values())
-    if anything:
-        await note_removed(work)
     return Forgotten(
         segments=tuple(id_ for _, id_, _ in targets.rows),
         message_ids=targets.identities,
@@ -363,25 +345,6 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     return len(changed)
 
 
-async def tables_to_scrub(work: Transaction) -> tuple[str, ...]:
-    """Tables that still hold bytes which this space removed."""
-    rewriting = await work.send(_REWRITES)
-    removed = await work.rows(_REMOVED, (work.space_id,))
-    rewritten = dict(await rewriting.fetchall())
-    return tuple(
-        sorted(table for table, at in removed if at > rewritten.get(table, 0.0) - _CLOCKS_APART)
-    )
-
-
-async def note_removed(work: Transaction) -> None:
-    """Record that data files hold removed content until they are scrubbed.
-
-    By the clock of this machine, not of the order: it is compared with when tables were rewritten.
-    """
-    rows = [(table, time.time()) for table in HOLD_CONTENT]
-    await work.send(_NOTE_REMOVED, (work.space_id, *arrays(_NOTE_COLUMNS, rows)))
-
-
 async def withdraw(
     work: Transaction,
     ids: Sequence[SegmentId],
@@ -404,17 +367,11 @@ async def withdraw(
     await facts.move_on(work)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
-    await note_removed(work)
     return len(found)
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    if not await take_turn(work):
-        return 0
-    gone = await ledger.expire(work, before=before)
-    if gone:
-        await note_removed(work)
-    return gone
+    return await ledger.expire(work, before=before) if await take_turn(work) else 0
 
 
 _HELD: Final[Mapping[BodyKind, LiteralString]] = {
@@ -520,8 +477,6 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     anything = bool(found or bodies or order.facts)
-    if anything:
-        await note_removed(work)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -336,23 +336,11 @@ class PostgresStore:
     held = _reads(removal.held)
     rewrite = _writes(removal.rewrite)
 
-    async def delete(self) -> Mapping[str, int]:
-        """Remove everything the space holds, and the space; how many rows, by table."""
-        async with self._turn() as work:
-            await removal.note_removed(work)  # the note stays, so that a scrub knows
-            return await space.delete_space(work)
+    delete = _writes(space.delete_space)
 
-    async def scrub(self, admin_url: str | None = None, *, everything: bool = False) -> ScrubResult:
-        """As `Upkeep.scrub`, as the tables' owner.
-
-        Rewrites the tables from which this space removed something, or all of them.
-        """
-        fleet = self._open_fleet()
-        tables: tuple[str, ...] | None = None
-        if not everything:
-            async with self._reading() as work:
-                tables = await removal.tables_to_scrub(work)
-        return await admin.scrub(admin_url or fleet.admin_url, tables)
+    async def scrub(self, admin_url: str | None = None) -> ScrubResult:
+        """As `Upkeep.scrub`, as the tables' owner."""
+        return await admin.scrub(admin_url or self._open_fleet().admin_url)
 
     async def check(self) -> CheckResult:
         fleet = self._open_fleet()

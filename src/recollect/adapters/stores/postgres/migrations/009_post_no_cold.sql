@@ -1,4 +1,8 @@
--- Old segments left the index before; now all of them are in it.
+-- Old segments left the index before; now all of them are in it. A scrub rewrites every table with
+-- content.
+
+DROP TABLE IF EXISTS recollect.unscrubbed;
+DROP TABLE IF EXISTS recollect.rewritten;
 
 -- For each space: cold passages get new numbers, so that they are packed again like new ones.
 UPDATE recollect.counters AS c
