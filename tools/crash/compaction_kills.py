@@ -28,7 +28,6 @@ IMPORTED = (
     MODULE,
     "recollect.core.engine.background",
     "recollect.adapters.providers.overflow",
-    "recollect.adapters.embedders.cache",
     "recollect.adapters.embedders.choose",
     "recollect.adapters.wiring.models",
     "recollect.adapters.wiring.memory",
