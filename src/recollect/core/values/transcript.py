@@ -66,18 +66,6 @@ class ShownItems(Sequence[int]):
     def __getitem__(self, at: int | slice) -> int | tuple[int, ...]:
         return tuple(self)[at]
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ShownItems):
-            return self.size == other.size and self.runs() == other.runs()
-        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        spans = ", ".join(f"{run.start}-{run.stop - 1}" for run in self.runs() if run)
-        return f"ShownItems({spans})"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptItem:
