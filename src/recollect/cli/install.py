@@ -105,7 +105,7 @@ def uninstall(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> Non
     elif dry_run:
         click.echo(plan.diff())
     else:
-        click.echo(f"{path} is {'gone again' if plan.after is None else 'as it was before'}.")
+        click.echo(f"{'Removed' if plan.after is None else 'Restored'} {path}.")
 
 
 def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> None:
@@ -134,7 +134,7 @@ def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> N
     elif dry_run:
         click.echo(f"Would remove OpenClaw's plugin in {path}.")
     else:
-        click.echo(f"{path} is gone again. {_OPENCLAW_GONE}")
+        click.echo(f"Removed {path}. {_OPENCLAW_GONE}")
 
 
 def _settings_of(agent: str, *, project: bool) -> tuple[AgentName, Path]:

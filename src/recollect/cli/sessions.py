@@ -292,7 +292,7 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
         )
         return
     click.echo(sent_line(rebuilt), err=True)  # the bytes alone can be piped
-    sys.stdout.buffer.write(rebuilt.body)
+    sys.stdout.buffer.write(rebuilt.body + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
 

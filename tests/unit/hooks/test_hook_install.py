@@ -193,7 +193,7 @@ def test_openclaws_plugin_is_put_in_place_and_taken_out(home: Path) -> None:
     assert (openclaw_plugin() / "openclaw.plugin.json").is_file()
     (openclaw_plugin() / "index.ts").write_text("of an earlier version")
     assert json.loads(run(install, "openclaw", "--json"))["changed"] is True
-    assert "is gone again" in run(uninstall, "openclaw")
+    assert "Removed " in run(uninstall, "openclaw")
     assert not openclaw_plugin().exists()
     assert "There is no plugin" in run(uninstall, "openclaw")
     with pytest.raises(RecollectError, match="leave --project out"):

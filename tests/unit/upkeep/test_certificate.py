@@ -70,5 +70,5 @@ def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None
     assert "a.jsonl" in page
     assert "  - backups" not in page
     assert "This covers" not in page
-    assert "-v lists it" in page
+    assert "--json lists it" in page
     assert one.checksum in page

@@ -51,7 +51,7 @@ RECORD_NAMES: Final = "ids, names and keys in records"
 _DIGEST_BYTES: Final = 32
 _IN_SHORT: Final = (
     "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
-    "client's own history. -v lists it, and what this covers."
+    "client's own history. --json lists it, and what this covers."
 )
 _FORMAT: Final = "recollect-certificate-1"
 FILES_CANNOT: Final = (
@@ -69,7 +69,7 @@ COVERS: Final = (
 )
 IN_SHORT: Final = (
     "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
-    "out of reach; -v lists what this covers."
+    "out of reach; --json lists what this covers."
 )
 STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
 """What is true of every redaction, so that only the whole page repeats it."""
@@ -199,8 +199,9 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
         lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
     if standing:
         lines += ["", _IN_SHORT]
-    seals = (f"identities {certificate.identities_digest}", f"checksum   {certificate.checksum}")
-    return "\n".join((*lines, "", *seals))
+    digest = certificate.identities_digest
+    seals = [f"identities {digest}"] if digest else []
+    return "\n".join((*lines, "", *seals, f"checksum   {certificate.checksum}"))
 
 
 def _asked(asked: ForgetScope) -> str:

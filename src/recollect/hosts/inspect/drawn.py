@@ -419,7 +419,7 @@ def _standing_of(finding: ProbeFinding) -> str:
 
 
 def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[RenderableType]:
-    yield heading("What was known", f"{len(findings)} probes", sheet)
+    yield heading("Details checked", f"{len(findings):,}", sheet)
     counts = Counter((finding.probe.kind, _standing_of(finding)) for finding in findings)
     table = _grid("left", *["right"] * len(_STANDINGS))
     table.add_row("", *(Text(title, style=QUIET) for title in _STANDINGS))

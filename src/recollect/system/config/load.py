@@ -56,6 +56,7 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_GATEWAY_TOKEN",  # the token of the gateway's clients
         "RECOLLECT_HOME",  # the data folder
+        "RECOLLECT_KEY",  # the key of a client of the service
         "RECOLLECT_DATA",  # the tests' data
         "RECOLLECT_GGUF",  # the real model of the tests
         "RECOLLECT_MCP_TOKEN",  # the token of the MCP server's clients over HTTP
