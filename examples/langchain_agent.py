@@ -1,5 +1,6 @@
-"""An agent of LangChain with a memory: a middleware.
+"""A framework: a LangChain agent with a middleware.
 
+pip install '.[langchain]' langchain-openai
 OPENAI_API_KEY=... python examples/langchain_agent.py "The crane is red." "Which colour is it?"
 """
 

@@ -1,6 +1,7 @@
-"""The `anthropic` client with a memory: three lines around each call.
+"""Python: two calls around each model call.
 
-ANTHROPIC_API_KEY=... python examples/anthropic_client.py "The crane is red." "Which colour is it?"
+pip install . anthropic
+ANTHROPIC_API_KEY=... python examples/python_client.py "The crane is red." "Which colour is it?"
 """
 
 import os
@@ -21,9 +22,9 @@ with (
         messages.append({"role": "user", "content": line})
         request = {"model": MODEL, "max_tokens": 1_000, "messages": messages}
 
-        context = memory.prepare("anthropic", request)
+        context = memory.prepare("python", request)
         reply = client.messages.create(**context.request)
-        memory.observe("anthropic", reply)
+        memory.observe("python", reply)
 
         messages.append({"role": "assistant", "content": reply.to_dict()["content"]})
         print("".join(block.text for block in reply.content if block.type == "text"))
