@@ -39,7 +39,7 @@ def test_the_examples_run(tmp_path: Path, server: PostgresServer) -> None:
         env = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "RECOLLECT_HOME": str(tmp_path / "home"),
+            "HOME": str(tmp_path),  # MCP clients pass it on, and no variable of ours
             "RECOLLECT_RECALL__EMBEDDER": "none",
             "ANTHROPIC_BASE_URL": provider.url,
             "OPENAI_BASE_URL": f"{provider.url}/v1",
@@ -66,4 +66,9 @@ def test_the_examples_run(tmp_path: Path, server: PostgresServer) -> None:
                 assert found or done.stdout.splitlines() == ["Noted.", "At quay nine."], file.stem
         finally:
             gateway.stop()
-            subprocess.run(["recollect", "daemon", "stop"], env=env, check=False, timeout=60)
+            subprocess.run(
+                [sys.executable, "-m", "recollect", "daemon", "stop"],
+                env=env,
+                check=False,
+                timeout=60,
+            )

@@ -11,10 +11,12 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,8 @@ from recollect_bench.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))
-PAGES = (
-    "README.md",
-    *(f"docs/tutorials/{name}.md" for name in ("claude-code", "python", "service")),
-)
+TUTORIALS = ("claude-code", "python", "service")
+PAGES = ("README.md", *(f"docs/tutorials/{name}.md" for name in TUTORIALS))
 NOT_RUN = {
     "pip install": "downloads packages; the test environment has them",
     "python3 -m venv": "the test environment stands for it",
@@ -47,7 +47,6 @@ docker() {  # images are downloads: the commands of the compose file's services 
     *) recollect "${@:7}" ;;
   esac
 }
-trap 'kill $(jobs -p) 2>/dev/null' EXIT
 """
 MY_SESSION = """
 python - <<'END-OF-FILE'
@@ -172,16 +171,17 @@ class Machine:
             here = re.sub(r"(?<=127.0.0.1:)\d{4}", lambda port: str(self.ports[port[0]]), command)
             out = f"{self.home}/{number}"
             script += f"{{ {here}\n}} >{out}.out 2>&1 </dev/null; echo $? >{out}.status\n"
-        done = subprocess.run(
-            ["bash", "-c", script],
-            env=self.environment,
-            cwd=self.home,
-            timeout=300,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert not done.stderr, done.stderr
+        told: dict[str, Any] = {
+            "cwd": self.home,
+            "env": self.environment,
+            "stderr": subprocess.PIPE,
+        }
+        with subprocess.Popen(["bash", "-c", script], start_new_session=True, **told) as bash:
+            try:
+                assert not bash.communicate(timeout=500)[1]
+            finally:
+                with suppress(ProcessLookupError):  # a node that a page left running
+                    os.killpg(bash.pid, signal.SIGKILL)
         for number, (command, shown) in enumerate(commands):
             printed = (self.home / f"{number}.out").read_text().replace(str(self.home), "/home/ada")
             yield command, shown, printed, int((self.home / f"{number}.status").read_text())
