@@ -242,11 +242,11 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((pi_file, "--turn", "-13"), "1 to 12"),
         ((pi_file, "--window", "lots"), "between 1,000 and"),
         ((pi_file, "--window", "12"), "between 1,000 and"),
-        ((tmp_path / "missing.jsonl",), "missing.jsonl"),
+        ((tmp_path / "missing.jsonl",), "`recollect replay missing.jsonl"),
         ((tmp_path,), "folder"),
         ((empty,), "empty"),
         ((header,), "no messages"),
-        ((noise,), "no kind"),
+        ((noise,), "no known kind"),
     ):
         done = explain(*arguments)
         said = done.stderr.decode()

@@ -135,6 +135,9 @@ def _contents(file: str, name: str) -> bytes:
         if Path(file).exists() and not (Path(file).is_file() or Path(file).is_dir()):
             raise FormatError(f"{name} is no regular file; give `-` to read standard input")
         return Path(file).read_bytes()
+    except FileNotFoundError:
+        stored = f"`recollect replay {shlex.quote(name)} --turn N` shows a stored session"
+        raise FormatError(f"there is no file {name}; {stored}") from None
     except IsADirectoryError:
         raise FormatError(f"{name} is a folder; give the session file inside it") from None
     except (OSError, ValueError) as problem:

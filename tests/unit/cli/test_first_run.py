@@ -68,9 +68,9 @@ def test_init_finds_a_key_and_writes_no_word_of_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     done = run("init", "--yes")
     assert done.exit_code == 0, done.output
-    assert models() == {"provider": "anthropic", "main": "claude-sonnet-4-5"}
+    assert models() == {"provider": "anthropic", "main": "claude-sonnet-5-5"}
     assert KEY not in done.output + Path("recollect.toml").read_text()
-    assert load_settings().settings.models.main == "claude-sonnet-4-5"
+    assert load_settings().settings.models.main == "claude-sonnet-5-5"
     made = {one.name for one in Path().iterdir()}
     assert made == {"recollect.toml", "home"}, "and no other file but the user's own"
     done = run("init", "--yes", "--workspace")

@@ -48,7 +48,7 @@ class KnownProvider(NamedTuple):
 
 
 PROVIDERS: Final[Mapping[str, KnownProvider]] = {
-    "anthropic": KnownProvider("Anthropic", "anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
+    "anthropic": KnownProvider("Anthropic", "anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5"),
     "openai": KnownProvider("OpenAI", "openai-responses", "OPENAI_API_KEY", "gpt-5"),
 }
 """By the name that `--provider` takes."""
