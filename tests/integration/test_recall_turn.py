@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,9 @@ from tests.unit.config.test_recall_settings_act import (
     Clock,
     Turn,
     ask_once,
-    cache_files,
     remember,
-    remote,
     said,
     turn,
-    with_vectors,
 )
 
 from recollect import open_memory
@@ -253,43 +247,6 @@ def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
 
     context = asyncio.run(run())
     assert (later in str(context.request)) is recalled
-
-
-@pytest.mark.parametrize("spelled", ["m.db", "./folder/../m.db"])
-def test_to_forget_empties_the_cache_however_the_file_is_spelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-
-    async def run(settings: dict[str, Any]) -> None:
-        await remember(Path(spelled), HARBOUR)
-        await with_vectors(Path(spelled), settings)
-
-    with remote() as (_, settings):
-        asyncio.run(run(settings))
-    (cache,) = cache_files()
-    assert _entries(cache) >= len(HARBOUR)
-    command = ("memory", "forget", "--matching", "crane", "--yes", "--store")
-    done = subprocess.run(
-        [sys.executable, "-m", "recollect", *command, str(tmp_path / "m.db")],
-        capture_output=True,
-        text=True,
-        env=os.environ.copy(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert sum(map(_entries, cache_files())) == 0
-
-
-def _entries(cache: Path) -> int:
-    import apsw
-
-    connection = apsw.Connection(str(cache))
-    ((count,),) = connection.execute("SELECT count(*) FROM vectors").fetchall()
-    connection.close()
-    assert isinstance(count, int)
-    return count
 
 
 @pytest.mark.parametrize("pause", [30.0, 700.0])
