@@ -34,7 +34,7 @@ from tests.harness.model_server import Asked, ModelServer, Step
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.model import Usage
 from recollect.hosts.gateway.access import TOKEN_HEADER, TOKEN_PATH, with_token
-from recollect.system.own_secret import own_secret
+from recollect.system.durable import own_secret
 from recollect.testing.scripted_model import Fails, Says
 
 WORKERS: Final = 6

@@ -43,32 +43,24 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings as Settings
     from recollect.system.config import load_settings as load_settings
 
-_EXPORTS = {
-    "Answer": "recollect.core.values.model",
-    "Certificate": "recollect.core.values.upkeep",
-    "CompactionResult": "recollect.core.values.compaction",
-    "Model": "recollect.core.ports",
-    "Prompt": "recollect.core.values.model",
-    "BlockingEngine": "recollect.core.blocking",
-    "Context": "recollect.core.engine",
-    "Engine": "recollect.core.engine",
-    "Fact": "recollect.core.values.fact",
-    "FactFilter": "recollect.core.facts.history",
-    "Observation": "recollect.core.engine",
-    "RecollectError": "recollect.errors",
-    "Report": "recollect.core.values.report",
-    "Session": "recollect.core.engine",
-    "SessionState": "recollect.core.values.history",
-    "SessionSummary": "recollect.core.values.upkeep",
-    "Stats": "recollect.core.values.upkeep",
-    "StoredMessage": "recollect.core.values.segment",
-    "Settings": "recollect.system.config",
-    "load_settings": "recollect.system.config",
-    "read_state": "recollect.core.formats.stored_records",
-    "write_state": "recollect.core.formats.stored_records",
-    "open_blocking_memory": "recollect.adapters.wiring",
-    "open_memory": "recollect.adapters.wiring",
+_MODULES = {
+    "recollect.adapters.wiring": "open_blocking_memory open_memory",
+    "recollect.core.blocking": "BlockingEngine",
+    "recollect.core.engine": "Context Engine Observation Session",
+    "recollect.core.facts.history": "FactFilter",
+    "recollect.core.formats.stored_records": "read_state write_state",
+    "recollect.core.ports": "Model",
+    "recollect.core.values.compaction": "CompactionResult",
+    "recollect.core.values.fact": "Fact",
+    "recollect.core.values.history": "SessionState",
+    "recollect.core.values.model": "Answer Prompt",
+    "recollect.core.values.report": "Report",
+    "recollect.core.values.segment": "StoredMessage",
+    "recollect.core.values.upkeep": "Certificate SessionSummary Stats",
+    "recollect.errors": "RecollectError",
+    "recollect.system.config": "Settings load_settings",
 }
+_EXPORTS = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted(_EXPORTS)]
 

@@ -18,8 +18,7 @@ import pytest
 from tests.acceptance.recollect_cli import PROGRAM, environment
 from tests.harness.model_server import Asked, ModelServer
 
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import read_session_file
 from recollect.agent.chat.opening import (
     ChatOrder,

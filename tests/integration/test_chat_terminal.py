@@ -16,7 +16,7 @@ from tests.harness.model_server import Asked, Step
 from tests.sizes import at_size
 
 from recollect.core.values.model import Usage
-from recollect.system.config.places import chat_history_file, space_file
+from recollect.system.places import chat_history_file, space_file
 from recollect.testing.scripted_model import Says, ScriptedCall
 
 CTRL_C, CTRL_D, CTRL_J, CTRL_O, CTRL_R = "\x03", "\x04", "\x0a", "\x0f", "\x12"
@@ -67,11 +67,9 @@ def test_a_turn_streams_markdown_folds_calls_and_opens_them(tmp_path: Path) -> N
             *("flour  500 g", "That is all."),
         ]
         status = terminal.shown()[-1]
-        sizes = re.search(r" [\d.]+k/32k (\d+)%  ", status)
+        sizes = re.search(r"[\d.]+k/32k (\d+)%  ", status)
         assert sizes is not None, status
         assert "scripted" in status
-        assert re.match(r"=+▒+·+┊│·+ ", status), status
-        assert terminal.colours("▒") == {"5f87ff"}, "the nearest of 256 colours"
 
         terminal.send(CTRL_O)
         terminal.wait_for("gamma")
@@ -190,32 +188,31 @@ def test_ctrl_c_stops_a_flush_turn(tmp_path: Path) -> None:
 
 
 def test_a_command_that_nothing_confines_is_asked_for(tmp_path: Path) -> None:
-    """Only a line that was begun after the question answers it; all else waits for the prompt."""
+    """Keys that were typed before the question do not answer it."""
     touch = ScriptedCall(id="c1", name="bash", input={"command": "touch yes.txt\necho two"})
     steps = [
         *(Says(calls=(touch,), delay_seconds=1), Says(text="first")),
-        *(Says(calls=(touch,)), Says(text="second"), Says(text="third")),
+        *(Says(calls=(touch,)), Says(text="second")),
     ]
     with chatting(tmp_path, steps, "--bash", "ask") as chat:
         terminal = chat.terminal
         chat.say("go")
         terminal.wait_for("waiting")
-        terminal.send("wh")
-        terminal.wait_for("run it? y / n, then Enter: wh")
+        terminal.send("y\ry\r")
+        terminal.wait_for("run it? y / n, then Enter:")
         assert "  echo two" in terminal.shown()
-        terminal.send("y\r")
-        terminal.wait_until_gone("Enter: wh")
-        terminal.send("y")
-        terminal.wait_for("Enter: y")
-        terminal.send("\x7fn\r")
+        terminal.send("why\r")
+        terminal.wait_for("Enter:", times=2)
+        terminal.send("n\r")
         terminal.wait_for("first")
         assert not (chat.workspace / "yes.txt").exists()
-        terminal.wait_for("run it? y / n, then Enter:")
-        assert chat.users()[-1] == "why"
-        terminal.send("\x1b[200~pasted words\x1b[201~\ry\r")
-        terminal.wait_for("third")
+        terminal.wait_for("›", times=2)
+        chat.say("again")
+        terminal.wait_for("Enter:", times=3)
+        terminal.send("y\r")
+        terminal.wait_for("second")
         assert (chat.workspace / "yes.txt").exists()
-        assert chat.users()[-1] == "pasted words"
+        assert chat.users() == ["go", "again"]
 
 
 def test_a_resize_in_mid_stream_loses_nothing(tmp_path: Path) -> None:

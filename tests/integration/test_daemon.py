@@ -30,7 +30,7 @@ import recollect
 from recollect.adapters.wiring import open_store
 from recollect.hosts.daemon.client import MOST_BYTES, WAIT_SECONDS, socket_path
 from recollect.system.config import load_settings
-from recollect.system.config.places import data_home
+from recollect.system.places import data_home
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 QUESTION = "How does the billing service store amounts?"

@@ -13,7 +13,7 @@ from tests.harness.model_server import Asked, ModelServer, Step
 from tests.integration.service.nodes import Node, add_tenant
 from tools.clients.lab import GatewayProcess
 
-from recollect.system.own_secret import own_secret
+from recollect.system.durable import own_secret
 from recollect.testing.scripted_model import Says
 from recollect_bench.postgres_server import PostgresServer
 

@@ -22,8 +22,7 @@ from tests.harness.fact_reader import fact_reader
 from tests.integration.long_talk import SESSION, Talk, notes, opened, scribe, shown, sound
 from tests.store_contract import examples
 
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.adapters.wiring import open_store
 from recollect.agent.flush import NoteFile, append_note

@@ -14,8 +14,7 @@ import pytest
 from tests.disk import bytes_of
 
 from recollect import open_memory
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.wiring import open_store
 from recollect.agent.flush import NoteFile, append_note

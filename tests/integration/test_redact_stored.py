@@ -14,8 +14,7 @@ from tests.disk import bytes_of
 from tests.store_contract import examples
 
 from recollect import open_memory
-from recollect.adapters.session.files import outputs_folder, transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.adapters.wiring import open_spool, open_store
 from recollect.agent.flush import NoteFile, append_note
@@ -108,9 +107,6 @@ def plant_files(workspace: Path) -> None:
     with open_transcript(path, session_id=record.session_id, redaction=off) as transcript:
         transcript.append_message({"role": "user", "content": TOLD, "timestamp": 1})
         transcript.append_message({"role": "user", "content": "And now?", "timestamp": 2})
-    outputs = outputs_folder(path)
-    outputs.mkdir()
-    (outputs / "aa.log").write_text(f"line one\n{TOLD}\n")
     note = NoteFile(root=workspace, name="memory/2026-02-13.md")
     append_note(note, f"- {TOLD}\n- water the plants", off)
     (workspace / "MEMORY.md").write_text(f"# Mine\n{TOLD}\n")
@@ -173,8 +169,7 @@ def redacted(url: str, workspace: Path) -> dict[str, Any]:
     assert not seen["applied"]
     for place in (
         "messages", "facts", "digests", "ledger pieces", "jobs", "summaries and receipts",
-        "session states", "spooled batches", "transcripts", "long outputs of commands",
-        "daily notes",
+        "session states", "spooled batches", "transcripts", "daily notes",
     ):  # fmt: skip
         assert seen["places"][place]["holding"] >= 1, place
         assert seen["places"][place]["kinds"]["github-token"] >= 1, place
@@ -193,7 +188,7 @@ def test_sqlite_is_masked_to_the_last_byte(tmp_path: Path) -> None:
     url = str(tmp_path / "m.db")
     asyncio.run(plant(url))
     plant_files(tmp_path)
-    assert {"m.db", "aa.log", "2026-02-13.md"} <= {
+    assert {"m.db", "2026-02-13.md"} <= {
         name.removesuffix("-wal") for name in files_with(tmp_path, home)
     }
     redacted(url, tmp_path)

@@ -23,7 +23,7 @@ from tests.harness.model_server import ModelServer
 from recollect.adapters.wiring import open_store
 from recollect.core.values.segment import StoredSegment
 from recollect.hosts.gateway.access import with_token
-from recollect.system.own_secret import own_secret
+from recollect.system.durable import own_secret
 from tools.clients.hop import HttpExchange, RecordingHop
 from tools.clients.provider import ScriptedProvider, scripted_server
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from recollect.adapters.session.entries import NothingToUndo, standing_compactions
 from recollect.adapters.session.transcript import SessionTranscript
-from recollect.adapters.session.undo import NothingToUndo, standing_compactions
 from recollect.agent.events import FlushResult
 from recollect.core.engine.session import Context
 from recollect.core.formats.pi_session import PiEntry, PiShown, path_to
@@ -106,7 +106,6 @@ class Conversation:
 
     @property
     def session_id(self) -> str:
-        """The transcript's own id."""
         return self.transcript.session_id
 
     def shown(self) -> tuple[PiShown, ...]:
@@ -114,21 +113,16 @@ class Conversation:
         return self.transcript.history().shown
 
     def milliseconds(self) -> int:
-        """The time as messages write it."""
         return round(self._clock.now() * 1000)
 
-    def say(self, text: str, images: Sequence[tuple[str, str]] = ()) -> str:
-        """Record a message of the user's; the entry's id."""
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        blocks.extend({"type": "image", "data": data, "mimeType": kind} for kind, data in images)
-        return self.keep({"role": "user", "content": blocks, "timestamp": self.milliseconds()})
+    def say(self, text: str) -> str:
+        content = [{"type": "text", "text": text}]
+        return self.keep({"role": "user", "content": content, "timestamp": self.milliseconds()})
 
     def keep(self, message: Mapping[str, Any]) -> str:
-        """Record a message; the entry's id."""
         return str(self.transcript.append_message(message).id)
 
     def keep_compaction(self, result: CompactionResult, first_kept: str | None) -> str:
-        """Record a compaction; the entry's id."""
         own = {
             "number": result.number,
             "trigger": result.trigger,
@@ -156,7 +150,6 @@ class Conversation:
         self.transcript.append_custom(FLUSH, data)
 
     def keep_spent(self, *, purpose: SidePurpose, model: str, usage: Usage) -> None:
-        """Record tokens that were spent outside of the conversation."""
         counts = {
             "input": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
             "output": usage.output_tokens,
@@ -219,7 +212,6 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """The session's name, or empty."""
         entries = [one for one in self.transcript.entries if one.kind == "session_info"]
         return (entries[-1].text("name") or "") if entries else ""
 

@@ -30,7 +30,6 @@ class FlushResult:
 
     @property
     def bytes_written(self) -> int:
-        """All bytes that were added."""
         return sum(size for _, size in self.written)
 
     @property

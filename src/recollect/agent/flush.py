@@ -20,8 +20,8 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
+from recollect.adapters.session.files import durably
 from recollect.adapters.session.workspace import LONG_TERM_NOTES
-from recollect.agent.durably import durably
 from recollect.agent.events import FlushOutcome, FlushResult
 from recollect.agent.request import Shape, messages_field, with_user_text
 from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_argument
@@ -56,7 +56,6 @@ class NoteFile:
 
     @property
     def is_daily(self) -> bool:
-        """The notes of a day: lines may repeat there."""
         return self.name.startswith(f"{FOLDER}/")
 
 

@@ -9,7 +9,6 @@ calls of a reply that was cut off are answered but not run. One run of an agent 
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import tzinfo
@@ -17,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect.adapters.session.exported import export_session
+from recollect.adapters.session.files import durably
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.commands import (
     Command,
-    MemoryScope,
-    Mistyped,
     answer_memory,
     compaction_text,
     help_text,
@@ -31,7 +29,6 @@ from recollect.agent.commands import (
     why_text,
 )
 from recollect.agent.conversation import Conversation
-from recollect.agent.durably import durably
 from recollect.agent.events import (
     AgentEvent,
     CallBegan,
@@ -62,6 +59,7 @@ AT_WORK = (
 )
 ABORTED = "The user stopped the turn while this ran; it may be done in part."
 NOT_RUN = "Not run: the user stopped the turn before."
+LEFT_SECONDS = 1.0
 MAX_STEPS = 200
 """Requests of one turn."""
 _NAME_CHARS = 160
@@ -70,43 +68,6 @@ NOT_WAITED_FOR = (
     "Stopped. A compaction that was nearly done ends in the background; it is shown with your next "
     "message, and /undo takes it back."
 )
-
-
-class RunLock:
-    """Lets one run at a time be active. It holds no iterator, so that Python can close one that
-    was left; the next run waits for that."""
-
-    def __init__(self) -> None:
-        self._events: weakref.ref[AsyncGenerator[Any, None]] | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    @property
-    def is_held(self) -> bool:
-        """A run has begun and not ended."""
-        return not self._idle.is_set()
-
-    async def begin(self, events: weakref.ref[AsyncGenerator[Any, None]]) -> None:
-        """RuntimeError if another run is active."""
-        while self.is_held:
-            if self._events is not None and self._events() is not None:
-                raise RuntimeError(AT_WORK)
-            await self._idle.wait()
-        self._events = events
-        self._idle.clear()
-
-    def end(self) -> None:
-        """The run is over."""
-        self._idle.set()
-
-    async def close(self) -> None:
-        """End a run that was left half-way."""
-        if self.is_held:
-            events = None if self._events is None else self._events()
-            if events is not None and not getattr(events, "ag_running", False):
-                await events.aclose()
-            else:
-                await self._idle.wait()
 
 
 class CallRunner:
@@ -119,7 +80,6 @@ class CallRunner:
         self.aborted = False
 
     def abort(self) -> None:
-        """Stop the running call, and run no other."""
         self.aborted = True
         self._work.abort()
 
@@ -164,7 +124,6 @@ class CallRunner:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tool calls of an assistant message, in order."""
     return [block for block in message["content"] if block.get("type") == "toolCall"]
 
 
@@ -270,16 +229,16 @@ class Agent:
             max_output_tokens=max_output_tokens,
             first_run=first_run,
         )
-        self._lock = RunLock()
+        self._run_now: AsyncGenerator[AgentEvent, None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def conversation(self) -> Conversation:
-        """The current session."""
         return self._steps.conversation
 
     @property
     def model_name(self) -> str:
-        """The model that answers next."""
         return self._steps.model.name
 
     async def status(self) -> ContextStatus:
@@ -287,67 +246,56 @@ class Agent:
         return await self._steps.status()
 
     def abort(self) -> None:
-        """Stop the run at once; the reply so far is recorded. Without a run nothing happens."""
-        if self._lock.is_held:
+        if not self._idle.is_set():
             self._runner.abort()
             self._steps.abort()
 
     async def close(self) -> None:
         """End a run that was left half-way, and close the transcript."""
         self.abort()
-        await self._lock.close()
+        if self._run_now is not None and not getattr(self._run_now, "ag_running", False):
+            await self._run_now.aclose()
+            self._idle.set()
+        await self._idle.wait()
         self.conversation.transcript.close()
 
-    def run(
-        self, text: str, images: Sequence[tuple[str, str]] = ()
-    ) -> AsyncGenerator[AgentEvent, None]:
+    async def run(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         """Run one turn, or one command; the last event is `Ended`.
 
-        To leave before that, use `contextlib.aclosing`, which aborts the turn.
+        To leave before that, use `contextlib.aclosing`, which aborts the turn. RuntimeError if
+        another run is active.
         """
-        own: list[weakref.ref[AsyncGenerator[AgentEvent, None]]] = []
-        events = self._run(text, images, own)
-        own.append(weakref.ref(events))
-        return events
-
-    async def _run(
-        self,
-        text: str,
-        images: Sequence[tuple[str, str]],
-        own: Sequence[weakref.ref[AsyncGenerator[AgentEvent, None]]],
-    ) -> AsyncGenerator[AgentEvent, None]:
-        await self._lock.begin(own[0])
         try:
-            self._runner.aborted = False
-            self._steps.aborted = False
-            async with aclosing(self._answer(text, images)) as events:
+            async with asyncio.timeout(LEFT_SECONDS):
+                while not self._idle.is_set():  # Python closes a run that was left a little later
+                    await self._idle.wait()
+        except TimeoutError:
+            raise RuntimeError(AT_WORK) from None
+        self._idle.clear()
+        self._runner.aborted = self._steps.aborted = False
+        try:
+            self._run_now = self._answer(text)
+            async with aclosing(self._run_now) as events:
                 async for event in events:
                     yield event
         finally:
-            self._lock.end()
+            self._run_now = None
+            self._idle.set()
 
-    def _answer(
-        self, text: str, images: Sequence[tuple[str, str]]
-    ) -> AsyncGenerator[AgentEvent, None]:
-        if images:
-            return self._turn(text if text.strip() else "", images)
+    def _answer(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         if not text.strip():
             return self._notice(NOTHING_SAID)
         command = read_command(text)
-        if isinstance(command, Mistyped):
-            return self._notice(command.answer)
-        return self._turn(text, ()) if command is None else self._command(command)
+        return self._turn(text) if command is None else self._command(command)
 
     async def _notice(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         yield Told(text=text)
         yield Ended(reason="command")
 
-    async def _turn(
-        self, text: str, images: Sequence[tuple[str, str]]
-    ) -> AsyncGenerator[AgentEvent, None]:
+    async def _turn(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         steps = self._steps
         steps.begin()
-        await durably(self.conversation.say, text, images)
+        await durably(self.conversation.say, text)
         for number in range(1, self._max_steps + 1):
             step = Step(number=number)
             async with aclosing(self._step(step)) as events:
@@ -418,15 +366,11 @@ class Agent:
             return Told(text=await receipt_text(self._engine, session, argument))
         if name == "help":
             return Told(text=help_text())
-        if name in ("undo", "new", "model") or argument.startswith("forget"):
+        if name in ("undo", "new", "model"):
             self._steps.last = None  # the next request differs
         if name == "memory":
-            scope = MemoryScope(
-                engine=self._engine,
-                session_id=self.conversation.session_id,
-                workspace=self._steps.scope.root,
-            )
-            return Told(text=await answer_memory(argument, scope))
+            session = self.conversation.session_id
+            return Told(text=await answer_memory(argument, self._engine, session))
         if name == "undo":
             return Told(text=await self._undo())
         if name == "name":
@@ -462,8 +406,8 @@ class Agent:
         """Write the session to a file; relative names are of the workspace."""
         name = argument or f"session-{self.conversation.session_id[:8]}.md"
         file = self._steps.scope.root / Path(name).expanduser()
-        done = export_session(self.conversation.transcript.path, file)
-        return f"Written: {done.file} ({done.bytes_written:,} bytes, {done.format})."
+        size = export_session(self.conversation.transcript.path, file)
+        return f"Written: {file} ({size:,} bytes)."
 
     async def _undo(self) -> str:
         """Undo in the engine and in the transcript."""

@@ -14,13 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, durably, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.session.workspace import create_missing_files
 from recollect.adapters.wiring.memory import open_memory
 from recollect.adapters.wiring.models import choose_model
-from recollect.agent.durably import durably
 from recollect.agent.loop import Agent
 from recollect.agent.tools.confine import ShellRule
 from recollect.core.ports import ChatModel, Clock

@@ -55,7 +55,6 @@ class Shape:
         return 1 if self.speaker.format == "openai-chat" and self.system else 0
 
     def wire_tools(self) -> list[dict[str, Any]]:
-        """The tools' schemas as they are sent."""
         return [wire_tool(tool, self.speaker.format) for tool in self.tools]
 
 
@@ -67,7 +66,6 @@ def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
 
 
 def messages_field(shape: Shape) -> str:
-    """The key that holds the history."""
     return "input" if shape.speaker.format == "openai-responses" else "messages"
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from typing import Any, TypeVar
 
+from recollect.adapters.session.files import durably
 from recollect.adapters.session.workspace import LoadedWorkspace, load_workspace
 from recollect.agent.conversation import (
     SPENT,
@@ -24,7 +25,6 @@ from recollect.agent.conversation import (
     first_kept_entry,
     unrecorded,
 )
-from recollect.agent.durably import durably
 from recollect.agent.events import (
     AgentEvent,
     Compacted,
@@ -119,7 +119,6 @@ class AbortableWork:
         self._task: asyncio.Task[Any] | None = None
 
     def abort(self) -> None:
-        """End the work, if there is any."""
         if self._task is not None:
             self._task.cancel()
 
@@ -161,7 +160,6 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def abort(self) -> None:
-        """Stop reading; the text so far stays in the `ReplyState`."""
         if self._task is not None:
             self._task.cancel()
 
@@ -243,7 +241,6 @@ class Trouble:
 
 
 def trouble_of(error: RecollectError) -> Trouble:
-    """Classify an error."""
     if isinstance(error, ModelOverflow):
         overflow = error.overflow if isinstance(error.overflow, Overflow) else UNSAID
         return Trouble(kind="overflow", reason=str(error), overflow=overflow)
@@ -327,7 +324,6 @@ class TurnSteps:
         )
 
     def abort(self) -> None:
-        """Stop listening to the model."""
         self.aborted = True
         self._listener.abort()
         self._waiting.abort()
@@ -403,7 +399,6 @@ class TurnSteps:
             yield made or Told(text=STOPPED_COMPACTION)
 
     async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
-        """Compact now, and record it."""
         body, _, _ = self._body()
         result = await self.engine.compact(
             self.conversation.session_id,
@@ -437,14 +432,17 @@ class TurnSteps:
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
-        self.last = SentRequest(
+        self.last = self._request(context, wire)
+        return context, self.last
+
+    def _request(self, context: Context, wire: WireHistory) -> SentRequest:
+        return SentRequest(
             request=context.request,
             wire_messages=len(wire.messages),
             report=context.report,
             shape=self.shape,
             workspace=self.workspace,
         )
-        return context, self.last
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
         """The last request of this run; else the next one as the engine would send it now, without
@@ -456,14 +454,7 @@ class TurnSteps:
         context = await self.engine.preview(
             self.conversation.session_id, body, format=self.shape.speaker.format, recall=False
         )
-        made = SentRequest(
-            request=context.request,
-            wire_messages=len(wire.messages),
-            report=context.report,
-            shape=self.shape,
-            workspace=self.workspace,
-        )
-        return made, "next"
+        return self._request(context, wire), "next"
 
     async def status(self) -> ContextStatus:
         """The contents of the window, and what the session has spent."""

@@ -18,8 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 import recollect
-from recollect.agent.chat.output import harmless
 from recollect.errors import RecollectError
+from recollect.system.plain_text import harmless
 
 SECTIONS = {
     "Use it with an agent": {
@@ -68,9 +68,11 @@ COMMANDS = {
     **dict.fromkeys(("mcp", "daemon", "hook"), "daemon"),
     **dict.fromkeys(("import", "export"), "import_"),
     **dict.fromkeys(("explain", "receipt", "replay", "undo"), "sessions"),
-    **dict.fromkeys(("init", "trust"), "init"),
+    **dict.fromkeys(("chat", "init", "trust"), "chat"),
     **dict.fromkeys(("tenant", "key", "space"), "tenants"),
-    **{name: name for name in ("chat", "db", "doctor", "models", "serve", "worker")},
+    **dict.fromkeys(("serve", "worker"), "serve"),
+    **dict.fromkeys(("doctor", "models"), "doctor"),
+    "db": "db",
     "redact": "forgetting",
     "memory": {
         **dict.fromkeys(("stats", "sessions", "show", "search"), "memory"),
@@ -98,12 +100,10 @@ class LazyGroup(click.Group):
         self._modules, self._prefix = modules, prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table."""
         del ctx
         return list(self._modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
         del ctx
         module = self._modules.get(cmd_name)
         if module is None:
@@ -132,14 +132,12 @@ class CommandLine(LazyGroup):
     """The commands of this package and of installed packages. Prints errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command's name, including those of entry points."""
         from importlib.metadata import entry_points  # most commands do without it
 
         others = entry_points(group="recollect.commands").names
         return sorted({*super().list_commands(ctx), *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command

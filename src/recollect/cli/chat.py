@@ -1,19 +1,60 @@
-"""`recollect chat`: talk to the agent, in a terminal or through a pipe."""
+"""`recollect chat`, `init` and `trust`: our own agent, and the settings file of a folder.
+
+`init` looks for a model: a provider whose key is in the environment, or a llama.cpp server on this
+machine. It sends one question to 127.0.0.1 and nothing else, and writes or shows no key.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.errors import RecollectError
-from recollect.system.plain_text import window_from
+from recollect.cli.store_options import check_url, confirmed, json_option, print_json
+from recollect.errors import RecollectError, SettingsError
+from recollect.system.config.fields import holds_text
+from recollect.system.config.keys import known_keys
+from recollect.system.config.load import parse_file
+from recollect.system.config.trust import (
+    FILE_NAME,
+    ProjectFile,
+    UnreadFile,
+    is_trusted,
+    printable,
+    read_project_file,
+    record_trust,
+    revoke_trust,
+    trust_records,
+    withheld_values,
+)
+from recollect.system.plain_text import number_of, window_from
 
 if TYPE_CHECKING:
     from recollect.agent.chat.opening import BashChoice, ChatOrder
+
+_HEAD: Final = """\
+# Settings of Recollect. `recollect doctor --settings` lists all of them and what is in force.
+# API keys are read from the environment: never write one here.
+
+"""
+_NO_MODEL: Final = """\
+# No model is set: Recollect trims a full window and does not summarise it. Name a provider to
+# change that:
+# [models]
+# provider = "{wire}"        # the key from {variable}
+# main = "{model}"
+# or a server of your own that speaks Chat Completions:
+# provider = "openai-chat"
+# base_url = "{url}"
+# main = "the name of its model"
+"""
+_END_CHARS: Final = 60
 
 
 @click.command()
@@ -68,8 +109,7 @@ def chat(
     """
     if new and resume is not None:
         raise click.UsageError("--new begins another session, --resume continues one")
-    if store == "":  # an unset variable must not act on another memory
-        raise RecollectError("--store: the URL is empty; leave the option out instead")
+    check_url(store)
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, chosen_settings
 
@@ -93,7 +133,6 @@ def chat(
 
 
 def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) -> int:
-    """Run the chat; its exit code."""
     import asyncio
 
     from recollect.agent.chat.plain import given, lines_of, talk_json, talk_plain
@@ -116,3 +155,270 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
         return asyncio.run(run())
     except KeyboardInterrupt:
         return 130
+
+
+# `recollect init`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model that can be used from here."""
+
+    provider: str
+    model: str
+    base_url: str | None = None
+    said: str
+    """For people: whose it is, and where its key comes from."""
+
+    def as_toml(self) -> str:
+        """The group of settings that names it; JSON spells a text as TOML does."""
+        given = {"provider": self.provider, "main": self.model, "base_url": self.base_url}
+        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items() if value]
+        return "\n".join(["[models]", *lines, ""])
+
+
+def found_choices() -> list[ModelChoice]:
+    """The models found here; those of a provider with a key first."""
+    from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, served_model
+
+    choices = [
+        ModelChoice(
+            provider=one.wire,
+            model=one.model,
+            said=f"{one.title}, {one.model} (key from {one.variable})",
+        )
+        for one in PROVIDERS.values()
+        if os.environ.get(one.variable)
+    ]
+    if served := served_model(LOCAL_URL, seconds=PROBE_SECONDS):
+        said = f"the server on this machine, {served} ({LOCAL_URL}, no key)"
+        choices.append(
+            ModelChoice(provider="openai-chat", model=served, base_url=LOCAL_URL, said=said)
+        )
+    return choices
+
+
+def settings_text(choice: ModelChoice | None) -> str:
+    if choice is not None:
+        return _HEAD + choice.as_toml()
+    from recollect.agent.chat.opening import LOCAL_URL, PROVIDERS
+
+    first = PROVIDERS["anthropic"]
+    return _HEAD + _NO_MODEL.format(
+        wire=first.wire, variable=first.variable, model=first.model, url=LOCAL_URL
+    )
+
+
+@click.command("init")
+@click.argument(
+    "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="[FOLDER]"
+)
+@click.option("--yes", is_flag=True, help="Use the first model that is found; do not ask.")
+@click.option(
+    "--workspace",
+    is_flag=True,
+    help="Also create the chat agent's files: AGENTS.md, SOUL.md, TOOLS.md and others.",
+)
+def init(*, folder: Path, yes: bool, workspace: bool) -> None:
+    """Create recollect.toml in FOLDER, with a model that can be used. Overwrites nothing.
+
+    Finds keys in the environment and a llama.cpp server on this machine.
+    """
+    settings_file = folder / FILE_NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecollectError(f"{folder} cannot be created: {error.strerror}") from error
+    if os.path.lexists(settings_file):
+        click.echo(f"kept     {settings_file} (it exists already)")
+    else:
+        choice = _chosen(found_choices(), yes=yes)
+        text = settings_text(choice)
+        try:
+            with settings_file.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        except OSError as error:
+            raise RecollectError(f"{settings_file} cannot be written: {error.strerror}") from error
+        if choice is not None:
+            _trust_own(folder, text)
+        who = "no model named yet" if choice is None else choice.said
+        click.echo(f"written  {settings_file}: {who}")
+    if workspace:
+        from recollect.adapters.session.workspace import create_missing_files
+
+        created = create_missing_files(folder)
+        for name in created.names:
+            click.echo(f"written  {folder / name}")
+        for note in created.notes:
+            click.echo(note, err=True)
+        if not created.names and not created.notes:
+            click.echo("kept     the workspace's files (all exist already)")
+    where = "" if folder == Path() else f"cd {folder} && "
+    click.echo(f"Next: `{where}recollect doctor` checks it, `{where}recollect chat` begins.")
+
+
+def _chosen(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
+    if not choices:
+        click.echo(
+            "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "
+            "this machine (port 8080), then name it in recollect.toml and run `recollect trust`.",
+            err=True,
+        )
+        return None
+    if yes:
+        return choices[0]
+    for number, choice in enumerate(choices, 1):
+        click.echo(f"  {number}  {choice.said}", err=True)
+    click.echo("  0  none yet", err=True)
+    numbers = click.IntRange(0, len(choices))
+    wanted = click.prompt("Which model do you want to use", type=numbers, default=1, err=True)
+    return choices[wanted - 1] if wanted else None
+
+
+def _trust_own(folder: Path, text: str) -> None:
+    """Trust the file that was just written, unless another one took its place."""
+    found = read_project_file(folder)
+    if isinstance(found, ProjectFile) and found.data == text.encode():
+        try:
+            record_trust(found)
+        except SettingsError as problem:
+            click.echo(f"{problem}: run `recollect trust` in {folder}", err=True)
+
+
+# `recollect trust`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithheldLine:
+    """A setting of a project's file that only the user may decide."""
+
+    key: str
+    value: Any
+
+    def __str__(self) -> str:
+        # in ASCII: no sign can hide another, turn the line round or move the cursor
+        items = len(self.value) if isinstance(self.value, tuple) else 0
+        value = json.dumps(self.value)
+        shown = _short(value)
+        return f"{self.key} = {shown}{f'   ({items} items)' * (shown != value and items > 0)}"
+
+
+@click.command("trust")
+@click.argument("file", type=click.Path(path_type=Path), default=Path(FILE_NAME), metavar="[FILE]")
+@click.option("--yes", is_flag=True, help="Trust the file as it is now; do not ask.")
+@click.option("--list", "listing", is_flag=True, help="List the files that you trust.")
+@click.option("--revoke", is_flag=True, help="Trust FILE no longer.")
+@json_option
+def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) -> None:
+    """Review a project's recollect.toml, and allow it to set what only you may set.
+
+    \b
+    recollect trust              the file in the current folder
+    recollect trust FOLDER       the file in another folder
+    recollect trust --list       all files that you trust
+
+    A recollect.toml in a folder may set budgets and windows. Everything else in it (servers, paths,
+    models, stores, redaction and similar) is ignored until you trust the file. FILE must be named
+    recollect.toml. Shows these settings, those with a server, path or key first, and asks. --json
+    shows long values in full. A file that changes later has to be trusted again. With --json it
+    asks nothing, and trusts the file only with --yes. Exits 1 if the file is not trusted.
+    """
+    if listing:
+        _list_trusted(as_json=as_json)
+        return
+    folder = _folder_of(file)
+    if revoke:
+        _revoke(folder.resolve() / FILE_NAME, as_json=as_json)
+        return
+    found = _found(folder)
+    lines = withheld_lines(found)
+    trusted = is_trusted(found)
+    if lines and not trusted:
+        if not as_json:
+            click.echo(f"{printable(found.path)} has {number_of(len(lines), 'setting')} to review:")
+            for line in lines:
+                click.echo(f"  {line}")
+        unasked = "cannot ask for confirmation (no terminal): pass --yes to trust the file as it is"
+        trusted = yes or (
+            not as_json and confirmed("Trust this file?", as_json=False, unasked=unasked)
+        )
+        if trusted:
+            record_trust(found)
+    if as_json:
+        shown = [{"key": one.key, "value": one.value} for one in lines]
+        print_json({"file": str(found.path), "trusted": trusted or not lines, "settings": shown})
+    elif not lines:
+        click.echo(f"{printable(found.path)} sets nothing that needs your trust.")
+    elif trusted:
+        click.echo(f"{printable(found.path)} is trusted until it changes.")
+    else:
+        click.echo("Not trusted: these settings stay ignored.")
+    if lines and not trusted:
+        raise SystemExit(1)
+
+
+def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
+    """The settings of a project's file that only the user may decide; texts come first."""
+    withheld = withheld_values(parse_file(file.data, file.path))
+    lines = [WithheldLine(key=key, value=one.value) for key, one in withheld.items()]
+    return sorted(lines, key=lambda line: not holds_text(known_keys()[line.key].hint))
+
+
+def _short(text: str) -> str:
+    """A value's first and last characters, so that no line pushes another off the screen."""
+    return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]} ... {text[-_END_CHARS:]}"
+
+
+def _folder_of(file: Path) -> Path:
+    if file.name == FILE_NAME:
+        return file.parent
+    if file.is_dir():
+        return file
+    raise RecollectError(
+        f"{printable(file)} must be a {FILE_NAME} or its folder; name any other settings file in "
+        "RECOLLECT_CONFIG, which trusts it"
+    )
+
+
+def _found(folder: Path) -> ProjectFile:
+    found = read_project_file(folder)
+    if isinstance(found, UnreadFile):
+        raise RecollectError(
+            f"{found}; replace it with a plain file, or name it in RECOLLECT_CONFIG"
+        )
+    if found is None:
+        raise RecollectError(
+            f"{printable(folder.resolve())} has no {FILE_NAME} of a project: run this in the "
+            "folder of one, or name the file"
+        )
+    return found
+
+
+def _revoke(path: Path, *, as_json: bool) -> None:
+    revoked = revoke_trust(path)
+    if as_json:
+        print_json({"file": str(path), "revoked": revoked})
+    else:
+        click.echo(
+            f"{printable(path)} {'is' if revoked else 'was'} not trusted{' any more' * revoked}."
+        )
+    if not revoked:
+        raise SystemExit(1)
+
+
+def _list_trusted(*, as_json: bool) -> None:
+    rows = [(record.path, _state(record.path)) for record in trust_records()]
+    if as_json:
+        print_json({"files": [{"file": str(path), "state": state} for path, state in rows]})
+        return
+    for path, state in rows:
+        click.echo(f"{state:8} {printable(path)}")
+    if not rows:
+        click.echo("You trust no project's settings file.", err=True)
+
+
+def _state(path: Path) -> str:
+    found = read_project_file(path.parent)
+    if not isinstance(found, ProjectFile):
+        return "missing"
+    return "trusted" if is_trusted(found) else "changed"

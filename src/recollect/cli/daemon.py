@@ -146,7 +146,7 @@ def mcp(
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.system.agent_folders import project_space
+    from recollect.system.places import project_space
 
     # nothing that takes time is imported before the first answer
     order = MemoryOrder(

@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import socket
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -25,27 +26,21 @@ from recollect.cli.store_options import (
     opened,
     print_json,
 )
-from recollect.errors import MissingExtra, ModelRefused, RecollectError, SettingsError
+from recollect.errors import (
+    EmbedderError,
+    MissingExtra,
+    ModelRefused,
+    RecollectError,
+    SettingsError,
+)
 from recollect.system import config
 from recollect.system.config.fields import shown
-from recollect.system.config.load import OPENCLAW
-from recollect.system.config.places import data_home, user_settings_file
-from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file
+from recollect.system.config.trust import read_project_file
+from recollect.system.places import data_home, models_folders, user_settings_file
 
 if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
 
-CheckName: TypeAlias = Literal[
-    "data",
-    "store",
-    "embedder",
-    "provider",
-    "summaries",
-    "facts",
-    "permissions",
-    "project",
-    "settings",
-]
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
 _STORE_SECONDS: Final = 5.0
@@ -56,14 +51,13 @@ _OWN_HOSTS: Final = {
     "openai-chat": "https://api.openai.com",
     "openai-responses": "https://api.openai.com",
 }
-_THEIRS: Final = {"preset": "openclaw", **OPENCLAW}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """The result of one check."""
 
-    name: CheckName
+    name: str
     state: CheckState
     said: str
     todo: str = ""
@@ -114,18 +108,14 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
 
 
 def setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
-    """A setting as `--json` prints it."""
     key, source = config.known_keys()[path], loaded.sources[path]
     value = _presentable(path, config.value_of(loaded.settings, path))
-    theirs = _THEIRS.get(path, key.default)
     return {
         "value": value,
         "source": str(source),
         "source_kind": source.kind,
         "default": key.default,
         "is_default": bool(value == key.default),
-        "openclaw": theirs,
-        "deviates": value != key.default or value != theirs,
     }
 
 
@@ -134,16 +124,12 @@ def _draw_settings(loaded: LoadedSettings) -> None:
     click.echo()
     for path, key in config.known_keys().items():
         value = _presentable(path, config.value_of(loaded.settings, path))
-        theirs = _THEIRS.get(path, key.default)
-        notes = []
-        if value != key.default:
-            changed += 1
-            notes = [str(loaded.sources[path]), f"default {shown(key.default)}"]
-        if value != theirs:
-            notes.append(f"OpenClaw {shown(theirs)}")
-        mark = " " if value == key.default else "●"
-        note = f"   ({'; '.join(notes)})" if notes else ""
-        click.echo(f"{mark} {path} = {shown(value)}{note}")
+        if value == key.default:
+            click.echo(f"  {path} = {shown(value)}")
+            continue
+        changed += 1
+        note = f"{loaded.sources[path]}; default {shown(key.default)}"
+        click.echo(f"● {path} = {shown(value)}   ({note})")
     preset = loaded.settings.preset
     click.echo(f'\n{len(config.known_keys())} settings, {changed} changed; preset "{preset}"')
     for notice in loaded.notices:
@@ -170,8 +156,6 @@ def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
         _check_store(settings, space),
         _check_embedder(settings),
         _check_provider(settings),
-        _check_model(settings, "summaries", "summary"),
-        _check_model(settings, "facts", "extraction"),
         _check_permissions(loaded),
     ]
 
@@ -195,12 +179,8 @@ def _check_data() -> Check:
     folder = data_home()
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        return Check(
-            name="data",
-            state="broken",
-            said=f"{folder} cannot be written",
-            todo=f"make {there} writable, or set RECOLLECT_HOME to another folder",
-        )
+        todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
+        return Check(name="data", state="broken", said=f"{folder} cannot be written", todo=todo)
     state = "is there" if there == folder else "is created when something is first stored"
     return Check(name="data", state="ok", said=f"{folder} {state}")
 
@@ -262,49 +242,17 @@ def _check_provider(settings: Settings) -> Check:
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except OSError as problem:
-        return Check(
-            name="provider",
-            state="broken",
-            said=f"{host}:{port} does not take a connection: {problem.strerror or problem}",
-            todo="start that server, or check the network, a proxy or models.base_url",
-        )
+        said = f"{host}:{port} does not take a connection: {problem.strerror or problem}"
+        todo = "start that server, or check the network, a proxy or models.base_url"
+        return Check(name="provider", state="broken", said=said, todo=todo)
     asked = models.main or models.summary or "no model"
     said = f"{asked}, {models.provider}; {host}:{port} takes connections (no more was tried)"
     return Check(name="provider", state="ok", said=said)
 
 
-def _check_model(
-    settings: Settings,
-    name: Literal["summaries", "facts"],
-    purpose: Literal["summary", "extraction"],
-) -> Check:
-    """The model that summarises or extracts facts; it is not asked here."""
-    from recollect.adapters.wiring.models import choose_model
-
-    try:
-        model = choose_model(settings, purpose)
-    except (SettingsError, MissingExtra, ModelRefused) as problem:
-        return Check(name=name, state="note", said=str(problem))
-    if name == "summaries" and not settings.compaction.enabled:
-        said = "off (compaction.enabled): a full view is trimmed"
-    elif model is not None:
-        said = f"{model.name}, {model.format}; `recollect memory stats` shows its calls"
-    elif name == "summaries":
-        said = "no model is named (models.provider, models.main): a full view is trimmed"
-    else:
-        said = "no model is named (models.extraction): only facts that are written by hand"
-    return Check(name=name, state="ok", said=said)
-
-
 def _name_a_model() -> str:
-    project = read_project_file(Path())
-    if project is None:
+    if read_project_file(Path()) is None:
         return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
-    if isinstance(project, ProjectFile) and is_trusted(project):  # init keeps it as it is
-        return (
-            "name one in recollect.toml ([models] with provider and main), then run "
-            "`recollect trust`"
-        )
     return (  # another person may have written the project's file
         f"name one in {user_settings_file()} ([models] with provider and main), or set "
         "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
@@ -333,3 +281,98 @@ def _others_read(path: Path) -> bool:
         return bool(path.stat().st_mode & 0o044)
     except OSError:
         return False
+
+
+# `recollect models`
+
+
+@click.group()
+def models() -> None:
+    """List and download embedding models."""
+
+
+@models.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List the installed models, the models to download, and the choice of `auto`."""
+    from recollect.adapters.embedders.choose import choose
+    from recollect.adapters.embedders.download import KNOWN_MODELS
+    from recollect.adapters.embedders.onnx import holds_model
+
+    installed = [
+        {
+            "name": folder.name,
+            "folder": str(folder),
+            "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        }
+        for place in models_folders()
+        for folder in (sorted(place.iterdir()) if place.is_dir() else ())
+        if holds_model(folder)
+    ]
+    there = {model["name"] for model in installed}
+    chosen = choose("auto", models=models_folders())
+    if as_json:
+        names = ("name", "repository", "megabytes", "languages", "licence")
+        known_models = [
+            {**{name: getattr(known, name) for name in names}, "installed": known.name in there}
+            for known in KNOWN_MODELS.values()
+        ]
+        used = [embedder.name for embedder in chosen.embedders]
+        print_json(
+            {
+                "folders": [str(folder) for folder in models_folders()],
+                "installed": installed,
+                "known": known_models,
+                "auto": {"embedders": used, "said": chosen.said},
+            }
+        )
+        return
+    click.echo("installed")
+    for model in installed:
+        click.echo(f"  {model['name']}  {_megabytes(model['bytes'])}  {model['folder']}")
+    if not installed:
+        click.echo(f"  none in {' or '.join(map(str, models_folders()))}")
+    click.echo("can be downloaded")
+    for known in KNOWN_MODELS.values():
+        if known.name not in there:
+            size = f"{known.megabytes} MB"
+            click.echo(f"  {known.name}  {size}  {known.languages}  {known.licence}")
+    click.echo(f"auto takes {chosen.said}")
+
+
+@models.command("download")
+@click.argument("name")
+@click.option(
+    "--from", "repository", metavar="OWNER/NAME[@REVISION]", help="A repository of the hub."
+)
+@click.option("--again", is_flag=True, help="Replace the installed model.")
+@json_option
+def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
+    """Download the model NAME and verify each of its files.
+
+    After an interruption, complete files are not fetched again. HF_ENDPOINT names another hub.
+    """
+    from recollect.adapters.embedders.download import download, hub_model
+
+    if repository and repository.partition("@")[0].count("/") != 1:
+        raise EmbedderError("--from takes OWNER/NAME of the hub, optionally with @REVISION")
+    model = hub_model(name, repository)
+    done = download(model, models_folders()[0], again=again, quiet=not sys.stderr.isatty())
+    if as_json:
+        print_json(
+            {
+                "name": done.name,
+                "folder": str(done.folder),
+                "bytes": done.size,
+                "files": dict(done.files),
+                "was_there": done.was_there,
+            }
+        )
+        return
+    came = "was there already" if done.was_there else "downloaded"
+    click.echo(f"{done.name} {came} and verified: {_megabytes(done.size)} in {done.folder}")
+
+
+def _megabytes(size: object) -> str:
+    assert isinstance(size, int)
+    return f"{size / 1_000_000:.1f} MB"

@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from recollect.cli.shown import (
+from recollect.cli.store_options import (
     MAKERS,
+    Memory,
+    Place,
     fact_as_json,
     fact_line,
     heading,
-    said_by,
-    shown_id,
-    speaker,
-    statement,
-)
-from recollect.cli.store_options import (
-    Memory,
-    Place,
     instant,
     memory_options,
     moment_from,
     new_memory_options,
+    said_by,
+    segment_as_json,
+    shown_id,
+    speaker,
+    statement,
     when,
 )
 from recollect.core.values.fact import EXTRACTED_TYPES, FactType, type_named
@@ -46,21 +45,17 @@ if TYPE_CHECKING:
     from recollect.core.values.fact import Fact
 
 LEAST_ID_CHARS: Final = 8
-_AROUND_CHARS: Final = 200
-_SENTENCE_ENDS: Final = frozenset(".!?。！？\n")
-_CHANGES: Final = {"update": "in other words", "supersede": "replaced the one before", None: ""}
+_AROUND_CHARS: Final = 100
 
 
 class TypeChoice(click.Choice[str]):
     """A type of facts, as a list shows it ("task state") or as it is stored ("task_state")."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The type of that name."""
         return super().convert(type_named(value), param, ctx)
 
 
 def book_of(store: Store, place: Place) -> FactBook:
-    """The facts of a store."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.boundary import SystemClock
     from recollect.core.facts.book import FactBook as Book
@@ -194,22 +189,13 @@ def facts_why(*, id_: str, memory: Memory) -> None:
 def _source_json(source: FactSource) -> dict[str, Any]:
     if source.stored is None:
         return {"segment": source.id, "there": False}
-    segment = source.stored.segment
-    return {
-        "segment": source.id,
-        "there": True,
-        "session": segment.session,
-        "role": segment.role,
-        "tool": segment.tool,
-        "said_at": instant(segment.said_at),
-        "trust": segment.trust,
-        "place": segment.origin,
-        "spans": [
-            {"start": span.start, "end": span.end, "text": segment.text[span.start : span.end]}
-            for span in source.spans
-        ],
-        "lost_spans": source.lost_spans,
-    }
+    text = source.stored.segment.text
+    spans = [
+        {"start": span.start, "end": span.end, "text": text[span.start : span.end]}
+        for span in source.spans
+    ]
+    stored = segment_as_json(source.stored)
+    return {"segment": source.id, "there": True, **stored, "spans": spans}
 
 
 def _version_json(version: FactVersion) -> dict[str, Any]:
@@ -223,14 +209,8 @@ def _origin(why: FactWhy) -> str:
     if why.rests_on is not None:
         return f"You wrote it. It replaced {shown_id(why.rests_on.id)}, which was found in:"
     if not fact.sources:
-        return {
-            "user": "You wrote it; it rests on no message.",
-            "import": "It was imported as a fact; its messages are not known.",
-        }.get(fact.made_by, "The messages it was found in are not known.")
-    if len(fact.sources) == 1:
-        return "This message says it:"
-    every = "Only together these" if fact.joint else "Each of these"
-    return f"{every} {len(fact.sources)} messages say{'' if fact.joint else 's'} it:"
+        return "The messages that it was found in are not known."
+    return "Only together these messages say it:" if fact.joint else "These messages say it:"
 
 
 def _draw_source(source: FactSource) -> None:
@@ -240,28 +220,20 @@ def _draw_source(source: FactSource) -> None:
     segment = source.stored.segment
     click.echo(f"{heading(source.stored)}  {said_by(segment.trust)}")
     for span in source.spans:
-        click.echo(f"     {_sentence(segment.text, span.start, span.end)}")
+        click.echo(f"     {_quote(segment.text, span.start, span.end)}")
     if source.lost_spans:
         click.echo("     the words were masked since")
     elif not source.spans:
-        click.echo(f"     {plain_line(segment.text)[:_AROUND_CHARS]}")
+        click.echo(f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}")
     if segment.origin is not None:
         click.echo(f"     {plain_line(segment.origin)}")
 
 
-def _sentence(text: str, start: int, end: int) -> str:
-    """The sentence around a span on one line, the span marked."""
-    first, last = start, end
-    while first > max(0, start - _AROUND_CHARS) and text[first - 1] not in _SENTENCE_ENDS:
-        first -= 1
-    while last < min(len(text), end + _AROUND_CHARS) and text[last] not in _SENTENCE_ENDS:
-        last += 1
-    before, inside, after = (
-        plain_line(part) for part in (text[first:start], text[start:end], text[end : last + 1])
-    )
-    gap = " " if before and text[start - 1].isspace() else ""
-    then = " " if after and text[end].isspace() else ""
-    return f"{before}{gap}»{click.style(inside, bold=True)}«{then}{after}"
+def _quote(text: str, start: int, end: int) -> str:
+    """A span with the words around it on one line, the span marked."""
+    first = max(0, start - _AROUND_CHARS)
+    marked = f"{text[first:start]}»{text[start:end]}«{text[end : end + _AROUND_CHARS]}"
+    return plain_line(marked)
 
 
 def _draw_version(version: FactVersion) -> None:
@@ -269,15 +241,9 @@ def _draw_version(version: FactVersion) -> None:
     if fact is None:
         click.echo("┊ a version that was forgotten")
         return
-    until = "now" if fact.current else "?" if version.until is None else when(version.until)
-    by_hand = fact.change == "supersede" and fact.made_by == "user"
-    details = [MAKERS[fact.made_by], "corrected" if by_hand else _CHANGES[fact.change]]
-    if fact.recorded_at is not None:
-        details.append(f"recorded {when(fact.recorded_at)}")
-    pinned = "  pinned" if fact.pinned else ""
-    how = f"{', '.join(filter(None, details))}  {shown_id(fact.id)}{pinned}"
-    sign = "●" if fact.current else "○"
-    click.echo(f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {how}")
+    sign, until = ("●", "now") if fact.current else ("○", when(version.until))
+    details = f"{MAKERS[fact.made_by]}  {shown_id(fact.id)}{'  pinned' * fact.pinned}"
+    click.echo(f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {details}")
     click.echo(f"│    {statement(fact)}")
 
 

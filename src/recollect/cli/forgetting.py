@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from recollect.cli.shown import heading, heading_of
 from recollect.cli.store_options import (
     Memory,
     Place,
     ShownProgress,
     confirmed,
+    heading,
+    heading_of,
     memory_options,
     moment_from,
     when,

@@ -11,9 +11,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,21 +20,17 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from recollect.agent.chat.output import harmless, logging_to
 from recollect.errors import RecollectError
-from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings, load_settings
-from recollect.system.config.places import user_settings_file
-from recollect.system.plain_text import number_of
+from recollect.system.places import project_space
+from recollect.system.plain_text import harmless, number_of
+from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
     from recollect.hosts.gateway.access import RunningGateway
     from recollect.hosts.gateway.agents import WrappedAgent
-    from recollect.hosts.gateway.upstream import Family, Upstreams
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
-CHECKED_SECONDS: Final = 1.0
-"""An agent's start waits at most this long for the check of its provider."""
 MOST_HELD: Final = 20
 """Messages that are held while the agent has the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
@@ -143,11 +138,6 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
     loaded = load_settings(arguments=given)
     taken = dict(given)
     own = agent.upstreams()
-    for path in agent.project_files():
-        _say(
-            f"{path.name} of this folder does not choose the provider here: if you need another "
-            f"one, set gateway.upstream in {user_settings_file()}"
-        )
     if loaded.settings.recall.scope == "auto":
         # one person's project: what another session of it decided counts, as it does for hooks
         taken["recall.scope"] = "space"
@@ -161,11 +151,6 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
             named_by = own[family].named_by
         if named_by and url:
             _say(f"requests go to {_without_secrets(url)}, as {named_by} says")
-        elif variable := agent.ignored_variables().get(family):
-            _say(
-                f"{agent.name} does not read {variable}: requests go to {url}; {key} in "
-                "recollect.toml names another"
-            )
     return load_settings(arguments=taken).settings, loaded.project_notice
 
 
@@ -178,11 +163,8 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     from recollect.hosts.gateway.running import BackgroundGateway
 
     held = HeldMessages()
-    gateway = BackgroundGateway(settings, tell=lambda _: None, agent=agent.name)
-    trouble = _check(gateway.gateway.upstreams, agent.families)
+    gateway = BackgroundGateway(settings, tell=held.add, agent=agent.name)
     with logging_to(held), gateway as running, launched(agent, running.url) as launch:
-        for text in trouble():
-            _say(text)
         where = settings.gateway.space
         _say(f"memory of {where} (--space {shlex.quote(where)}); to watch: recollect tail")
         code = run_agent(
@@ -190,35 +172,7 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
         )
     for text in held.texts:
         _say(text)
-    unanswered = gateway.gateway.unanswered
-    if unanswered:
-        why = "; ".join(
-            f"{text}, {count} times" if count > 1 else text
-            for text, count in unanswered.most_common()
-        )
-        _say(f"{number_of(unanswered.total(), 'request')} of {agent.name}'s had no answer: {why}")
     return code
-
-
-def _check(upstreams: Upstreams, families: Sequence[Family]) -> Callable[[], list[str]]:
-    """Check in the background whether providers can be reached; call the result for problems."""
-    found: dict[Family, str] = {}
-    threads = [
-        threading.Thread(
-            target=lambda one=family: found.update({one: upstreams.check(one)}), daemon=True
-        )
-        for family in families
-    ]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + CHECKED_SECONDS
-
-    def trouble() -> list[str]:
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        return [text for family in families if (text := found.get(family))]
-
-    return trouble
 
 
 class HeldMessages(logging.Handler):
@@ -228,10 +182,12 @@ class HeldMessages(logging.Handler):
         super().__init__(logging.WARNING)
         self.texts: dict[str, None] = {}
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
+    def add(self, text: str) -> None:
         if len(self.texts) < MOST_HELD:
-            self.texts[record.getMessage()] = None
+            self.texts[text] = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.add(record.getMessage())
 
 
 def _say(text: str) -> None:

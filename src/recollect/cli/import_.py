@@ -1,12 +1,17 @@
 """`recollect import` and `export`: recorded sessions into a memory, and a memory into files.
 
-Interrupted at any point, an import can be run again: what is stored is skipped.
+Interrupted at any point, an import can be run again: what is stored is skipped. In a folder only
+files that could be a recording are read; a named file is always tried; OpenClaw's two files go
+together. Reports name lines by number and never hold message content.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import errno
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,18 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.cli.import_files import (
-    FileOutcome,
-    ImportRun,
-    Recorded,
-    counted,
-    find_sources,
-    import_rules,
-    import_source,
-    print_outcome,
-    summed,
-    totals,
-)
 from recollect.cli.store_options import (
     Memory,
     Place,
@@ -37,7 +30,11 @@ from recollect.cli.store_options import (
     size_text,
     yes_option,
 )
-from recollect.errors import FormatError, RecollectError
+from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
+from recollect.core.formats.transcripts import read_transcripts
+from recollect.core.transfer.openclaw import import_facts, import_segments
+from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
+from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
@@ -51,6 +48,9 @@ AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "pi": "pi",
     "openclaw": "OpenClaw",
 }
+_SHOWN_NOTES: Final = 5
+OPENCLAW_FILES: Final = (SEGMENTS, KNOWLEDGE)
+_ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
 
 
 @click.command("import")
@@ -82,10 +82,9 @@ def import_(
 ) -> None:
     """Import recorded sessions into a memory.
 
-    PATH is a session file of pi, OpenClaw, Claude Code or Codex, or a list of messages. It may be a
-    folder or archive of them, or one with segments.jsonl and knowledge.jsonl.
-    --all finds what these agents keep on this machine, shows it and asks. Run it
-    again at any time: what is stored is skipped.
+    PATH is a session file of pi, OpenClaw, Claude Code or Codex, a list of messages, or a folder of
+    them; also a folder with segments.jsonl and knowledge.jsonl. --all finds what these agents keep
+    on this machine, shows it and asks. Run it again at any time: what is stored is skipped.
     """
     if everything:
         if paths or session is not None or restore or memory.space is not None:
@@ -119,13 +118,9 @@ def import_(
         outcomes = memory.run_at_need(work)
     if not outcomes:
         raise FormatError("nothing in there could be a recording; name the files themselves")
-
-    def draw() -> None:
-        if len(outcomes) > 1:
-            click.echo(f"in all: {counted(summed(outcomes))}")
-
-    files = [outcome.as_json() for outcome in outcomes]
-    memory.show({"files": files, "totals": totals(outcomes)}, draw)
+    value = {"files": [asdict(outcome) for outcome in outcomes], "totals": totals(outcomes)}
+    text = f"in all: {counted(summed(outcomes))}\n" if len(outcomes) > 1 else ""
+    memory.show(value, lambda: click.echo(text, nl=False))
     if any(outcome.problem for outcome in outcomes):
         raise SystemExit(1)
 
@@ -140,6 +135,245 @@ def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
             raise FormatError(f"{path} is no regular file; give a file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
         raise RecollectError("--session names one session, but several files were found")
+
+
+# The files, and the outcome of each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A file that may be a recording."""
+
+    name: str
+    """For people."""
+    stem: str
+    """The name of a session that has none of its own."""
+    modified_at: float
+    read: Callable[[], bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenclawFolder:
+    """A folder with OpenClaw's files, or one of them by itself."""
+
+    name: str
+    files: tuple[Path, ...]
+
+
+def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
+    """Everything to be imported, in a settled order, each file once."""
+    seen: set[Path] = set()
+    for path in paths:
+        for found_path in _within(path):
+            where = found_path.resolve()
+            if where in seen:
+                continue
+            seen.add(where)
+            if _leads_out(found_path, path):
+                name = str(found_path.relative_to(path))
+                yield Recorded(name=name, stem=name, modified_at=0.0, read=_read_link)
+            else:
+                yield from _source(found_path, path, seen)
+
+
+def _read_link() -> bytes:
+    raise OSError(errno.EPERM, "it is a link that leads out of the folder")
+
+
+def _leads_out(file: Path, given: Path) -> bool:
+    """Whether a file of a folder is a link to one outside: the folder may be a cloned project."""
+    return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
+
+
+def _within(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and (file.name in OPENCLAW_FILES or _worth_trying(file.name)):
+            yield file
+
+
+def _worth_trying(name: str) -> bool:
+    return not name.startswith(".") and name.lower().endswith(_ENDINGS)
+
+
+def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
+    name = str(file.relative_to(given)) if given.is_dir() else file.name
+    if file.name not in OPENCLAW_FILES:
+        at = file.stat().st_mtime
+        yield Recorded(name=name, stem=stem_of(file.name), modified_at=at, read=file.read_bytes)
+        return
+    files = [file]
+    if given.is_dir():
+        both = [file.parent / one for one in OPENCLAW_FILES]
+        files = [one for one in both if one.is_file() and not _leads_out(one, given)]
+        name = str(file.parent.relative_to(given.parent))
+    seen.update(one.resolve() for one in files)
+    yield OpenclawFolder(name=name, files=tuple(files))
+
+
+def stem_of(name: str) -> str:
+    """A file's name without the endings that say how it is packed."""
+    while name.lower().endswith(_ENDINGS) and Path(name).suffix:
+        name = Path(name).stem
+    return name
+
+
+@dataclass(slots=True, kw_only=True)
+class FileOutcome:
+    """What became of one file."""
+
+    file: str
+    kind: str
+    sessions: int = 0
+    messages: ImportCounts = field(default_factory=ImportCounts)
+    facts: ImportCounts = field(default_factory=ImportCounts)
+    altered: int = 0
+    passed_over: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def print_outcome(outcome: FileOutcome) -> None:
+    """Print the counts on standard output, problems on standard error."""
+    name = plain_line(outcome.file)
+    if outcome.problem is not None:
+        click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
+        return
+    for text in outcome.passed_over[:_SHOWN_NOTES]:
+        click.echo(f"{name}: {plain_line(text)}", err=True)
+    if outcome.altered:
+        click.echo(
+            f"{name}: {number_of(outcome.altered, 'line')} held secrets; kept masked, "
+            "and an export differs there",
+            err=True,
+        )
+    sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
+    click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
+
+
+def counted(outcome: FileOutcome) -> str:
+    counts = outcome.messages
+    parts = [f"{number_of(counts.read, 'message')} read", f"{counts.stored:,} stored"]
+    if counts.noise:
+        parts[-1] += f" ({counts.noise:,} of them noise)"
+    parts.append(f"{counts.known:,} known")
+    for count, word in (
+        (counts.forgotten, "forgotten before and left out"),
+        (counts.skipped, "recalled blocks left out"),
+        (len(outcome.passed_over), "passed over"),
+    ):
+        if count:
+            parts.append(f"{count:,} {word}")
+    if outcome.facts.read:
+        parts.append(
+            f"{number_of(outcome.facts.read, 'fact')} read, {outcome.facts.stored:,} stored"
+        )
+    return ", ".join(parts)
+
+
+def summed(outcomes: list[FileOutcome]) -> FileOutcome:
+    whole = FileOutcome(file="", kind="")
+    for outcome in outcomes:
+        whole.messages = whole.messages.plus(outcome.messages)
+        whole.passed_over += outcome.passed_over
+        whole.facts = whole.facts.plus(outcome.facts)
+        whole.altered += outcome.altered
+    return whole
+
+
+def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
+    whole = summed(outcomes)
+    return {
+        "files": len(outcomes),
+        "not_imported": sum(outcome.problem is not None for outcome in outcomes),
+        **asdict(whole.messages),
+        "facts": whole.facts.stored,
+        "altered": whole.altered,
+        "passed_over": len(whole.passed_over),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRun:
+    """One call of the command."""
+
+    store: OpenStore
+    rules: ImportRules
+    session: str | None
+    progress: ShownProgress
+    restore: bool
+
+
+def import_rules(place: Place) -> ImportRules:
+    from recollect.adapters.wiring.stores import seal_secret
+
+    seal = partial(seal_secret, place.space)
+    return ImportRules.of(place.settings, secret=place.secret, seal=seal, now=time.time())
+
+
+async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
+    """Import one file; one that cannot be read is reported and keeps no other out."""
+    try:
+        if isinstance(source, OpenclawFolder):
+            return await _import_openclaw(source, run)
+        return await _import_recording(source, run)
+    except UnknownFormat:
+        text = "unknown format; `recollect import -h` lists the formats"
+    except FormatError as problem:
+        text = str(problem)
+    except (OSError, sqlite3.Error, MissingExtra) as problem:
+        text = f"{source.name} cannot be read: {getattr(problem, 'strerror', None) or problem}"
+    return FileOutcome(file=source.name, kind="unknown", problem=text)
+
+
+async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
+    show = run.progress.show
+    transcripts = read_transcripts(source.read(), name=source.name)
+    if run.session is not None and len(transcripts) > 1:
+        raise RecollectError(
+            f"--session names one session, but {source.name} holds {len(transcripts):,}"
+        )
+    several = len(transcripts) > 1
+    outcome = FileOutcome(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
+    ends = None if several else len(source.stem)
+    for number, transcript in enumerate(transcripts, 1):
+        if several:
+            show(source.name, number, len(transcripts))
+        counts = await import_transcript(
+            await run.store(),
+            transcript,
+            session=run.session or transcript.session_id or f"{source.stem} {number}"[:ends],
+            file=source.name,
+            file_said_at=source.modified_at,
+            rules=run.rules,
+            progress=None if several else lambda done, total: show(source.name, done, total),
+        )
+        outcome.messages = outcome.messages.plus(counts)
+        outcome.passed_over += transcript.passed_over
+    return outcome
+
+
+async def _import_openclaw(source: OpenclawFolder, run: ImportRun) -> FileOutcome:
+    outcome = FileOutcome(file=source.name, kind="openclaw")
+
+    def show(done: int, _: int) -> None:
+        run.progress.show(source.name, done, None)
+
+    for path in source.files:
+        with path.open("rb") as file:
+            store, rules = await run.store(), run.rules
+            if path.name == SEGMENTS:
+                done = await import_segments(
+                    store, file, rules=rules, session=run.session, progress=show
+                )
+                outcome.messages = done.messages
+            else:
+                done = await import_facts(store, file, rules=rules, restore=run.restore)
+                outcome.facts = done.messages
+        outcome.altered += done.altered
+        outcome.passed_over += tuple(f"{path.name} {text}" for text in done.passed_over)
+    return outcome
 
 
 # `recollect import --all`
@@ -166,20 +400,16 @@ class _Project:
         return sum(one.size_bytes for one in self.histories)
 
     @property
-    def dates(self) -> tuple[str | None, str | None]:
-        first = min((one.first_at for one in self.histories if one.first_at), default=None)
-        return instant(first), instant(max(one.last_at for one in self.histories))
+    def last(self) -> str:
+        return instant(max(one.last_at for one in self.histories)) or ""
 
     def as_json(self) -> dict[str, Any]:
-        known = [one.messages for one in self.histories if one.messages is not None]
         return {
             "agent": self.agent,
             "space": self.space,
             "sessions": self.sessions,
-            "messages": sum(known) if len(known) == len(self.histories) else None,
             "bytes": self.bytes,
-            "first": self.dates[0],
-            "last": self.dates[1],
+            "last": self.last,
             "imported": totals(self.outcomes) if self.outcomes else None,
             "not_imported": [
                 {"file": one.file, "problem": one.problem} for one in self.outcomes if one.problem
@@ -188,7 +418,6 @@ class _Project:
 
 
 def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
-    """Find, show, ask, import, report."""
     from recollect.core.transfer.agent_histories import LeftOutReason, find_histories
 
     found = find_histories()
@@ -277,13 +506,12 @@ def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
     if not projects:
         click.echo("no histories of Claude Code, Codex, pi or OpenClaw are here")
     else:
-        click.echo(f"{'agent':11}  sessions  {'size':>9}  {'from':10}  {'to':10}  project")
+        click.echo(f"{'agent':11}  sessions  {'size':>9}  {'last':10}  project")
         for project in projects:
-            first, last = ((date or "")[:10] for date in project.dates)
+            size = size_text(project.bytes)
             click.echo(
-                f"{AGENT_NAMES[project.agent]:11}  {project.sessions:>8,}  "
-                f"{size_text(project.bytes):>9}  {first:10}  {last:10}  "
-                f"{plain_line(_short(project.space))}"
+                f"{AGENT_NAMES[project.agent]:11}  {project.sessions:>8,}  {size:>9}  "
+                f"{project.last[:10]:10}  {plain_line(_short(project.space))}"
             )
         sessions = sum(project.sessions for project in projects)
         size = size_text(sum(project.bytes for project in projects))
@@ -301,14 +529,10 @@ def _left_out_lines(found: FoundHistories) -> list[str]:
     for reason in LeftOutReason:
         files = [one for one in found.left_out if one.reason is reason]
         if reason is LeftOutReason.UNREADABLE:
-            lines += [
-                f"not read: {plain_line(_short(one.name))}: {plain_line(one.detail)}"
-                for one in files
-            ]
-        elif len(files) == 1:
-            lines.append(f"left out: {plain_line(_short(files[0].name))}: {reason.value}")
+            named = [(plain_line(_short(one.name)), plain_line(one.detail)) for one in files]
+            lines += [f"not read: {name}: {why}" for name, why in named]
         elif files:
-            lines.append(f"left out: {len(files):,} files: {reason.value}")
+            lines.append(f"left out: {number_of(len(files), 'file')}: {reason.value}")
     return lines
 
 
@@ -331,7 +555,6 @@ def export(*, folder: Path, force: bool, memory: Memory) -> None:
     `recollect import --restore DIR` reads them again. A chat session is exported by /export in the
     chat. Exits 1 if messages in the spool are missing.
     """
-    from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing
 

@@ -12,7 +12,7 @@ import click
 
 from recollect.cli.store_options import json_option, print_json
 from recollect.errors import RecollectError
-from recollect.system.agent_folders import project_space
+from recollect.system.places import project_space
 
 if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName

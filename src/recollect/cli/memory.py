@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from recollect.cli.shown import (
-    fact_as_json,
-    fact_line,
-    heading,
-    segment_as_json,
-    shown_id,
-    statement,
-)
 from recollect.cli.store_options import (
     Memory,
     Place,
+    fact_as_json,
+    fact_line,
+    heading,
     instant,
     memory_options,
+    segment_as_json,
+    shown_id,
     size_text,
+    statement,
     when,
 )
 from recollect.core.search.tokenize import tokenize
@@ -106,7 +104,6 @@ def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
 
 
 async def model_uses(store: Store) -> ModelUses:
-    """What this space asked of models, today and in total."""
     from recollect.core.upkeep.jobs import day_of
 
     today = await store.model_use(since=day_of(time.time()))
@@ -114,7 +111,6 @@ async def model_uses(store: Store) -> ModelUses:
 
 
 def uses_as_json(uses: ModelUses) -> dict[str, dict[str, dict[str, int]]]:
-    """Calls and tokens by purpose, today and in total."""
     names = ("calls", "input_tokens", "output_tokens")
     return {
         day: {use.purpose: {name: getattr(use, name) for name in names} for use in of_day}

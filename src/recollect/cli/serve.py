@@ -1,26 +1,400 @@
-"""`recollect serve`: one node of a service for tenants, on PostgreSQL."""
+"""`recollect serve` and `worker`: one node of a service for tenants, and background jobs.
+
+On a server the worker serves the space next that has waited longest, for a bounded number of jobs,
+so that a busy one does not keep the others waiting. A stop completes every leased job or gives it
+back.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import logging
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from recollect.cli.store_options import store_option
-from recollect.system.config import load_settings
+from recollect.adapters import wiring
+from recollect.adapters.wiring.stores import is_server, require_server
+from recollect.cli.store_options import json_option, print_json, store_option
+from recollect.core.upkeep.jobs import RunResult, until
+from recollect.core.values.tenant import is_tenant_space
+from recollect.errors import SettingsError, StoreError
+from recollect.hosts.service.telemetry import JOBS, NODE, space_mark, write_line
+from recollect.system import config
+from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     import socket
     from contextlib import AbstractAsyncContextManager
 
+    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.core.facts.extract import ReadingNote
+    from recollect.core.ports import Store
     from recollect.hosts.service.app import MountedApp, MountMcp
     from recollect.hosts.service.memories import TenantMemories
+    from recollect.hosts.service.metrics import Metrics
     from recollect.system.config import Settings
+
+IDLE_SECONDS: Final = 2.0
+VISITS: Final = 4
+"""Spaces of a server that are served at once: most of a job is waiting for others."""
+JOBS_A_VISIT: Final = 20
+PURGE_SECONDS: Final = 3_600.0
+"""The time between two removals of tenants' expired records."""
+QUIET_SECONDS: Final = 30.0
+"""The time before a space is visited again that had due jobs and gave none: paused, or over its
+budget. Also the time between two rounds through the data folder."""
+MOST_REPORTED: Final = 1_000
+
+
+@click.command("worker")
+@store_option
+@click.option(
+    "--space",
+    "spaces",
+    multiple=True,
+    metavar="NAME",
+    help="Serve this space alone; may be repeated. Default: every space of the store.",
+)
+@click.option("--once", is_flag=True, help="Run what is due now and exit; 1 if a job failed.")
+@json_option
+def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: bool) -> None:
+    """Run background jobs: embedding, facts, packing, expiry.
+
+    Runs until it gets a signal. Serves every space of a server, or every memory of this machine.
+    Start more workers to run more jobs at once.
+    """
+    settings = config.load_settings().settings
+    url = url or settings.store.url
+    log = WorkLog(as_lines=settings.telemetry.log_format is not None)
+    from recollect.hosts.service.telemetry import telling
+
+    with telling(settings) as metrics:
+        if metrics is not None:
+            log.info(f"metrics on port {metrics.port}", metrics_port=metrics.port)
+        asyncio.run(_work(url, spaces, settings, log, metrics, once=once))
+        log.info(log.total_line())
+    if as_json:
+        counts = {name: getattr(log.total, name) for name in ("done", "failed", "dead", "lost")}
+        print_json({**counts, "facts_found": log.found})
+    if once and (log.total.failed or log.total.dead):
+        raise SystemExit(1)
+
+
+class WorkLog:
+    """Counts jobs and reports on standard error: to people, or as log lines without space names."""
+
+    def __init__(self, *, as_lines: bool) -> None:
+        self.total = RunResult()
+        self.found = 0
+        self._as_lines = as_lines
+        self._reported: set[str] = set()
+        """Why a model was not asked, or did not answer; each is reported once."""
+
+    def warn(self, text: str, *, space: str = "", level: int = logging.WARNING) -> None:
+        """Report a problem; of a tenant's space, under a mark instead of its name."""
+        marked = space_mark(space, wiring.deployment_secret()) if space else None
+        if self._as_lines:
+            write_line(JOBS, level, text, {"space": marked})
+            return
+        named = marked if is_tenant_space(space) else space
+        click.echo(plain_line(f"{named or 'recollect worker'}: {text}"), err=True)
+
+    def info(self, text: str, **fields: object) -> None:
+        if self._as_lines:
+            write_line(JOBS, logging.INFO, text, fields)
+        else:
+            click.echo(f"recollect worker: {text}", err=True)
+
+    def job(self, space: str, result: RunResult) -> None:
+        """Count a job. A log gets a line for each; people are told of those that failed."""
+        self.total += result
+        outcome = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
+        if self._as_lines:
+            fields = {
+                "kind": result.kind,
+                "outcome": outcome,
+                "ms": round(result.seconds * 1000, 1),
+                "space": space_mark(space, wiring.deployment_secret()),
+                "reason": result.reason or None,
+            }
+            write_line(JOBS, logging.INFO, "job", fields)
+        elif outcome in ("dead", "failed"):
+            then = "set aside" if outcome == "dead" else "to be tried again"
+            self.warn(f"a job failed ({result.kind}), {then}: {result.reason}", space=space)
+
+    def read(self, space: str, note: ReadingNote) -> None:
+        self.found += note.facts
+        is_new = note.trouble and note.trouble not in self._reported
+        if is_new and len(self._reported) < MOST_REPORTED:
+            self._reported.add(note.trouble)
+        if note.facts or is_new:
+            level = logging.WARNING if is_new else logging.INFO
+            self.warn(str(note), space=space, level=level)
+
+    def total_line(self) -> str:
+        total = self.total
+        if not total.taken:
+            return "nothing was due"
+        parts = [f"{total.done} jobs done"]
+        parts += [f"{number_of(self.found, 'fact')} found"] if self.found else []
+        parts += [f"{total.failed} to be tried again"] if total.failed else []
+        parts += [f"{total.dead} set aside"] if total.dead else []
+        parts += [f"{total.lost} lost to another worker"] if total.lost else []
+        return ", ".join(parts)
+
+
+class SpaceJobs:
+    """Runs the jobs of one store after the other; models are loaded once."""
+
+    def __init__(self, settings: Settings, log: WorkLog) -> None:
+        from recollect.adapters.wiring.models import choose_embedders, choose_model
+
+        self._settings, self._of_tenants = settings, settings.across_sessions()
+        self._embedders = choose_embedders(settings).used
+        self._reader = choose_model(settings, "extraction")
+        self._log = log
+
+    async def run(self, store: Store, name: str, stop: asyncio.Event, most: int | None) -> int:
+        """Run jobs that are due; the number of jobs that were taken."""
+        from recollect.core.engine.background import runner_of
+
+        runner = runner_of(
+            store,
+            self._of_tenants if is_tenant_space(name) else self._settings,
+            embedders=self._embedders,
+            model=self._reader,
+            notify=partial(self._log.read, name),
+        )
+        report = partial(self._log.job, name)
+        return (await runner.run_due(stop=stop, told=report, most=most)).taken
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+
+async def _work(
+    url: str | None,
+    spaces: tuple[str, ...],
+    settings: Settings,
+    log: WorkLog,
+    metrics: Metrics | None,
+    *,
+    once: bool,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    jobs = SpaceJobs(settings, log)
+    try:
+        if url is not None and is_server(url) and not spaces:
+            await _serve_fleet(url, settings, jobs, log, metrics, stop, once=once)
+            return
+        if url is not None and not is_server(url) and len(spaces) > 1:
+            raise SettingsError("a file holds one space: give --store a server, or one --space")
+        if url is None and not spaces:
+            log.info("serves the memories of the data folder: no server is named")
+        elif not spaces:
+            spaces = ("default",)
+        await _serve_each(url, spaces, settings, jobs, log, stop, once=once)
+    finally:
+        await jobs.close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _serve_each(
+    url: str | None,
+    named: tuple[str, ...],
+    settings: Settings,
+    jobs: SpaceJobs,
+    log: WorkLog,
+    stop: asyncio.Event,
+    *,
+    once: bool,
+) -> None:
+    """The spaces that were named, or every memory of this user, one after the other."""
+    key, reported = settings.store.key, dict[str, str]()
+    is_first = True
+    while not stop.is_set():
+        names: Sequence[str | None] = named
+        if not named:
+            names = [found.space for found in await wiring.stored_spaces(None, key=key)]
+        for name in names:
+            if name is None or stop.is_set():  # a file that cannot be read is no memory
+                continue
+            try:
+                store = await wiring.open_store(url, space=name, create=False, key=key)
+                try:
+                    await jobs.run(store, name, stop, None)
+                finally:
+                    await store.close()
+                reported.pop(name, None)
+            except StoreError as error:  # the others continue
+                if named and (once or is_first):
+                    raise
+                if reported.get(name) != str(error):
+                    log.warn(str(error), space=name)
+                reported[name] = str(error)
+        if once:
+            return
+        is_first = False
+        await until(stop, IDLE_SECONDS if named else QUIET_SECONDS)
+
+
+async def _serve_fleet(
+    url: str,
+    settings: Settings,
+    jobs: SpaceJobs,
+    log: WorkLog,
+    metrics: Metrics | None,
+    stop: asyncio.Event,
+    *,
+    once: bool,
+) -> None:
+    # one connection more than visits, so that due jobs can always be asked for
+    pool_size = max(settings.store.pool_size, VISITS + 1)
+    fleet = await _open_fleet(url, pool_size, log, None if once else stop)
+    if fleet is None:
+        return
+    if not once:
+        log.info(f"serves every space of the server, {VISITS} at once")
+    if metrics is not None:
+        metrics.watch(lambda: fleet.pool)
+    try:
+        await FleetWorker(fleet, jobs, log, metrics).run(stop, once=once)
+    finally:
+        await fleet.close()
+
+
+async def _open_fleet(
+    url: str, pool_size: int, log: WorkLog, stop: asyncio.Event | None
+) -> PostgresFleet | None:
+    """The server's spaces; with `stop`, wait for a server that is down until that is set."""
+    reported = ""
+    while True:
+        try:
+            return await wiring.open_fleet(url, pool_size=pool_size)
+        except StoreError as error:
+            if stop is None:
+                raise
+            if str(error) != reported:
+                log.warn(f"{error}; trying again")
+            reported = str(error)
+        await until(stop, IDLE_SECONDS)
+        if stop.is_set():
+            return None
+
+
+class FleetWorker:
+    """Serves the spaces of a server, a few at a time."""
+
+    def __init__(
+        self, fleet: PostgresFleet, jobs: SpaceJobs, log: WorkLog, metrics: Metrics | None
+    ) -> None:
+        self._fleet, self._jobs, self._log, self._metrics = fleet, jobs, log, metrics
+        self._quiet_until: dict[str, float] = {}
+        self._is_down = False
+        """Whether the server did not answer last time: that is reported once."""
+        self._unreached: tuple[str, ...] = ()
+        self._purged_at = -PURGE_SECONDS
+
+    async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
+        """Serve spaces until `stop` is set, or `once` until none has anything due.
+
+        A visit that takes long holds one of the visits that are made at once, and no other space.
+        """
+        visits: dict[asyncio.Task[int], str] = {}
+        names: deque[str] = deque()
+        asked_at = 0.0
+        try:
+            while not stop.is_set():
+                if not names or time.monotonic() - asked_at > IDLE_SECONDS:
+                    names = deque(await self._due_beside(set(visits.values()), once=once))
+                    asked_at = time.monotonic()
+                while names and len(visits) < VISITS and not stop.is_set():
+                    name = names.popleft()
+                    visits[asyncio.create_task(self._visit(name, stop))] = name
+                if not visits:
+                    if once:
+                        return
+                    await until(stop, IDLE_SECONDS)
+                    continue
+                ended, _ = await asyncio.wait(
+                    visits, timeout=IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                for visit in ended:
+                    name = visits.pop(visit)
+                    if not visit.result():
+                        self._quiet_until[name] = time.time() + QUIET_SECONDS
+        except BaseException:
+            for visit in visits:
+                visit.cancel()  # their leases are given back
+            raise
+        finally:
+            if visits:
+                await asyncio.wait(visits)
+
+    async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
+        """Spaces that have work and are not visited now, the one that waits longest first."""
+        try:
+            due = await self._due(len(visited))
+        except StoreError as error:
+            if once:
+                raise
+            if not self._is_down:
+                self._log.warn(str(error))
+            self._is_down = True
+            return []
+        if self._is_down:
+            self._log.info("the server answers again")
+        self._is_down = False
+        return [name for name in due if name not in visited]
+
+    async def _due(self, visited: int) -> list[str]:
+        now = time.time()
+        if now - self._purged_at >= PURGE_SECONDS:
+            self._purged_at = now
+            try:
+                await self._fleet.tenants().purge_all(now=now)
+            except StoreError as error:  # the jobs continue
+                self._log.warn(f"tenants' expired records were not removed: {error}")
+        self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
+        limit = 4 * VISITS + visited + len(self._quiet_until)
+        due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
+        if due.unreached != self._unreached:
+            down = ", ".join(due.unreached)
+            self._log.warn(f"down: {down}: its spaces wait" if down else "every node answers again")
+            self._unreached = due.unreached
+        if self._metrics is not None:
+            oldest = due.oldest_due_at
+            self._metrics.jobs_due_age.set(0.0 if oldest is None else max(0.0, now - oldest))
+        return [name for name in due.names if name not in self._quiet_until]
+
+    async def _visit(self, name: str, stop: asyncio.Event) -> int:
+        try:
+            store = await self._fleet.space(name)
+            try:
+                return await self._jobs.run(store, name, stop, JOBS_A_VISIT)
+            finally:
+                await store.close()
+        except StoreError as error:  # the other spaces continue
+            self._log.warn(str(error), space=name)
+            return 0
+
+
+# `recollect serve`
 
 
 @click.command()
@@ -53,8 +427,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
         return
     given = {"serve.host": host, "serve.port": port, "store.url": url}
     named = {name: value for name, value in given.items() if value is not None}
-    settings = load_settings(arguments=named).settings
-    from recollect.adapters.wiring.stores import require_server
+    settings = config.load_settings(arguments=named).settings
     from recollect.system.loopback import address_of, bound_to
 
     # wrong settings are reported before seconds of imports
@@ -66,7 +439,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
 
 def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
     from recollect.hosts.service.running import server_of, service_of
-    from recollect.hosts.service.telemetry import NODE, telling, watch, write_line
+    from recollect.hosts.service.telemetry import telling, watch, write_line
 
     service = service_of(settings, mcp=_mcp())
     with telling(settings) as metrics:

@@ -13,9 +13,9 @@ import shlex
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from uuid import UUID
 
 import click
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import Certificate
     from recollect.hosts.service.keys import MadeKey
 
+P = ParamSpec("P")
 T = TypeVar("T")
 PAGE: Final = 500
 LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
@@ -59,8 +60,17 @@ def service_options(command: Command) -> Any:
     return store_option(json_option(run))
 
 
+def on_service(work: Callable[Concatenate[PostgresFleet, Memory, P], Awaitable[None]]) -> Any:
+    """Make a command of work on the database of a service; adds `--store` and `--json`."""
+
+    @wraps(work)
+    def run(*args: P.args, memory: Memory, **given: P.kwargs) -> None:  # type: ignore[valid-type]
+        with_fleet(memory, lambda fleet: work(fleet, memory, *args, **given))
+
+    return service_options(run)
+
+
 def with_fleet(memory: Memory, work: Callable[[PostgresFleet], Awaitable[T]]) -> T:
-    """Run work on the database of a service."""
     check_url(memory.url)
     from recollect.adapters.wiring.stores import is_server, open_fleet
 
@@ -88,7 +98,7 @@ def actor() -> str:
         return "command line"
 
 
-async def meant_tenant(fleet: PostgresFleet, name: str) -> Tenant:
+async def tenant_named(fleet: PostgresFleet, name: str) -> Tenant:
     """The tenant of this name; RecollectError if there is none."""
     tenant = await fleet.tenants().tenant_named(name)
     if tenant is None:
@@ -108,47 +118,33 @@ def tenant() -> None:
 
 @tenant.command("create")
 @click.argument("name")
-@service_options
-def create_tenant(*, name: str, memory: Memory) -> None:
+@on_service
+async def create_tenant(fleet: PostgresFleet, memory: Memory, *, name: str) -> None:
     """Create a tenant. Unlimited unless you set limits with `recollect tenant limits`."""
     from recollect.hosts.service.keys import new_tenant
 
     if not name.strip():
         raise RecollectError("a tenant's name must have at least one character")
     new = new_tenant(name, now=time.time())
-
-    async def work(fleet: PostgresFleet) -> bool:
-        return await fleet.tenants().add_tenant(new, actor=actor())
-
-    if not with_fleet(memory, work):
+    if not await fleet.tenants().add_tenant(new, actor=actor()):
         raise RecollectError(f"there is a tenant {plain_line(name)!r} already")
-
-    def draw() -> None:
-        click.echo(f"{new.id}  {plain_line(name)}")
-        click.echo(f"Next: recollect key create {shlex.quote(plain_line(name))}", err=True)
-
-    memory.show(_tenant_json(new), draw)
+    memory.show(_tenant_json(new), lambda: click.echo(f"{new.id}  {plain_line(name)}"))
+    click.echo(f"Next: recollect key create {shlex.quote(plain_line(name))}", err=True)
 
 
 @tenant.command("list")
-@service_options
-def list_tenants(*, memory: Memory) -> None:
+@on_service
+async def list_tenants(fleet: PostgresFleet, memory: Memory) -> None:
     """List the tenants and their limits."""
-
-    async def work(fleet: PostgresFleet) -> list[Tenant]:
-        found: list[Tenant] = []
-        while page := await fleet.tenants().tenants(
-            after=found[-1].name if found else "", limit=PAGE
-        ):
-            found += page
-        return found
+    found: list[Tenant] = []
+    while page := await fleet.tenants().tenants(after=found[-1].name if found else "", limit=PAGE):
+        found += page
 
     def draw() -> None:
         for one in found:
             limits = _limits_text(one)
             click.echo(f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {limits}")
 
-    found = with_fleet(memory, work)
     memory.show({"tenants": [_tenant_json(one) for one in found]}, draw)
 
 
@@ -164,34 +160,26 @@ def _limits_text(one: Tenant) -> str:
 @click.argument("name")
 @click.option("--requests-per-minute", type=click.IntRange(0), metavar="N", help="On all nodes.")
 @click.option("--tokens-per-day", type=click.IntRange(0), metavar="N", help="On all nodes.")
-@service_options
-def set_limits(
-    *, name: str, requests_per_minute: int | None, tokens_per_day: int | None, memory: Memory
+@on_service
+async def set_limits(
+    fleet: PostgresFleet,
+    memory: Memory,
+    *,
+    name: str,
+    requests_per_minute: int | None,
+    tokens_per_day: int | None,
 ) -> None:
     """Show or set a tenant's limits. Limits you do not name stay; 0 removes one.
 
     Takes effect on all nodes within seconds.
     """
-    from recollect.hosts.service.keys import limited
-
-    def new_limit(given: int | None, known: int | None) -> int | None:
-        return known if given is None else given or None
-
-    async def work(fleet: PostgresFleet) -> Tenant:
-        known = await meant_tenant(fleet, name)
-        if requests_per_minute is None and tokens_per_day is None:
-            return known
-        new = limited(
-            known,
-            requests=new_limit(requests_per_minute, known.requests_per_minute),
-            tokens=new_limit(tokens_per_day, known.tokens_per_day),
-        )
-        await fleet.tenants().set_limits(new, actor=actor(), at=time.time())
-        return new
-
-    new = with_fleet(memory, work)
-    text = f"{plain_line(name)}  {_limits_text(new)}"
-    memory.show(_tenant_json(new), lambda: click.echo(text))
+    given = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day}
+    limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
+    one = replace(await tenant_named(fleet, name), **limits)
+    if limits:
+        await fleet.tenants().set_limits(one, actor=actor(), at=time.time())
+    text = f"{plain_line(name)}  {_limits_text(one)}"
+    memory.show(_tenant_json(one), lambda: click.echo(text))
 
 
 @tenant.command("delete")
@@ -213,64 +201,56 @@ def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
         whole = json.dumps(certificate)
         click.echo(whole if memory.as_json else f"{text} {certificate['checksum']}")
 
-    async def work(fleet: PostgresFleet) -> Tenant:
-        meant = await meant_tenant(fleet, name)
-        await _delete(fleet, meant, certify)
-        return meant
-
-    gone = with_fleet(memory, work)
+    gone = with_fleet(memory, lambda fleet: _delete(fleet, name, certify))
     shown = json.dumps({"deleted": name, "id": str(gone.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
     click.echo(f"Its log stays: recollect tenant audit {gone.id}", err=True)
 
 
 async def _delete(
-    fleet: PostgresFleet, meant: Tenant, certify: Callable[[dict[str, Any]], None]
-) -> None:
+    fleet: PostgresFleet, name: str, certify: Callable[[dict[str, Any]], None]
+) -> Tenant:
     from recollect.core.upkeep.certificates import certificate_json
     from recollect.core.upkeep.forget import delete_space
 
-    records = fleet.tenants()
-    for key in await records.keys(meant.id):  # so that no client writes meanwhile
-        await records.revoke_key(meant, key.id, actor=actor(), at=time.time())
-    while page := await records.spaces(meant.id, limit=PAGE):
+    owner, records = await tenant_named(fleet, name), fleet.tenants()
+    for key in await records.keys(owner.id):  # so that no client writes meanwhile
+        await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
+    while page := await records.spaces(owner.id, limit=PAGE):
         for one in page:
-            store = await fleet.space(tenant_space(meant.id, one.name))
+            store = await fleet.space(tenant_space(owner.id, one.name))
             done = await delete_space(store, named=one.name, now=time.time())
             certify(certificate_json(done))
-            await records.remove_space(meant, one.name, actor=actor(), at=time.time())
+            await records.remove_space(owner, one.name, actor=actor(), at=time.time())
             late = await delete_space(store, named=one.name, now=time.time())
             if late.counts:  # written until then by a node that knew the key: no name leads to it
                 certify(certificate_json(late))
-    await records.remove_tenant(meant, actor=actor(), at=time.time())
+    await records.remove_tenant(owner, actor=actor(), at=time.time())
+    return owner
 
 
 @tenant.command("audit")
 @click.argument("name", required=False)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
-@service_options
-def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
+@on_service
+async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, limit: int) -> None:
     """Show the changes to tenants, keys and spaces, newest first.
 
     NAME is a tenant's name or id, also of a deleted one. Default: all tenants.
     """
-
-    async def work(fleet: PostgresFleet) -> list[dict[str, Any]]:
-        tenants = [None] if name is None else await _logged(fleet, name)
-        records = fleet.tenants()
-        log = [record for tenant in tenants for record in await records.log(tenant, limit=limit)]
-        log.sort(key=lambda record: (record.at, record.id), reverse=True)
-        return [
-            {**asdict(record), "at": instant(record.at), "tenant": str(record.tenant)}
-            for record in log[:limit]
-        ]
+    tenants = [None] if name is None else await _logged(fleet, name)
+    log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]
+    log.sort(key=lambda record: (record.at, record.id), reverse=True)
+    acts = [
+        {**asdict(record), "at": instant(record.at), "tenant": str(record.tenant)}
+        for record in log[:limit]
+    ]
 
     def draw() -> None:
         for act in acts:
             done = f"{act['at']}  {act['actor']}  {act['act']}  {act['subject']}"
             click.echo(plain_line(f"{done}  tenant {act['tenant']}"))
 
-    acts = with_fleet(memory, work)
     memory.show({"acts": acts}, draw)
 
 
@@ -283,7 +263,7 @@ async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
         if await records.log(UUID(name), limit=1):
             return [UUID(name)]
     found: list[UUID | None] = [*await records.deleted_tenants(name)]
-    return found or [(await meant_tenant(fleet, name)).id]
+    return found or [(await tenant_named(fleet, name)).id]
 
 
 def _tenant_json(one: Tenant) -> dict[str, Any]:
@@ -293,13 +273,17 @@ def _tenant_json(one: Tenant) -> dict[str, Any]:
 # `recollect key`
 
 
+_tenant_argument = click.argument("tenant_name", metavar="TENANT")
+_key_argument = click.argument("key_id", metavar="KEY")
+
+
 @click.group()
 def key() -> None:
     """Create, list, rotate and revoke the API keys of a service's tenants."""
 
 
 @key.command("create")
-@click.argument("tenant_name", metavar="TENANT")
+@_tenant_argument
 @click.option(
     "--scope",
     "scopes",
@@ -309,52 +293,41 @@ def key() -> None:
 )
 @click.option("--name", default="", help="Its purpose, to tell keys apart.")
 @click.option("--expires", metavar="AGE", help="It expires after this: 90d, 12h, 5m.")
-@service_options
-def create_key(
+@on_service
+async def create_key(
+    fleet: PostgresFleet,
+    memory: Memory,
     *,
     tenant_name: str,
     scopes: tuple[KeyScope, ...],
     name: str,
     expires: str | None,
-    memory: Memory,
 ) -> None:
     """Create a key and print it. It is shown once and cannot be shown again."""
     from recollect.hosts.service.keys import DEFAULT_SCOPES, make_key
 
     now = time.time()
     ends = None if expires is None else now + _age(expires, "--expires")
-
-    async def work(fleet: PostgresFleet) -> MadeKey:
-        owner = await meant_tenant(fleet, tenant_name)
-        made = make_key(
-            owner.id, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends
-        )
-        await fleet.tenants().add_key(made.record, actor=actor())
-        return made
-
-    _print_made(memory, with_fleet(memory, work))
+    owner = await tenant_named(fleet, tenant_name)
+    new = make_key(owner.id, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends)
+    await fleet.tenants().add_key(new.record, actor=actor())
+    _print_key(memory, new)
 
 
 @key.command("list")
-@click.argument("tenant_name", metavar="TENANT")
-@service_options
-def list_keys(*, tenant_name: str, memory: Memory) -> None:
+@_tenant_argument
+@on_service
+async def list_keys(fleet: PostgresFleet, memory: Memory, *, tenant_name: str) -> None:
     """List a tenant's keys: prefix, scopes, expiry and name."""
-    from recollect.hosts.service.keys import shown_key
-
-    async def work(fleet: PostgresFleet) -> tuple[ApiKey, ...]:
-        return await fleet.tenants().keys((await meant_tenant(fleet, tenant_name)).id)
+    keys = await fleet.tenants().keys((await tenant_named(fleet, tenant_name)).id)
+    shown = [_key_json(one) for one in keys]
 
     def draw() -> None:
-        for one in keys:
-            ending = _ending(one, time.time())
-            click.echo(
-                f"{one.id}  {shown_key(one)}  {', '.join(one.scopes)}  {ending}  "
-                f"{plain_line(one.name)}"
-            )
+        for one, row in zip(keys, shown, strict=True):
+            scopes, ends = ", ".join(one.scopes), _ending(one, time.time())
+            click.echo(f"{one.id}  {row['prefix']}  {scopes}  {ends}  {plain_line(one.name)}")
 
-    keys = with_fleet(memory, work)
-    memory.show({"keys": [_key_json(one) for one in keys]}, draw)
+    memory.show({"keys": shown}, draw)
 
 
 def _ending(one: ApiKey, now: float) -> str:
@@ -366,53 +339,45 @@ def _ending(one: ApiKey, now: float) -> str:
 
 
 @key.command("revoke")
-@click.argument("tenant_name", metavar="TENANT")
-@click.argument("key_id", metavar="KEY")
-@service_options
-def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
+@_tenant_argument
+@_key_argument
+@on_service
+async def revoke_key(
+    fleet: PostgresFleet, memory: Memory, *, tenant_name: str, key_id: str
+) -> None:
     """Revoke a key. Takes effect on all nodes within seconds."""
-
-    async def work(fleet: PostgresFleet) -> bool:
-        owner = await meant_tenant(fleet, tenant_name)
-        return await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time())
-
-    if not with_fleet(memory, work):
-        raise _no_such_key(tenant_name, key_id)
     from recollect.hosts.service.keys import KEY_SECONDS
 
+    owner = await tenant_named(fleet, tenant_name)
+    if not await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time()):
+        raise _no_such_key(tenant_name, key_id)
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
     memory.show({"revoked": key_id}, lambda: click.echo(text))
 
 
 @key.command("rotate")
-@click.argument("tenant_name", metavar="TENANT")
-@click.argument("key_id", metavar="KEY")
+@_tenant_argument
+@_key_argument
 @click.option(
     "--grace", metavar="AGE", default="24h", show_default=True, help="How long the old key lasts."
 )
-@service_options
-def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
+@on_service
+async def rotate_key(
+    fleet: PostgresFleet, memory: Memory, *, tenant_name: str, key_id: str, grace: str
+) -> None:
     """Create a replacement key. The old one keeps working for --grace."""
     from recollect.hosts.service.keys import rotated_key
 
     now = time.time()
     ends = now + _age(grace, "--grace")
-
-    async def work(fleet: PostgresFleet) -> MadeKey | None:
-        owner = await meant_tenant(fleet, tenant_name)
-        found = await fleet.tenants().key(owner.id, key_id)
-        if found is None:
-            return None
-        made = rotated_key(found[0], now=now)
-        done = await fleet.tenants().rotate_key(
-            owner, key_id, made.record, ends_at=ends, actor=actor()
-        )
-        return made if done else None
-
-    made = with_fleet(memory, work)
-    if made is None:
+    owner, records = await tenant_named(fleet, tenant_name), fleet.tenants()
+    found = await records.key(owner.id, key_id)
+    if found is None:
         raise _no_such_key(tenant_name, key_id)
-    _print_made(memory, made)
+    new = rotated_key(found[0], now=now)
+    if not await records.rotate_key(owner, key_id, new.record, ends_at=ends, actor=actor()):
+        raise _no_such_key(tenant_name, key_id)
+    _print_key(memory, new)
 
 
 def _no_such_key(tenant_name: str, key_id: str) -> RecollectError:
@@ -430,11 +395,11 @@ def _age(text: str, option: str) -> float:
     return seconds
 
 
-def _print_made(memory: Memory, made: MadeKey) -> None:
+def _print_key(memory: Memory, new: MadeKey) -> None:
     if memory.as_json:
-        print_json({**_key_json(made.record), "key": made.text})
+        print_json({**_key_json(new.record), "key": new.text})
         return
-    click.echo(made.text)
+    click.echo(new.text)
     click.echo("It is shown this once: only a hash of it is stored.", err=True)
 
 
@@ -509,7 +474,7 @@ def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) ->
     if tenant is not None:
         certificate = with_fleet(memory, lambda fleet: _delete_of_tenant(fleet, tenant, name))
     else:
-        from recollect.adapters.wiring.spaces import delete_stored_space
+        from recollect.adapters.wiring.stores import delete_stored_space
 
         certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
     text = certificate_text(certificate)
@@ -519,7 +484,7 @@ def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) ->
 async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
     from recollect.core.upkeep.forget import delete_space as delete
 
-    owner, records = await meant_tenant(fleet, tenant), fleet.tenants()
+    owner, records = await tenant_named(fleet, tenant), fleet.tenants()
     if not await records.has_space(owner.id, name):
         raise RecollectError(
             f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "

@@ -1,4 +1,5 @@
-"""Durable files, replaced as a whole or not at all, and locks between processes.
+"""Files: durable ones that are replaced whole or not at all, locks between processes, files of a
+project that no link, pipe or race can exchange for another, and secrets that only the user reads.
 
 A life lock shows that a process is alive: the system releases it when the process dies.
 """
@@ -6,19 +7,27 @@ A life lock shows that a process is alive: the system releases it when the proce
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import random
+import secrets
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from recollect.errors import RecollectError
+
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
 STEP_SECONDS: Final = 3.0
 """How long one step waits for the others: each of theirs is a read, a write and a sync."""
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
+"""A folder on the way to a file; where the system can, one that may be entered but not listed."""
 # Never longer while waiting: who waited long would lose to whoever comes new.
 _PAUSE_SECONDS: Final = (0.0005, 0.003)
 
@@ -142,3 +151,82 @@ def same_file(descriptor: int, path: Path) -> bool:
         return False
     here = os.fstat(descriptor)
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+# A project's author chose the names of its files: `MEMORY.md` may be a link to a private key, a
+# pipe that never ends, or become one while it is read.
+
+
+def open_plain(path: Path) -> int:
+    """Open a file to read it; OSError if its absolute path holds a link, or it is not regular.
+
+    Without waiting: nobody may ever write to a pipe.
+    """
+    folder = os.open(path.anchor, _STEP)
+    try:
+        for step in path.parts[1:-1]:
+            outer, folder = folder, os.open(step, _STEP, dir_fd=folder)
+            os.close(outer)
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
+    finally:
+        os.close(folder)
+    return _require_regular(descriptor)
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file by its name or a link; OSError if it is not regular. An `opener` of `open`.
+
+    Without waiting, like `open_plain`.
+    """
+    return _require_regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def _require_regular(descriptor: int) -> int:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
+def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+    """A file's content and what it is; OSError as `open_plain`, or if it has more bytes."""
+    descriptor = open_plain(path)
+    try:
+        parts: list[bytes] = []
+        left = most + 1
+        while left > 0 and (part := os.read(descriptor, left)):
+            parts.append(part)
+            left -= len(part)
+        if left <= 0:
+            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+        return b"".join(parts), os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
+    """A file of a folder, by a link in it too if that stays inside; OSError if it leads out."""
+    root = Path(os.path.realpath(folder))
+    path = Path(os.path.realpath(root / name, strict=True))
+    if not path.is_relative_to(root):
+        raise OSError(errno.EPERM, "it is a link that leads out of the folder")
+    return read_plain(path, most)
+
+
+def own_secret(file: Path) -> str:
+    """The secret in this file, which is created if it is missing (mode 0600).
+
+    Two processes that start at once get the same secret. RecollectError if the file is empty, or
+    if other users can read it.
+    """
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        create_file(file, secrets.token_urlsafe(32).encode())
+    secret = file.read_text(encoding="ascii", errors="replace").strip()
+    if not secret:
+        raise RecollectError(f"{file} is empty: remove it, and Recollect writes a new one")
+    if os.name == "posix" and file.stat().st_mode & 0o077:
+        raise RecollectError(
+            f"other users can read {file}: remove it, and Recollect writes a new one"
+        )
+    return secret

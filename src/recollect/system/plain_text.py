@@ -1,6 +1,6 @@
-"""What people type and read, fit for the other side: lines that are shown, sizes that are given.
+"""Text that people type and read: lines that are safe to print, and sizes as people write them.
 
-Must stay quick to load: every command uses it, and none may wait for another's machinery.
+Must stay quick to load: every command uses it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,18 @@ _SEQUENCE = re.compile(
 )
 # Selectors change how wide the sign before them is drawn, differently on every terminal.
 _SELECTORS = re.compile("[\ufe00-\ufe0f]")
+# Control characters but line end and tab, marks of reading direction, lone surrogates.
+_ACTED_UPON = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def harmless(text: str) -> str:
+    """Remove characters that a terminal acts upon; line ends and tabs stay.
+
+    Character by character, so that it does not matter where a stream is cut.
+    """
+    return _ACTED_UPON.sub("", text)
 
 
 def plain_line(text: str) -> str:

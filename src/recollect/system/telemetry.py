@@ -6,6 +6,7 @@ Without a listener nothing is created.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,32 +76,10 @@ class TelemetryListener(Protocol):
         """Something happened that takes no time of its own."""
 
 
-class _Unheard(Measured):
-    """Of nobody's interest."""
-
-    __slots__ = ()
-
-    def note(self, **attributes: Attribute) -> None:
-        """Keep nothing."""
-
-    def ended(self, outcome: str, error: str = "") -> None:
-        """Keep nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
-
-
 LISTENERS: Final[list[TelemetryListener]] = []
 """Of this process; empty unless it serves others and its operator asked."""
-_UNHEARD: Final = _Unheard("stage", "")
+_UNHEARD: Final = Measured("stage", "")
+"""Shared by everything that nobody listens to."""
 
 
 def measured(kind: MeasuredKind, name: str) -> Measured:
@@ -123,3 +102,16 @@ def unmeasured() -> Iterator[None]:
         yield
     finally:
         LISTENERS.extend(heard)
+
+
+@contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Send all log records to this handler only."""
+    logs = (logging.getLogger(), logging.getLogger("recollect"))
+    usual = [(log, log.handlers[:]) for log in logs]
+    logs[0].handlers, logs[1].handlers = [handler], []
+    try:
+        yield
+    finally:
+        for log, handlers in usual:
+            log.handlers = handlers

@@ -71,7 +71,6 @@ def test_every_space_is_served_and_a_paused_one_keeps_nobody(url: str, tmp_path:
     assert run.returncode == 0, err
     told = json.loads(out)
     assert told["done"] == 2 * (len(SPACES) - 1), err
-    assert sorted(told["spaces"]) == SPACES[1:]
     assert asyncio.run(waiting(url)) == {SPACES[0]: 2, **dict.fromkeys(SPACES[1:], 0)}
     asyncio.run(resume(url, SPACES[0]))
     named = command("--store", url, "--space", SPACES[0], "--once", home=tmp_path)

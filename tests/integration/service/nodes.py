@@ -7,6 +7,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from recollect.adapters.stores.postgres import PostgresFleet
 from recollect.core.values.tenant import KEY_SCOPES, KeyScope
 from recollect.hosts.gateway.running import BackgroundServer
 from recollect.hosts.service.app import MountMcp, Service
-from recollect.hosts.service.keys import limited, make_key, new_tenant
+from recollect.hosts.service.keys import make_key, new_tenant
 from recollect.hosts.service.running import server_of, service_of
 from recollect.system.config import Settings, load_settings
 from recollect.system.loopback import listen_on
@@ -109,7 +110,8 @@ def add_tenant(
 
     async def add() -> tuple[UUID, str]:
         fleet = await PostgresFleet.open(database.app_url)
-        tenant = limited(new_tenant(name, now=time.time()), requests=requests, tokens=tokens)
+        new = new_tenant(name, now=time.time())
+        tenant = replace(new, requests_per_minute=requests, tokens_per_day=tokens)
         assert await fleet.tenants().add_tenant(tenant, actor="test")
         key = make_key(tenant.id, name="", scopes=scopes, now=time.time(), expires_at=expires_at)
         await fleet.tenants().add_key(key.record, actor="test")

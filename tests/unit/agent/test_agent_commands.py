@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,6 @@ def test_an_unknown_word_with_a_slash_is_said_to_the_model(tmp_path: Path) -> No
     harness = talking(tmp_path)
     assert ended(harness.say("/frobnicate the harbour")) == "done"
     assert "/frobnicate" in str(harness.model.requests[-1])  # type: ignore[attr-defined]
-    before = len(harness.entries())
-    assert "Did you mean /status?" in told(harness, "/stauts")
-    assert len(harness.entries()) == before, "neither sent nor recorded"
 
 
 def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
@@ -70,10 +66,7 @@ def test_memory_sees_facts_files_and_the_archive(tmp_path: Path) -> None:
     shown = told(harness, "/memory add I prefer tabs", "/memory show")
     assert "I prefer tabs" in shown
     assert "2 messages of 1 sessions" in shown
-    found = told(harness, "/memory search port")
-    assert PORT in found
-    (segment,) = set(re.findall(r"\[(\d+\.[0-9a-f]{4})\]", found))
-    assert "recollect memory forget --segment " in told(harness, f"/memory forget {segment}")
+    assert PORT in told(harness, "/memory search port")
 
 
 def test_a_model_is_shown_and_changed_for_the_next_turns(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from tests.unit.agent.agent_harness import QUIET, notes, of
 from tests.unit.agent.test_agent_window import SMALL, TALK
 
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, read_session_file
 from recollect.adapters.wiring.memory import open_memory
 from recollect.agent import opening

@@ -18,7 +18,7 @@ from recollect.adapters.wiring.stores import sqlite_path
 from recollect.agent.chat.opening import chosen_settings
 from recollect.cli import main
 from recollect.system.config import load_settings
-from recollect.system.config.places import user_settings_file
+from recollect.system.places import user_settings_file
 
 KEY = "sk-ant-a-key-that-nobody-may-see"
 
@@ -132,9 +132,7 @@ def checks() -> tuple[int, dict[str, dict[str, str]]]:
 def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
     code, told = checks()
     assert code == 0
-    assert set(told) == {
-        *("settings", "data", "store", "embedder", "provider", "summaries", "facts", "permissions")
-    }
+    assert set(told) == {*("settings", "data", "store", "embedder", "provider", "permissions")}
     assert "recollect init" in told["provider"]["todo"]
     assert "recollect init" in run("doctor").output
     run("init", "--yes")

@@ -20,8 +20,8 @@ from recollect.cli import main
 from recollect.errors import SettingsError
 from recollect.system.config import Settings, build, known_keys, load_settings, value_of
 from recollect.system.config.fields import ProjectRule, holds_text, read_value
-from recollect.system.config.places import models_folders, trust_folder, user_settings_file
 from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
+from recollect.system.places import models_folders, trust_folder, user_settings_file
 
 HARMFUL = '[store]\nurl = "postgresql://app@evil.test/x"\n'
 TOOL_NAMES = {"pruning.tools.allow", "pruning.tools.deny"}

@@ -123,7 +123,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from recollect.adapters.session.index import SessionIndex
+    from recollect.adapters.session.files import SessionIndex
     from recollect.adapters.session.transcript import open_transcript
     from recollect.system.config.settings import Redaction
 

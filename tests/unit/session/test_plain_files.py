@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recollect.adapters.wiring.memory import critical_rules_of
-from recollect.system.plain_files import read_inside, read_plain
+from recollect.system.durable import read_inside, read_plain
 
 RULES = "# Project\n\n## Red Lines\n\n- Never push to main.\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,17 @@ from recollect.adapters.session.clean_files import (
 )
 from recollect.adapters.session.entries import (
     FORGOTTEN,
+    UNDONE_SUMMARY,
     WITHDRAWN,
     EntrySearch,
     forget_entries,
 )
-from recollect.adapters.session.files import transcript_file
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import (
     SessionTranscript,
     open_transcript,
     read_session_file,
 )
-from recollect.adapters.session.undo import UNDONE_SUMMARY
 from recollect.agent.chat.terminal import MaskedHistory
 from recollect.core.formats.pi_session import (
     PiEntry,
@@ -153,11 +153,12 @@ def test_a_text_goes_from_everything_that_an_agent_writes() -> None:
         transcript.append_message(result("c2", "fine", details={MARKER: 1}))
         transcript.append_message(reply(said="nothing to see"))
         transcript.append_custom("recollect.command", {"command": "compact", "argument": MARKER})
-        transcript.append("custom_message", {"customType": "note", "content": f"{MARKER} again"})
-        transcript.append_name(f"the {MARKER} session")
+        note = {"type": "custom_message", "customType": "note", "content": f"{MARKER} again"}
+        transcript._add(lambda stamp: {**note, **stamp.fields()})
+        last = transcript.append_name(f"the {MARKER} session")
         transcript.append_compaction(
             summary=f"They spoke of {MARKER}.",
-            first_kept_entry_id=transcript.leaf_id,
+            first_kept_entry_id=last.id,
             tokens_before=9,
             details={"readFiles": [f"/{MARKER}"], "recollect": {"number": 4}},
         )
@@ -355,8 +356,9 @@ def test_where_it_stands_in_a_name_that_is_told() -> None:
 def test_what_a_killed_forgetting_left_goes() -> None:
     with begun() as transcript:
         transcript.append_message(user("hello"))
-    left = transcript.path.with_name(f".{transcript.path.name}.4242.0badcafe")
+    left = transcript.path.with_name(f".{transcript.path.name}.0badcafe")
     left.write_text(MARKER)
+    os.utime(left, (0, 0))
     forget(matching=MARKER, only_look=True)
     assert left.exists()
     forget(matching=MARKER)

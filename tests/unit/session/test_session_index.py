@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.adapters.session.files import new_session_id, sessions_file, transcript_file
-from recollect.adapters.session.index import SessionIndex, SessionRecord
+from recollect.adapters.session.files import (
+    SessionIndex,
+    SessionRecord,
+    new_session_id,
+    sessions_file,
+    transcript_file,
+)
 from recollect.errors import TranscriptError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.session.doomed_writers import Writers
 
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.errors import TranscriptLocked
 from recollect.system.config.settings import Redaction

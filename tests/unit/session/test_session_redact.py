@@ -1,16 +1,16 @@
-"""Secrets in transcripts, outputs and notes are masked in place; what cannot be reached is told."""
+"""Secrets in transcripts and notes are masked in place; what cannot be reached is told."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from recollect.adapters.session.clean_files import redact_in_files
-from recollect.adapters.session.files import outputs_folder, transcript_file
+from recollect.adapters.session.files import transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.core.formats.pi_session import read_session
 from recollect.core.upkeep.masks import Masks, own_patterns
-from recollect.system.config.places import chat_history_file
 from recollect.system.config.settings import Redaction
+from recollect.system.places import chat_history_file
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SPACE = "default"
@@ -56,11 +56,8 @@ def test_a_transcript_that_an_agent_has_open_is_told_and_left() -> None:
     assert any("running agent" in line for line in done.cannot)
 
 
-def test_outputs_and_notes(tmp_path: Path) -> None:
-    path = planted()
-    outputs = outputs_folder(path)
-    outputs.mkdir()
-    (outputs / "a.log").write_text("badge ACME-9\nrest\n")
+def test_typed_input_and_notes(tmp_path: Path) -> None:
+    planted()
     typed = chat_history_file(SPACE)
     typed.write_text("\n# 2026-02-13\n+mine is ACME-3\n")
     notes = tmp_path / "memory"
@@ -69,12 +66,8 @@ def test_outputs_and_notes(tmp_path: Path) -> None:
     (notes / "mine.md").write_text("ACME-2\n")
     masks = Masks(patterns=own_patterns([r"ACME-\d"]))
     done = redact_in_files(SPACE, masks, workspace=tmp_path, apply=True)
-    assert set(done.counts) == {
-        *("transcripts", "long outputs of commands", "daily notes"),
-        "files of what was typed in chats",
-    }
+    assert set(done.counts) == {"transcripts", "daily notes", "files of what was typed in chats"}
     assert typed.read_text() == "\n# 2026-02-13\n+mine is [REDACTED:own-pattern-1]\n"
-    assert (outputs / "a.log").read_text() == "badge [REDACTED:own-pattern-1]\nrest\n"
     assert (notes / "2026-02-13.md").read_text() == "- [REDACTED:own-pattern-1]\n- water\n"
     assert (notes / "mine.md").read_text() == "ACME-2\n", "the user's own"
     assert any("mine.md" in line and "holds 1" in line for line in done.cannot)

@@ -29,7 +29,7 @@ from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.segment import StoredSegment
 from recollect.core.values.upkeep import ForgetOrder, MemoryFilesResult
 from recollect.system.config.settings import Redaction
-from recollect.system.plain_files import open_plain
+from recollect.system.durable import open_plain
 
 SECRET = "sk-proj-" + "Zx81Qm4Lr7Ty2Vb9Nc6Hd3Kf5Gj0Pw" * 2
 NOTES = """# Projects

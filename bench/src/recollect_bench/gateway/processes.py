@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from recollect.errors import RecollectError
 from recollect.hosts.gateway.access import TOKEN_HEADER
-from recollect.system.own_secret import own_secret
+from recollect.system.durable import own_secret
 
 START_SECONDS: Final = 120.0
 """LiteLLM alone takes half a minute to begin on a busy machine."""

@@ -19,7 +19,7 @@ from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring.models import choose_embedders
 from recollect.core.values.segment import Vector, VectorSet
 from recollect.system.config import load_settings
-from recollect.system.config.places import file_name
+from recollect.system.places import file_name
 from recollect_bench.gateway.servers import SLOW
 from recollect_bench.store_data import ZIPF_SHIFT, vocabulary
 from recollect_bench.turn_recall_data import Talk

@@ -1,18 +1,16 @@
-"""Forgetting and masking in the files of sessions: transcripts, long outputs, daily notes, and what
-was typed in chats.
+"""Forgets and masks in the files of sessions: transcripts, daily notes, and input typed in chats.
 
-One walk with two actions: drop what an order means, or mask secrets. Never touches a file outside
-the space's sessions and the named workspace, nor follows a link. Always holds: a file is whole at
-any moment; a transcript that a running agent has open is left as it is and reported; a report never
-holds what was said, nor a secret.
+One walk with two actions: drop what an order selects, or mask secrets. It touches no file outside
+the space's sessions and the named workspace, and follows no link. A file is whole at any moment. A
+transcript that a running agent has open stays as it is and is reported. A report holds no content.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +28,11 @@ from recollect.adapters.session.entries import (
     said_in,
 )
 from recollect.adapters.session.files import (
-    OUTPUTS_SUFFIX,
-    open_for_one,
+    SessionIndex,
+    SessionRecord,
     rewrite_locked,
     transcript_file,
 )
-from recollect.adapters.session.index import SessionIndex, SessionRecord
 from recollect.adapters.session.workspace import LONG_TERM_NOTES, MOST_BYTES
 from recollect.core.formats.pi_session import read_session
 from recollect.core.upkeep.certificates import FILES_CANNOT
@@ -43,17 +40,16 @@ from recollect.core.upkeep.masks import Masks, new_masks
 from recollect.core.upkeep.matching import TextMatcher
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.system.config.places import chat_history_file, sessions_folder
+from recollect.system.places import chat_history_file, sessions_folder
 
 TRANSCRIPTS: Final = "transcripts"
-OUTPUTS: Final = "long outputs of commands"
 TYPED: Final = "files of what was typed in chats"
 NOTES: Final = "daily notes"
 INPUTS: Final = "inputs typed in chats"
 
 COVERS_TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent in this space: entries, summaries that stood for them, "
-    "long outputs of commands beside them, what was typed in its chats"
+    "what was typed in its chats"
 )
 COVERS_NOTES: Final = "daily notes of the workspace that was named: lines that hold the words"
 _NO_WORKSPACE: Final = (
@@ -62,7 +58,7 @@ _NO_WORKSPACE: Final = (
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
 """What files have out of reach whatever is forgotten."""
-_LEFT_OVER: Final = re.compile(r"\.(.+\.jsonl|chat_history)\.\d+\.[0-9a-f]{8}")
+_LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _COMMAND: Final = re.compile(r"\A/\w+\s*")
 _NOTE_SECONDS: Final = 2.0  # the agent holds a note for one write
@@ -155,13 +151,8 @@ class _Walk:
         self.found = FilesChanged()
         self._space = space
         self._apply = apply
-        self._open: set[str] = set()
-        """Transcripts that an agent has open: their outputs stay as well."""
 
     def transcript(self, path: Path, data: bytes) -> _Change:
-        raise NotImplementedError
-
-    def output(self, path: Path, data: bytes) -> _Change:
         raise NotImplementedError
 
     def typed(self, data: bytes) -> _Change:
@@ -189,8 +180,6 @@ class _Walk:
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
                 self._change(path, TRANSCRIPTS, partial(self.transcript, path))
-            elif path.suffix == OUTPUTS_SUFFIX and path.is_dir() and not path.is_symlink():
-                self._visit_outputs(path)
         typed = chat_history_file(self._space)
         if typed.exists():
             self._change(typed, TYPED, self.typed)
@@ -198,16 +187,6 @@ class _Walk:
             self.found.cannot.append(_NO_WORKSPACE)
         else:
             self._visit_notes(workspace)
-
-    def _visit_outputs(self, folder: Path) -> None:
-        if folder.stem in self._open:
-            return
-        for path in sorted(folder.iterdir()):
-            if not path.is_symlink():
-                self._change(path, OUTPUTS, partial(self.output, path))
-        if self._apply and not folder.with_suffix(".jsonl").exists():
-            with contextlib.suppress(OSError):  # what is not empty stays
-                folder.rmdir()
 
     def _visit_notes(self, workspace: Path) -> None:
         try:
@@ -250,7 +229,6 @@ class _Walk:
                 data = rewrite_locked(path, rewrite, seconds=seconds)
                 change = done[-1]
         except TranscriptLocked:
-            self._open.add(path.stem)
             self.leave(
                 f"{path.name} among the {place}, which a running agent has open: end it, "
                 f"{self.again}",
@@ -269,32 +247,19 @@ class _Walk:
                 self.count(place, path, change)
 
     def _drop_left_over(self, path: Path) -> None:
-        """A copy of a whole file that a killed run left."""
-        match = _LEFT_OVER.fullmatch(path.name)
-        if match is None or not self._apply:
-            return
-        beside = path.with_name(match[1])
-        try:
-            descriptor = open_for_one(beside, create=False) if beside.exists() else None
-            try:
-                path.unlink(missing_ok=True)
-            finally:
-                if descriptor is not None:
-                    os.close(descriptor)
-        except (OSError, TranscriptError):
-            self.found.cannot.append(f"{path.name}, a copy that a crash left beside it: delete it")
+        """Delete the copy of a file that a killed run left."""
+        with contextlib.suppress(FileNotFoundError):  # its owner was quicker
+            if self._apply and time.time() - path.lstat().st_mtime > _LEFT_OVER_SECONDS:
+                path.unlink()
 
 
 class _Forgetting(_Walk):
     def __init__(self, space: str, files: FilesOrder, *, apply: bool) -> None:
         super().__init__(space, apply=apply)
         self._order = files.order
-        self._said = files.said
         self._index = SessionIndex.of_space(space)
         self._rows: dict[str, SessionRecord] = {}
         self._said_in_named: set[str] = set()
-        self._targets: dict[str, EntrySearch | None] = {}
-        """By the stem of a transcript, what goes from it; None for all of it."""
         self._anywhere = EntrySearch(files.order, files.said, by_time=not files.order.sessions)
         self._timely = EntrySearch(files.order, files.said)
         long = [text for text in files.all_said if len(text.strip()) >= LEAST_CHARS]
@@ -324,7 +289,7 @@ class _Forgetting(_Walk):
             )
 
     def transcript(self, path: Path, data: bytes) -> _Change:
-        search = self._targets[path.stem] = self._search(path, data)
+        search = self._search(path, data)
         if self._order.sessions and search is not self._anywhere:
             self._said_in_named |= _users_words(data)
         if search is None:
@@ -340,20 +305,6 @@ class _Forgetting(_Walk):
             "summaries in transcripts, withdrawn": left.summaries,
         }
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
-
-    def output(self, path: Path, data: bytes) -> _Change:
-        """An output that holds it goes whole: its head and tail stand in the transcript."""
-        transcript = path.parent.with_suffix(".jsonl")
-        if path.parent.stem not in self._targets:
-            self._targets[path.parent.stem] = self._search(transcript, b"")
-        search = self._targets[path.parent.stem]
-        goes = (
-            search is None
-            or search.is_timely(path.stat().st_mtime)
-            or any(path.name in text for text in self._said)
-            or search.line(data)
-        )
-        return _Change(data=None if goes else data, does={f"{OUTPUTS}, deleted": 1})
 
     def typed(self, data: bytes) -> _Change:
         """What was typed knows no session: of one that is named goes what was said in it."""
@@ -442,10 +393,6 @@ class _Masking(_Walk):
         del path
         left = mask_lines(data, self._masks)
         return _Change(data=left, does=new_masks(_text(data), _text(left)))
-
-    def output(self, path: Path, data: bytes) -> _Change:
-        del path
-        return self.daily_note(data)
 
     def typed(self, data: bytes) -> _Change:
         return self.daily_note(data)

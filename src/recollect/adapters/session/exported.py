@@ -1,75 +1,43 @@
-"""A session as a file of its own: the transcript itself, or Markdown.
-
-Reads files that others may be writing; nothing is locked or changed. What a transcript masks stays
-masked.
-"""
+"""Exports a session to a file: the transcript itself, or Markdown. Masked text stays masked."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-from recollect.adapters.session.files import OWNER_ONLY, write_new_file
+from recollect.adapters.session.entries import is_undo
+from recollect.adapters.session.files import write_new_file
 from recollect.adapters.session.transcript import read_session_file
-from recollect.adapters.session.undo import is_undo
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.pi_session import PiEntry, PiSession, path_to
 from recollect.errors import TranscriptError
-from recollect.system.durable import replace_file
 
-# A session as a file of its own
-
-
-ExportFormat: TypeAlias = Literal["markdown", "jsonl"]
 MOST_RESULT_LINES: Final = 40
-"""Of a tool's result; the JSONL has all of it."""
+"""Lines of a tool's result in Markdown; the JSONL has all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionExport:
-    """A session that was written out."""
-
-    session_id: str
-    file: str
-    format: ExportFormat
-    bytes_written: int
-
-
-def export_format(file: Path) -> ExportFormat:
-    """JSONL where the name says so, else Markdown."""
-    return "jsonl" if file.suffix.lower() == ".jsonl" else "markdown"
-
-
-def export_session(transcript: Path, file: Path, *, replace: bool = False) -> SessionExport:
-    """Write a session to a file, for its owner alone: the transcript itself where the name ends in
-    `.jsonl`, else what was said on its newest branch, as Markdown.
-
-    TranscriptError where the file is there already, unless it may be replaced.
-    """
+def export_session(transcript: Path, file: Path) -> int:
+    """Write a session to a new file of the user's: the transcript itself if the name ends in
+    `.jsonl`, else Markdown. Returns the number of bytes; TranscriptError if the file exists."""
     session = read_session_file(transcript)
-    kind = export_format(file)
     try:
-        content = transcript.read_bytes() if kind == "jsonl" else session_markdown(session).encode()
-        if replace and file.exists():
-            replace_file(file, content)
-            file.chmod(OWNER_ONLY)
-        else:
-            write_new_file(file, content)
+        whole = file.suffix.lower() == ".jsonl"
+        content = transcript.read_bytes() if whole else session_markdown(session).encode()
+        write_new_file(file, content)
     except FileExistsError:
-        raise TranscriptError(f"{file} is there already; give another name") from None
+        raise TranscriptError(f"{file} exists already; give another name") from None
     except OSError as error:
         why = error.strerror or str(error)
         raise TranscriptError(f"{file} could not be written: {why}") from error
-    id_ = transcript.stem if session.header is None else session.header.id
-    return SessionExport(session_id=id_, file=str(file), format=kind, bytes_written=len(content))
+    return len(content)
 
 
 def session_markdown(session: PiSession) -> str:
-    """What was said on the newest branch, for people: calls in a line, long results cut."""
+    """The messages of the newest branch: one line per call, long results cut."""
     path = path_to(session.entries)
     names = [entry.text("name") for entry in session.entries if entry.kind == "session_info"]
     title = (names[-1] if names else "") or "Session"
@@ -118,22 +86,23 @@ def _blocks(content: Any) -> Iterator[str]:
     """What a message says, and what it calls; a model's thinking is left out."""
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     for at, block in enumerate(block for block in blocks if isinstance(block, Mapping)):
-        told = ""
+        text = ""
         if block.get("type") == "text":
-            told = str(block.get("text") or "").strip()
+            text = str(block.get("text") or "").strip()
         elif block.get("type") == "image":
-            told = "*(an image)*"
+            text = "*(an image)*"
         elif block.get("type") == "toolCall":
             arguments = json.dumps(block.get("arguments") or {}, ensure_ascii=False)
-            told = f"**{block.get('name')}** {_code(arguments)}"
-        if told:
-            yield from ["", told] if at else [told]
+            mark = _fence(arguments, 1)
+            text = f"**{block.get('name')}** {mark} {arguments} {mark}"
+        if text:
+            yield from ["", text] if at else [text]
 
 
 def _result(message: Mapping[str, Any]) -> Iterator[str]:
     text = "\n".join(texts_of(message.get("content") or ()))
     lines = text.splitlines()
-    fence = "`" * max(3, _longest_run(text) + 1)
+    fence = _fence(text, 3)
     yield f"{message.get('toolName')} {'failed' if message.get('isError') else 'answered'}:"
     yield ""
     yield fence
@@ -143,18 +112,10 @@ def _result(message: Mapping[str, Any]) -> Iterator[str]:
     yield fence
 
 
-def _code(text: str) -> str:
-    mark = "`" * (_longest_run(text) + 1)
-    return f"{mark} {text} {mark}" if len(mark) > 1 else f"`{text}`"
-
-
-def _longest_run(text: str) -> int:
-    """Of backticks: what is quoted cannot end its own quotation."""
-    longest = run = 0
-    for sign in text:
-        run = run + 1 if sign == "`" else 0
-        longest = max(longest, run)
-    return longest
+def _fence(text: str, least: int) -> str:
+    """More backticks than the text has in a row, so that it cannot end its own quotation."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    return "`" * max(least, longest + 1)
 
 
 def _when(milliseconds: int) -> str:

@@ -1,23 +1,29 @@
-"""Where sessions lie (as OpenClaw lays them out), and how their files are opened, locked, replaced.
+"""The files of sessions, laid out as OpenClaw does: how they are opened, locked and replaced, and
+the index of a space's sessions.
 
-Raises TranscriptError where the system refuses. Always holds: two spaces, and two sessions of a
-space, never share a file, and no name leads out of its folder; files are their owner's alone; who
-has a lock has it on the file that stands under that name now; nobody waits without an end.
+Raises TranscriptError if the system refuses. No two spaces or sessions share a file, no name leads
+out of its folder, and only the owner can read them. A lock is on the file that has the name now.
+`sessions.json` never loses another process's change, nor a field that is not known here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
 import re
 import stat
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
-from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.system.config.places import file_name, sessions_folder
+from recollect.core.formats.json_text import decode, number_at, text_at
+from recollect.core.ports import Clock
+from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.system.durable import (
     locked_within,
     make_folder,
@@ -26,10 +32,13 @@ from recollect.system.durable import (
     sync_file,
     sync_folder,
 )
+from recollect.system.places import file_name, sessions_folder
 
 # Files that only their owner can read, and locks that the system takes back when a process dies
 
 
+_P = ParamSpec("_P")
+_Written = TypeVar("_Written")
 OWNER_ONLY: Final = 0o600
 _ATTEMPTS: Final = 5
 
@@ -131,8 +140,23 @@ def read_all(descriptor: int) -> bytes:
     return b"".join(pieces)
 
 
+async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
+    """Run `write` in a thread. A cancellation is raised after it has ended, never before, so that
+    no later write overtakes it."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
+    cancelled: asyncio.CancelledError | None = None
+    while not writing.done():
+        try:
+            await asyncio.wait({writing})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        writing.exception()  # nobody hears of it: the cancellation goes first
+        raise cancelled
+    return writing.result()
+
+
 INDEX_NAME: Final = "sessions.json"
-OUTPUTS_SUFFIX: Final = ".outputs"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUID
 
@@ -149,11 +173,138 @@ def transcript_file(space: str, session_id: str) -> Path:
     return sessions_folder(space) / f"{name}.jsonl"
 
 
-def outputs_folder(transcript: Path) -> Path:
-    """Where long outputs of a session's commands are kept: beside its transcript."""
-    return transcript.with_suffix(OUTPUTS_SUFFIX)
-
-
 def sessions_file(space: str) -> Path:
     """The index of a space's sessions."""
     return sessions_folder(space) / INDEX_NAME
+
+
+# The index of a space's sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """The session of a key."""
+
+    session_id: str
+    """Names the transcript."""
+    updated_at: int | None = None
+    """In milliseconds."""
+    others: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """The record as it was read, with fields that are not known here."""
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> Self:
+        """Read a record of the file; a value of the wrong type counts as absent."""
+        wire = dict(value)
+        at = number_at(wire, "updatedAt")
+        return cls(
+            session_id=text_at(wire, "sessionId") or "",
+            updated_at=None if at is None else int(at),
+            others=wire,
+        )
+
+    def write(self) -> dict[str, Any]:
+        """The record for the file."""
+        return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
+
+
+LOCK_SECONDS: Final = 10.0
+"""How long a change waits for the others: each of theirs is a read, a write and a sync."""
+
+
+class SessionIndex:
+    """One space's sessions. Its methods wait for the disk."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        self.path = path
+        self._clock = clock
+
+    @classmethod
+    def of_space(cls, space: str, *, clock: Clock | None = None) -> SessionIndex:
+        """The index in the data folder."""
+        return cls(sessions_file(space), clock=clock)
+
+    def sessions(self) -> dict[str, SessionRecord]:
+        """Every session, by its key."""
+        return {key: SessionRecord.read(value) for key, value in self._read().items()}
+
+    def get(self, key: str) -> SessionRecord | None:
+        """The session of this key, if there is one."""
+        found = self._read().get(key)
+        return None if found is None else SessionRecord.read(found)
+
+    def open(self, key: str) -> SessionRecord:
+        """The session of this key, begun now where there is none."""
+        return self.update(key, lambda record: record)
+
+    def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """Change a session's record as it stands now; a new one where there is none.
+
+        `change` is called under the lock and must be quick.
+        """
+        with self._changing():
+            stored = self._read()
+            before = SessionRecord.read(stored.get(key) or {})
+            named = before if before.session_id else replace(before, session_id=new_session_id())
+            after = change(named)
+            if after != before:
+                after = replace(after, updated_at=round(self._now() * 1000))
+                stored[key] = after.write()
+                replace_file(self.path, _spelled(stored))
+        return after
+
+    def begin_anew(self, key: str) -> SessionRecord:
+        """A new transcript under this key; the old one stays on the disk."""
+        return self.update(key, lambda record: replace(record, session_id=new_session_id()))
+
+    def remove(self, key: str) -> bool:
+        """Take a session out of the index; its transcript stays."""
+        with self._changing():
+            stored = self._read()
+            if stored.pop(key, None) is None:
+                return False
+            replace_file(self.path, _spelled(stored))
+        return True
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        try:
+            private_folder(self.path.parent)
+            with held(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
+                yield
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TranscriptError(
+                f"{self.path.name} could not be written: {why}; mend that and try again"
+            ) from error
+
+    def _now(self) -> float:
+        return time.time() if self._clock is None else self._clock.now()
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TranscriptError(f"{self.path.name} could not be read: {why}") from error
+        try:
+            value = decode(data)
+        except FormatError as error:
+            raise self._damaged() from error
+        if not isinstance(value, dict) or not all(
+            isinstance(other, dict) for other in value.values()
+        ):
+            raise self._damaged()
+        return value
+
+    def _damaged(self) -> TranscriptError:
+        return TranscriptError(
+            f"{self.path.name} is damaged and was left as it is; mend it or move it away (the "
+            "transcripts beside it are whole without it)"
+        )
+
+
+def _spelled(stored: Mapping[str, Any]) -> bytes:
+    return (json.dumps(stored, indent=2) + "\n").encode("ascii")

@@ -1,12 +1,9 @@
 """A session's transcript on disk: pi version 3, appended to and never rewritten.
 
-Owns the file while it is open: its lock, its end, what each method adds. Must never change a line
-that stands, nor write a secret (settings.redaction). Always holds: a method that returned has its
-line on the disk (one write, then a sync); a line that could not be written whole is taken back;
-after a crash the file opens with every acknowledged line; there is one writer.
-
-Unlike pi, which writes nothing before the first answer, a transcript is durable from its first
-message on: a question that was never answered is what a user asks for after a crash.
+A method that returned has its line on the disk (one write, then a sync), with secrets masked
+(settings.redaction). A line that could not be written whole is taken back, and after a crash the
+file opens with every acknowledged line. There is one writer. Unlike pi's, a transcript is durable
+from its first message on, also if no answer came.
 """
 
 from __future__ import annotations
@@ -18,14 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from recollect.adapters.session.entries import redact_entry
+from recollect.adapters.session.entries import NothingToUndo, plan_undo, redact_entry
 from recollect.adapters.session.files import (
     OWNER_ONLY,
     open_for_one,
     private_folder,
     read_all,
 )
-from recollect.adapters.session.undo import NothingToUndo, plan_undo
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
     PI_VERSION,
@@ -98,13 +94,9 @@ class TranscriptFile:
         lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
         return cls(path, descriptor, size=size, lines=lines), session, notes
 
-    def begin(
-        self, *, session_id: str, timestamp: str, cwd: str, parent_session: str | None
-    ) -> PiHeader:
+    def begin(self, *, session_id: str, timestamp: str, cwd: str) -> PiHeader:
         """Write the header of a new session."""
-        value = header_value(
-            session_id=session_id, timestamp=timestamp, cwd=cwd, parent_session=parent_session
-        )
+        value = header_value(session_id=session_id, timestamp=timestamp, cwd=cwd)
         line = entry_line(value)
         self.append(line)
         return PiHeader(line=line, value=value)
@@ -176,25 +168,16 @@ def read_session_file(path: Path) -> PiSession:
 
 
 def _check_ours(path: Path, session: PiSession) -> None:
-    if session.header is None and session.entries:
+    unread = any(note != TORN_NOTE for note in session.notes)
+    if session.header is None and (session.entries or unread):
         raise TranscriptError(
             f"{path.name} has no session header, so it is not written to; move it away, or give "
             "another path"
         )
-    if session.header is None and any(note != TORN_NOTE for note in session.notes):
+    if session.version != PI_VERSION:
         raise TranscriptError(
-            f"{path.name} holds lines but no session, so it is not written to; move it away, or "
-            "give another path"
-        )
-    if session.version < PI_VERSION:
-        raise TranscriptError(
-            f"{path.name} is of version {session.version}; open it once with pi, which rewrites it "
-            f"as version {PI_VERSION}"
-        )
-    if session.version > PI_VERSION:
-        raise TranscriptError(
-            f"{path.name} is of version {session.version}, which this Recollect can read but not "
-            "write; update it"
+            f"{path.name} is of version {session.version}, and this Recollect writes version "
+            f"{PI_VERSION}: rewrite it with pi, or upgrade Recollect"
         )
 
 
@@ -264,11 +247,6 @@ class SessionTranscript:
         return self.header.id
 
     @property
-    def leaf_id(self) -> str | None:
-        """The newest entry, which the next one follows; None while there is none."""
-        return self._leaf
-
-    @property
     def entries(self) -> tuple[PiEntry, ...]:
         """Every entry, as it stands on the disk."""
         return tuple(self._entries)
@@ -319,14 +297,12 @@ class SessionTranscript:
                 )
             )
 
-    def append_undo(self, *, tokens_before: int | None = None) -> PiEntry | NothingToUndo:
+    def append_undo(self) -> PiEntry | NothingToUndo:
         """Add a compaction that restores the view before the last one that still stands."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if isinstance(plan, NothingToUndo):
                 return plan
-            if tokens_before is not None:
-                plan["tokens_before"] = tokens_before
             return self._add(lambda stamp: compaction_value(stamp, **plan))
 
     def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
@@ -336,10 +312,6 @@ class SessionTranscript:
     def append_name(self, name: str) -> PiEntry:
         """Add a name for the session."""
         return self._add(lambda stamp: session_info_value(stamp, name=name))
-
-    def append(self, kind: str, fields: Mapping[str, Any]) -> PiEntry:
-        """Add an entry of any kind; its id, parent and time are made here."""
-        return self._add(lambda stamp: _entry_value(stamp, kind, fields))
 
     def close(self) -> None:
         """Let another writer have it. Closing twice is closing once."""
@@ -381,24 +353,18 @@ class SessionTranscript:
             return [self._as_said.get(entry.id or "", entry) for entry in self._entries]
 
 
-def _entry_value(stamp: Stamp, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    own = {"type": kind, **stamp.fields()}
-    return {**own, **fields, **own}
-
-
 def open_transcript(
     path: Path,
     *,
     session_id: str,
     redaction: Redaction,
     cwd: Path | None = None,
-    parent_session: str | None = None,
     clock: Clock | None = None,
 ) -> SessionTranscript:
-    """Open a transcript for writing, or begin it where there is none.
+    """Open a transcript for writing, or create it.
 
-    Raises TranscriptLocked where somebody else writes it, TranscriptError where it is no
-    session file of version 3. A line that a crash cut off is taken away and told in `notes`.
+    Raises TranscriptLocked if another process writes it, TranscriptError if it is not a session
+    file of version 3. A line that a crash cut off is removed, which `notes` reports.
     """
     file, session, notes = TranscriptFile.open(path)
     try:
@@ -409,7 +375,6 @@ def open_transcript(
                 session_id=session_id,
                 timestamp=timestamp_at(now),
                 cwd=str(cwd) if cwd is not None else os.getcwd(),  # noqa: PTH109 - as pi spells it
-                parent_session=parent_session,
             )
     except BaseException:
         file.close()

@@ -1,8 +1,7 @@
-"""The workspace's files for the system prompt, read anew each time, and what a new one begins with.
+"""Reads the workspace's files for the system prompt, and creates the files of a new workspace.
 
-Must never follow a link out of the workspace, touch a file that is there, nor fail because of a
-file. Always holds: no file takes more than its limit; where something is left out, a mark says so
-and how much; sizes are known.
+Follows no link out of the workspace, changes no existing file, and no file makes it fail. A file
+that is longer than its limit is cut, with a mark that says how much is missing.
 """
 
 from __future__ import annotations
@@ -10,14 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from recollect.core.rules.critical_rules import critical_rules
-from recollect.errors import SettingsError
-from recollect.system.plain_files import read_inside
+from recollect.system.durable import read_inside
 
 ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md")
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
@@ -35,11 +31,12 @@ class WorkspaceFile:
     name: str
     text: str = field(repr=False)
     raw: str = field(repr=False)
-    raw_chars: int
-    """As it lies on the disk."""
-    injected_chars: int
-    """As it is shown."""
-    truncated: bool
+    """The text on the disk."""
+
+    @property
+    def truncated(self) -> bool:
+        """The system prompt has only a part of it."""
+        return self.text != self.raw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +46,6 @@ class LoadedWorkspace:
     files: tuple[WorkspaceFile, ...] = ()
     notes: tuple[str, ...] = ()
     """Files that are there but could not be shown, one sentence each."""
-    critical_rules: str = field(default="", repr=False)
-    """What of AGENTS.md is said again after a compaction."""
 
     @property
     def project_context(self) -> str:
@@ -64,14 +59,13 @@ class LoadedWorkspace:
 def load_workspace(
     folder: Path, *, max_chars: int, today: date, first_run: bool = False
 ) -> LoadedWorkspace:
-    """Read the workspace's files as they are now; `today` is the user's day (`local_day`)."""
+    """Read the workspace's files as they are now; `today` is the user's day."""
     try:
         root = folder.resolve(strict=True)
     except OSError as error:
         return LoadedWorkspace(notes=(f"the workspace could not be read: {error.strerror}",))
     files: list[WorkspaceFile] = []
     notes: list[str] = []
-    rules = ""
     seen: set[tuple[int, int]] = set()
     for name in _names(today, first_run=first_run):
         if not os.path.lexists(root / name):
@@ -85,29 +79,10 @@ def load_workspace(
             continue  # one file under two names: memory.md if case does not count
         seen.add((there.st_dev, there.st_ino))
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
-        if name == "AGENTS.md":
-            rules = critical_rules(text)
         if text.strip():
-            files.append(_fitted(name, text, max_chars))
-    return LoadedWorkspace(files=tuple(files), notes=tuple(notes), critical_rules=rules)
-
-
-def local_day(now: float, time_zone: str | None = None) -> date:
-    """The day it is for the user; without a zone, for this machine."""
-    at = datetime.fromtimestamp(now, UTC)
-    if time_zone is None:
-        return at.astimezone().date()
-    try:
-        return at.astimezone(ZoneInfo(time_zone)).date()
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise SettingsError(
-            f"{time_zone!r} is no time zone; name one like Europe/Berlin"
-        ) from error
-
-
-def daily_note(day: date) -> str:
-    """The name of a day's notes within the workspace."""
-    return f"memory/{day:%Y-%m-%d}.md"
+            shown = shortened(text, max_chars, name=name)
+            files.append(WorkspaceFile(name=name, text=shown, raw=text))
+    return LoadedWorkspace(files=tuple(files), notes=tuple(notes))
 
 
 def _names(today: date, *, first_run: bool) -> Iterator[str]:
@@ -115,20 +90,8 @@ def _names(today: date, *, first_run: bool) -> Iterator[str]:
     if first_run:
         yield FIRST_RUN_ONLY
     yield from LONG_TERM_NOTES
-    yield daily_note(today - timedelta(days=1))
-    yield daily_note(today)
-
-
-def _fitted(name: str, text: str, max_chars: int) -> WorkspaceFile:
-    shown = shortened(text, max_chars, name=name)
-    return WorkspaceFile(
-        name=name,
-        text=shown,
-        raw=text,
-        raw_chars=len(text),
-        injected_chars=len(shown),
-        truncated=shown != text,
-    )
+    for day in (today - timedelta(days=1), today):
+        yield f"memory/{day:%Y-%m-%d}.md"
 
 
 def shortened(text: str, max_chars: int, *, name: str) -> str:
@@ -174,31 +137,13 @@ needed and no more, without passwords or keys. Say in a few words that you wrote
 - Ask before anything that cannot be undone.
 - Nothing private leaves this machine.
 """,
-    "SOUL.md": """# Manner
-
-Be direct and brief. Say what you do not know.
-""",
-    "TOOLS.md": """# Notes on tools
-
-Names of machines, paths and commands that are particular to this place, and what was learned
-about them.
-""",
-    "IDENTITY.md": """# Who you are
-
-Name and role of the assistant.
-""",
-    "USER.md": """# Who you work for
-
-Name, language, time zone and preferences of the user.
-""",
-    "HEARTBEAT.md": """# What to look after
-
-Tasks for when nobody asks anything.
-""",
-    FIRST_RUN_ONLY: """# The first conversation
-
-Find out who the user is and what this workspace is for. Write it to USER.md and IDENTITY.md.
-""",
+    "SOUL.md": "# Manner\n\nBe direct and brief. Say what you do not know.\n",
+    "TOOLS.md": "# Notes on tools\n\nNames of machines, paths and commands of this place.\n",
+    "IDENTITY.md": "# Who you are\n\nName and role of the assistant.\n",
+    "USER.md": "# Who you work for\n\nName, language, time zone and preferences of the user.\n",
+    "HEARTBEAT.md": "# What to look after\n\nTasks for when nobody asks anything.\n",
+    FIRST_RUN_ONLY: "# The first conversation\n\nFind out who the user is and what this workspace "
+    "is for. Write it to USER.md and IDENTITY.md.\n",
 }
 
 

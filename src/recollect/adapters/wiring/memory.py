@@ -17,7 +17,7 @@ from recollect.adapters.wiring.stores import (
 )
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.system.config import Settings, load_settings
-from recollect.system.plain_files import read_inside
+from recollect.system.durable import read_inside
 
 if TYPE_CHECKING:
     from recollect.adapters.wiring.models import Embedders, OwnModel
@@ -155,7 +155,7 @@ open_blocking_memory = _blocking(open_memory)
 
 
 async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
-    from recollect.adapters.wiring.spaces import delete_stored_space
+    from recollect.adapters.wiring.stores import delete_stored_space
 
     return await delete_stored_space(settings, space, url, must_exist=False)
 

@@ -20,8 +20,8 @@ from recollect.core.rules.budget import window_of
 from recollect.core.values.model import Answer, Prompt
 from recollect.errors import EmbedderError, MissingExtra, ModelRefused, SettingsError
 from recollect.system.config import Settings
-from recollect.system.config.places import models_folders
 from recollect.system.config.settings import ProviderFormat
+from recollect.system.places import models_folders
 
 if TYPE_CHECKING:
     from recollect.adapters.providers.anthropic import AnthropicModel

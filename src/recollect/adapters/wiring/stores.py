@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from recollect.core.rules.identity import space_secret
 from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreError
 from recollect.system.config import Settings
-from recollect.system.config.places import (
+from recollect.system.durable import own_secret
+from recollect.system.places import (
     installation_secret_file,
     remove_embedding_cache,
     space_file,
     spaces_folder,
     spool_folder,
 )
-from recollect.system.own_secret import own_secret
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres import PostgresFleet
@@ -30,11 +34,17 @@ if TYPE_CHECKING:
     from recollect.core.engine.archive import DurableArchive
     from recollect.core.ports import Store
     from recollect.core.values.history import SpaceId
-    from recollect.core.values.upkeep import ScrubResult, SpaceSummary, SpoolState
+    from recollect.core.values.upkeep import Certificate, ScrubResult, SpaceSummary, SpoolState
 
 LOG = logging.getLogger(__name__)
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
+_ID_CHARS: Final = 36
+_SPOOL_COVERS: Final = "the spool of this machine"
+_TRANSCRIPTS: Final = (
+    "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
+)
+_BLOCKS: Final = "blocks of the disk on which the file stood, and processes that have it open"
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -101,7 +111,7 @@ async def open_store(
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
-    """Scrub a store; on PostgreSQL as the owner of its tables, where a URL is given."""
+    """Scrub a store; on PostgreSQL as the owner of its tables, if a URL is given."""
     if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres import PostgresStore
@@ -278,3 +288,71 @@ def require_driver() -> None:
     """Raise MissingExtra if PostgreSQL's driver is not installed; importing it takes too long."""
     if find_spec("psycopg") is None:
         raise MissingExtra(feature="PostgreSQL", extra="postgres")
+
+
+async def delete_stored_space(
+    settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
+) -> Certificate:
+    """Delete a space; StoreError if it `must_exist` and no space has this name."""
+    from recollect.core.upkeep.certificates import extended
+    from recollect.core.upkeep.forget import DeletesItself, certify_deletion, delete_space
+
+    key = settings.store.key
+    if must_exist and url is not None and is_server(url):
+        await _require_space(settings, space, url)
+    store = await open_store(url, space=space, create=not must_exist, key=key)
+    try:
+        if isinstance(store, DeletesItself):
+            certificate = await delete_space(store, named=space, now=time.time())
+            cannot: tuple[str, ...] = ()
+        else:
+            stats = await store.stats()
+            counts = {"segments": stats.segments, "passages": stats.passages, "facts": stats.facts}
+            certificate = certify_deletion(
+                space, counts, engine=stats.engine, now=time.time(), in_database=False
+            )
+            cannot = (_BLOCKS,)
+    finally:
+        await store.close()
+    if not is_server(url):
+        await asyncio.to_thread(_remove_files, space, url)
+    spool = await open_spool(url, space=space, key=key)
+    try:
+        spooled = await spool.rewrite(lambda _: None)
+    finally:
+        await spool.close()
+    return extended(
+        certificate,
+        counts={"spooled batches": spooled} if spooled else {},
+        covers=(_SPOOL_COVERS,),
+        cannot=(*cannot, _TRANSCRIPTS),
+    )
+
+
+async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
+    """Raise StoreError unless a space of this name exists and belongs to no tenant."""
+    fleet = await open_fleet(url)
+    try:
+        found, owner = await fleet.has_space(space), None
+        with suppress(ValueError):  # the id of a tenant is before the names of its spaces
+            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if found else None
+    finally:
+        await fleet.close()
+    if owner is not None:
+        name = shlex.quote(space[_ID_CHARS + 1 :])
+        tenant = shlex.quote(owner.name)
+        raise StoreError(
+            f"the space belongs to a tenant: run `recollect space delete {name} --tenant {tenant}`"
+        )
+    if not found and not (await spool_state(url, space=space, key=settings.store.key)).waiting:
+        raise StoreError(
+            "no space has this name: `recollect space list` shows them. Pass --tenant NAME for "
+            "the space of a tenant"
+        )
+
+
+def _remove_files(space: SpaceId, url: str | None) -> None:
+    path = sqlite_path(url, space)
+    remove_embedding_cache(path, space)
+    for ending in ("-wal", "-shm", "-journal", ""):
+        path.with_name(path.name + ending).unlink(missing_ok=True)

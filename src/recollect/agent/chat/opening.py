@@ -98,14 +98,13 @@ class ChatOrder:
 
     @property
     def space_name(self) -> str:
-        """The memory of the chat."""
         return self.space or str(self.workspace)
 
 
 @asynccontextmanager
 async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
     """Open the agent of a chat; `ask` asks the person, if there is one."""
-    from recollect.adapters.session.index import SessionIndex
+    from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
 
     shell = await asyncio.to_thread(shell_rule, order, ask)

@@ -13,15 +13,25 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from recollect.agent.chat.opening import ChatOrder, opened_agent
-from recollect.agent.chat.output import Sink, harmless
 from recollect.errors import RecollectError
+from recollect.system.plain_text import harmless
 
 if TYPE_CHECKING:
     from recollect.agent.events import AgentEvent
     from recollect.agent.loop import Agent
+
+
+class Sink(Protocol):
+    """Something that text is written to."""
+
+    def write(self, text: str, /) -> Any:
+        """Write it."""
+
+    def flush(self) -> Any:
+        """Flush it."""
 
 
 # Events as JSON
@@ -47,7 +57,6 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
 
 
 def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
-    """The first line of a JSON chat."""
     return {
         "type": "opened",
         "session": agent.conversation.session_id,
@@ -191,7 +200,6 @@ def _write(to: Sink, text: str) -> str:
 
 
 async def given(texts: Iterable[str]) -> AsyncIterator[str]:
-    """Yield messages that are known from the start."""
     for text in texts:
         yield text
 

@@ -1,9 +1,9 @@
-"""The chat in a terminal: a prompt, a turn that streams above it, keys while it works.
+"""The chat in a terminal: a prompt, and a turn that streams above it.
 
 prompt_toolkit (the extra `chat`) reads lines, rich draws. While the agent works, Ctrl-C stops the
-turn, Ctrl-O opens the newest folded line, and typed keys wait for the next prompt; a question is
-answered only by a line that was begun after it was asked. The chat leaves the terminal unchanged
-and the session whole, also if a signal ends it.
+turn, and typed keys wait for the next prompt. A question drops the keys that were typed before it,
+so that none of them answers it. The chat leaves the terminal unchanged and the session whole, also
+if a signal ends it.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import termios
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from recollect.agent.chat.opening import ChatOrder, PersonQuestion, opened_agent
-from recollect.agent.chat.output import harmless, logging_to
 from recollect.errors import MissingExtra, RecollectError, TranscriptError
-from recollect.system.config.places import chat_history_file
+from recollect.system.places import chat_history_file
+from recollect.system.plain_text import harmless
+from recollect.system.telemetry import logging_to
 
 try:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.application import run_in_terminal
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.filters import is_searching
-    from prompt_toolkit.formatted_text import ANSI
     from prompt_toolkit.history import FileHistory
-    from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+    from prompt_toolkit.input.typeahead import clear_typeahead
     from prompt_toolkit.key_binding import KeyBindings
-    from prompt_toolkit.keys import Keys
     from prompt_toolkit.shortcuts import CompleteStyle
     from prompt_toolkit.styles import Style
 except ImportError:
     raise MissingExtra(feature="the chat in a terminal", extra="chat") from None
 
 if TYPE_CHECKING:
-    from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
+    from prompt_toolkit.key_binding import KeyPressEvent
 
     from recollect.agent.chat.screen import Screen
     from recollect.agent.loop import Agent
@@ -49,12 +49,10 @@ FRAME_SECONDS: Final = 0.1
 """The live region is drawn at most so often."""
 PROMPT: Final = "› "
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-_ANSWERS: Final[Mapping[str, bool]] = {"y": True, "yes": True, "n": False, "no": False}
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
 def talk(order: ChatOrder) -> int:
-    """Chat until the user ends it; the exit code."""
     try:
         return asyncio.run(TerminalChat(order).run())
     except KeyboardInterrupt:  # while the memory is opened
@@ -80,13 +78,12 @@ class MaskedHistory(FileHistory):
             return []
 
     def store_string(self, string: str) -> None:
-        """Add one to the file."""
         from recollect.adapters.session.files import open_for_one, private_folder
-        from recollect.agent.commands import Command, read_command, recordable
+        from recollect.agent.commands import read_command, recordable
         from recollect.core.rules.redaction import redact
 
         command = read_command(string)
-        if isinstance(command, Command) and recordable(command) != command.argument:
+        if command is not None and recordable(command) != command.argument:
             return
         lines = redact(string, pii=self._pii).text.split("\n")
         entry = f"\n# {datetime.now(UTC).isoformat()}\n" + "".join(f"+{line}\n" for line in lines)
@@ -117,7 +114,6 @@ class ShownLog(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show a message."""
         with suppress(RuntimeError):  # the loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._show, record.getMessage())
 
@@ -128,15 +124,12 @@ class TerminalChat:
     def __init__(self, order: ChatOrder) -> None:
         self._order = order
         self._screen: Screen | None = None
-        self._question: asyncio.Future[bool] | None = None
-        self._ahead: list[KeyPress] = []
-        self._older_line = False
+        self._agent: Agent | None = None
         self._in_turn = False
         self._ends_next = False
         self._session: PromptSession[str] = self._prompt_session()
 
     async def run(self) -> int:
-        """Prompt, turn, prompt, until the end."""
         loop = asyncio.get_running_loop()
         sys.stdout.write("recollect · /help, Ctrl-D ends\n")
         sys.stdout.flush()
@@ -156,12 +149,11 @@ class TerminalChat:
                 async with opened_agent(self._order, self._ask) as agent:
                     from recollect.agent.chat.screen import Screen
 
-                    self._screen = Screen(self._order.settings, agent.model_name)
+                    self._agent, self._screen = agent, Screen(agent.model_name)
+                    loop.add_signal_handler(signal.SIGINT, self._stop)
                     await self._follow(agent)
-                    # raw from the first prompt to the end: between a prompt and its turn a cooked
-                    # terminal would make a signal of Ctrl-C and swallow Ctrl-D
-                    with self._session.app.input.raw_mode():
-                        await self._talk(agent)
+                    with _keys_unseen(sys.stdin.fileno()):
+                        await self._talk(agent, self._screen)
         except RecollectError as error:
             sys.stderr.write(f"recollect: {harmless(str(error))}\n")
             code = 2
@@ -170,16 +162,16 @@ class TerminalChat:
                 raise
         return code
 
-    async def _talk(self, agent: Agent) -> None:
+    async def _talk(self, agent: Agent, screen: Screen) -> None:
         while (text := await self._typed()) is not None:
             words = text.split()
             if words == ["/exit"]:
                 return
-            if words[:1] == ["/show"] and self._screen is not None:
+            if words[:1] == ["/show"]:
                 number = words[1] if len(words) > 1 else ""
-                self._screen.show(int(number) if number.isdecimal() else None)
+                screen.show(int(number) if number.isdecimal() else None)
             else:
-                await self._turn(agent, text)
+                await self._turn(agent, screen, text)
 
     def _note(self, text: str) -> None:
         """Show a logged message, wherever the cursor is."""
@@ -191,7 +183,6 @@ class TerminalChat:
             sys.stdout.write(f"\x1b[2K{harmless(text)}\n")
 
     async def _follow(self, agent: Agent) -> None:
-        """Show the figures of `/status` in the status line."""
         with suppress(RecollectError):
             status = await agent.status()
             if self._screen is not None:
@@ -224,10 +215,10 @@ class TerminalChat:
             return None
         return text
 
-    def _toolbar(self) -> Any:
+    def _toolbar(self) -> str:
         if self._ends_next:
             return "Ctrl-C again ends the chat"
-        return "" if self._screen is None else ANSI(self._screen.status())
+        return "" if self._screen is None else self._screen.status()
 
     def _bindings(self) -> KeyBindings:
         bindings = KeyBindings()
@@ -253,119 +244,74 @@ class TerminalChat:
 
         @bindings.add("c-o")
         def open_newest(_event: KeyPressEvent) -> None:
-            run_in_terminal(self._show_newest)
+            if (screen := self._screen) is not None:
+                run_in_terminal(lambda: screen.show(None))
 
         return bindings
 
-    def _show_newest(self) -> None:
-        if self._screen is not None:
-            self._screen.show(None)
-
     # A turn
 
-    async def _turn(self, agent: Agent, text: str) -> None:
-        screen = self._screen
-        assert screen is not None
+    async def _turn(self, agent: Agent, screen: Screen, text: str) -> None:
         screen.begin()
-        loop = asyncio.get_running_loop()
-        with self._keys(lambda press: self._is_ours(press, agent)):
-            loop.add_signal_handler(signal.SIGWINCH, screen.resized)
-            drawing = asyncio.create_task(_keep_drawing(screen))
-            self._in_turn = True
-            try:
-                async with aclosing(agent.run(text)) as events:
-                    async for event in events:
-                        screen.on(event)
-                await self._follow(agent)
-            finally:
-                self._in_turn = False
-                drawing.cancel()
-                loop.remove_signal_handler(signal.SIGWINCH)
-                screen.end()
-
-    @contextmanager
-    def _keys(self, take: Callable[[KeyPress], bool]) -> Iterator[None]:
-        """Read keys while there is no prompt; keys that are not taken wait for it."""
-        source = self._session.app.input
-        self._ahead = get_typeahead(source)
-
-        def ready() -> None:
-            for press in source.read_keys():
-                if not take(press):
-                    self._ahead.append(press)
-            if self._question is not None:
-                self._show_typed()
-
-        sys.stdout.write(_PASTE_ON)
-        sys.stdout.flush()
+        drawing = asyncio.create_task(_keep_drawing(screen))
+        self._in_turn = True
         try:
-            with source.attach(ready):
-                yield
+            async with aclosing(agent.run(text)) as events:
+                async for event in events:
+                    screen.on(event)
+            await self._follow(agent)
         finally:
-            store_typeahead(source, self._ahead)
-            sys.stdout.write(_PASTE_OFF)
-            sys.stdout.flush()
+            self._in_turn = False
+            drawing.cancel()
+            screen.end()
 
-    def _line(self) -> list[KeyPress]:
-        """The keys typed ahead after the last Enter."""
-        ends = [at for at, press in enumerate(self._ahead, 1) if press.key == Keys.Enter]
-        return self._ahead[ends[-1] if ends else 0 :]
-
-    def _is_ours(self, press: KeyPress, agent: Agent) -> bool:
-        if press.key == Keys.CPRResponse:
-            return True
-        if press.key == Keys.ControlC:
-            self._answer(yes=False)
-            if self._screen is not None:
-                self._screen.stopping()
-            agent.abort()
-            return True
-        if press.key == Keys.ControlO:
-            self._show_newest()
-            return True
-        return self._question is not None and self._is_answer(press)
-
-    def _show_typed(self) -> None:
-        if self._screen is not None:
-            self._screen.typed("".join(press.data for press in self._line()))
-
-    def _is_answer(self, press: KeyPress) -> bool:
-        """Whether a key was taken for the question; other keys are typed ahead."""
-        line = self._line()
-        before = self._ahead[: len(self._ahead) - len(line)]
-        if press.key == Keys.Enter:
-            meant = _ANSWERS.get("".join(one.key for one in line).lower())
-            if self._older_line or (line and meant is None):
-                self._older_line = False
-                return False
-            self._ahead = before
-            if meant is not None:
-                self._answer(yes=meant)
-            return True
-        if press.key in (Keys.ControlH, Keys.ControlU) and line:
-            self._ahead = before + (line[:-1] if press.key == Keys.ControlH else [])
-            self._older_line = self._older_line and len(self._ahead) > len(before)
-            return True
-        return False
-
-    def _answer(self, *, yes: bool) -> None:
-        question, self._question = self._question, None
-        if question is not None and not question.done():
-            question.set_result(yes)
+    def _stop(self) -> None:
+        """Ctrl-C while the agent works."""
+        if self._in_turn and self._screen is not None and self._agent is not None:
+            self._screen.stopping()
+            self._agent.abort()
 
     async def _ask(self, question: PersonQuestion) -> bool:
-        """Ask the person whether it may be done."""
-        if self._screen is None:
+        """Ask the person whether it may be done; keys that were typed before do not answer."""
+        from recollect.agent.chat.screen import QUESTIONS
+
+        screen = self._screen
+        if screen is None:
             return False
-        self._question = asyncio.get_running_loop().create_future()
-        self._older_line = bool(self._line())
-        self._screen.ask(question)
-        self._show_typed()
+        screen.ask(question)
+        asking: PromptSession[str] = PromptSession(QUESTIONS[question.kind][1])
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        clear_typeahead(asking.app.input)
+        answer = ""
         try:
-            return await self._question
+            while answer not in ("y", "yes", "n", "no"):
+                answer = (await asking.prompt_async(handle_sigint=False)).strip().lower()
+        except (EOFError, KeyboardInterrupt):
+            self._stop()
         finally:
-            self._question = None
-            self._screen.asked()
+            screen.begin()
+        return answer in ("y", "yes")
+
+
+@contextmanager
+def _keys_unseen(terminal: int) -> Iterator[None]:
+    """Keys that are typed between prompts are not echoed and wait for the next one; Ctrl-C is a
+    signal."""
+    before = termios.tcgetattr(terminal)
+    during = termios.tcgetattr(terminal)
+    during[0] &= ~termios.ICRNL
+    during[3] = (during[3] | termios.NOFLSH) & ~(termios.ECHO | termios.ICANON)
+    during[6][termios.VSUSP] = b"\0"
+    termios.tcsetattr(terminal, termios.TCSANOW, during)
+    sys.stdout.write(_PASTE_ON)
+    sys.stdout.flush()
+    try:
+        yield
+    finally:
+        with suppress(OSError, termios.error):  # it may have hung up
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+            sys.stdout.write(_PASTE_OFF)
+            sys.stdout.flush()
 
 
 async def _keep_drawing(screen: Screen) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from shutil import which
 from typing import Literal, TypeAlias
 
-from recollect.system.config.places import config_home, data_home
 from recollect.system.config.trust import FILE_NAME
+from recollect.system.places import config_home, data_home
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
@@ -43,12 +43,10 @@ class ShellRule:
     """A confined command may reach the network."""
 
     def command(self, command: str, scope: ToolScope) -> list[str]:
-        """The program and its arguments."""
         wrapped = _bubblewrap(scope, network=self.network) if self.mode == "confined" else []
         return [*wrapped, "bash", "-c", command]
 
     def environment(self) -> dict[str, str]:
-        """The environment that a command sees."""
         if self.mode != "confined":
             return dict(os.environ)
         kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -121,7 +119,6 @@ class Placed:
 
     @property
     def shown(self) -> str:
-        """As the model may name it again."""
         return self.path.relative_to(self.base).as_posix() or "."
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from recollect.agent.durably import durably
+from recollect.adapters.session.files import durably
 from recollect.agent.tools.confine import Placed, ToolScope, confine
 from recollect.agent.tools.outcome import (
     Tool,
@@ -47,8 +47,6 @@ _IMAGES = (
 
 
 def read_tool(scope: ToolScope) -> Tool:
-    """The tool, bound to a workspace."""
-
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope, reading=True)
         if not isinstance(placed, Placed):
@@ -181,8 +179,6 @@ _PATH = {"type": "string", "description": "The file, relative to the workspace"}
 
 
 def write_tool(scope: ToolScope) -> Tool:
-    """The tool `write`, bound to a workspace."""
-
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope)
         if not isinstance(placed, Placed):
@@ -207,8 +203,6 @@ def write_tool(scope: ToolScope) -> Tool:
 
 
 def edit_tool(scope: ToolScope) -> Tool:
-    """The tool `edit`, bound to a workspace."""
-
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope)
         if not isinstance(placed, Placed):

@@ -31,14 +31,12 @@ class ToolOutcome:
     """For a display; never shown to the model."""
 
     def content(self) -> list[dict[str, Any]]:
-        """Write it as blocks of a pi message."""
         blocks: list[dict[str, Any]] = [{"type": "text", "text": self.text}] if self.text else []
         blocks.extend({"type": "image", "data": d, "mimeType": m} for m, d in self.images)
         return blocks
 
 
 def failed(text: str) -> ToolOutcome:
-    """Answer with what went wrong and what to do instead."""
     return ToolOutcome(text=text, is_error=True)
 
 
@@ -54,12 +52,10 @@ class Tool:
 
 
 def wire_tool(tool: Tool, format_name: FormatName) -> dict[str, Any]:
-    """Describe the tool in a provider's format."""
     return tool_definition(format_name, tool.name, tool.description, tool.parameters)
 
 
 def schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the JSON schema of a tool's arguments."""
     return {
         "type": "object",
         "properties": {name: dict(shape) for name, shape in properties.items()},

@@ -61,8 +61,6 @@ class _Output:
 
 
 def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
-    """Make the tool for a workspace."""
-
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         command = text_argument(arguments, "command")
         if not command or "\0" in command:

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import Fields, object_fields, text_of
-from recollect.core.formats.transcripts.records import instant_of, unpacked
+from recollect.core.formats.transcripts.records import unpacked
 from recollect.errors import FormatError, MissingExtra
-from recollect.system.agent_folders import (
+from recollect.system.durable import open_regular
+from recollect.system.places import (
     claude_code_folder,
     codex_folder,
     openclaw_folder,
     pi_folder,
     project_space,
 )
-from recollect.system.plain_files import open_regular
 
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
@@ -67,10 +67,7 @@ class AgentHistory:
     stem: str
     """What its session is called where it does not say."""
     size_bytes: int
-    first_at: float | None
     last_at: float
-    messages: int | None = None
-    """Where it can be told without reading it."""
     read: Callable[[], bytes] = field(repr=False)
 
     @property
@@ -134,7 +131,7 @@ def first_folder(agent: HistoryAgent, path: Path) -> str | None:
     An agent may go elsewhere in the midst of a session: what was said belongs to where it began.
     """
     try:
-        return _head(path, _PROJECT_OF[agent])[0]
+        return _head(path, _PROJECT_OF[agent])
     except (OSError, FormatError, MissingExtra):  # it is written with the first reply
         return None
 
@@ -164,7 +161,7 @@ def _find_files(found: FoundHistories, agent: HistoryAgent, folder: Path, patter
 def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
     for path in paths:
         try:
-            project, first_at = _head(path, _PROJECT_OF[agent])
+            project = _head(path, _PROJECT_OF[agent])
             stat = path.stat()
         except (OSError, FormatError, MissingExtra) as problem:
             detail = getattr(problem, "strerror", None) or str(problem)
@@ -180,7 +177,6 @@ def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path
                 name=str(path),
                 stem=path.stem,
                 size_bytes=stat.st_size,
-                first_at=first_at,
                 last_at=stat.st_mtime,
                 read=path.read_bytes,
             )
@@ -195,20 +191,17 @@ def _opened(path: Path) -> IO[bytes]:
         return BytesIO(unpacked(file.read(), name=path.name))
 
 
-def _head(path: Path, project_of: _ProjectOf) -> tuple[str | None, float | None]:
-    first_at: float | None = None
+def _head(path: Path, project_of: _ProjectOf) -> str | None:
     looked_at = 0
     with _opened(path) as file:
         while looked_at <= _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
             looked_at += len(line)
             fields = object_fields(line.strip())
             if fields is not None:
-                if first_at is None:
-                    first_at = instant_of(fields, "timestamp")
                 project = project_of(fields)
                 if project is not None and Path(project).is_absolute():
-                    return project, first_at
-    return None, first_at
+                    return project
+    return None
 
 
 def _sorted(folder: Path, pattern: str) -> list[Path]:
@@ -260,14 +253,14 @@ def _find_openclaw(found: FoundHistories) -> None:
 
 
 _OPENCLAW_SESSIONS: Final = """
-    SELECT session_id, count(*), sum(event_utf8_bytes), min(created_at), max(created_at)
+    SELECT session_id, sum(event_utf8_bytes), max(created_at)
     FROM transcript_events GROUP BY session_id
 """
 
 
 def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
     with closing(opened_to_read(path)) as database:
-        for session, count, size, first, last in database.execute(_OPENCLAW_SESSIONS):
+        for session, size, last in database.execute(_OPENCLAW_SESSIONS):
             header = database.execute(f"{_OPENCLAW_EVENTS} LIMIT 1", (session,)).fetchone()
             fields = object_fields(_openclaw_line(*header)) or {}
             yield AgentHistory(
@@ -276,9 +269,7 @@ def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
                 name=f"{path}#{session}",
                 stem=session,
                 size_bytes=size or 0,
-                first_at=_seconds(first),
                 last_at=_seconds(last) or path.stat().st_mtime,
-                messages=count,
                 read=partial(_openclaw_lines, path, session),
             )
 

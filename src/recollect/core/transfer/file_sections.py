@@ -35,7 +35,7 @@ from recollect.core.values.message import EntryKey, Message, MessageId, Text
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.system.config.settings import Redaction
-from recollect.system.plain_files import open_plain
+from recollect.system.durable import open_plain
 
 SESSION_PREFIX = FILE_SESSIONS
 MOST_SECTIONS = 5_000

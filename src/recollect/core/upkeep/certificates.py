@@ -65,7 +65,7 @@ COVERS: Final = (
     "the ledger: replay marks what was masked",
     "jobs, session states, summaries and receipts",
     "the spool of this machine",
-    "transcripts of Recollect's own agent in this space, long outputs, what was typed in its chats",
+    "transcripts of Recollect's own agent in this space, what was typed in its chats",
 )
 IN_SHORT: Final = (
     "Backups, replicas, other machines' spools, providers' logs and the client's own history are "

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from recollect.system.config.places import data_home
-from recollect.system.own_secret import own_secret
+from recollect.system.durable import own_secret
+from recollect.system.places import data_home
 
 TOKEN_VARIABLE: Final = "RECOLLECT_GATEWAY_TOKEN"  # noqa: S105 - its name
 TOKEN_HEADER: Final = "x-recollect-token"  # noqa: S105 - its name

@@ -16,8 +16,8 @@ from typing import Any, Final
 from recollect.core.formats.json_text import encode
 from recollect.errors import RecollectError
 from recollect.hosts.gateway.upstream import Family
-from recollect.system.agent_folders import claude_code_folder, codex_folder, pi_folder
 from recollect.system.durable import replace_file
+from recollect.system.places import claude_code_folder, codex_folder, pi_folder
 
 FAMILIES: Final[tuple[Family, ...]] = ("anthropic", "openai")
 URL_VARIABLES: Final[Mapping[Family, str]] = {
@@ -53,9 +53,8 @@ class WrappedAgent:
     program: str
     launch: Callable[[str], Launch]
     configured_urls: Callable[[], Mapping[Family, str]]
-    project_files: Callable[[], Sequence[Path]] = tuple
-    """Files of the current project that could name a base URL, too. They are never read: whoever
-    wrote the project would say who gets the user's key."""
+    """The base URLs that the user's configuration names. A project's is never read: its author
+    would choose who gets the user's key."""
     families: tuple[Family, ...] = FAMILIES
     reads_variables: bool = True
     """Whether it takes a base URL from the environment, where its configuration names none."""
@@ -70,12 +69,6 @@ class WrappedAgent:
             if self.reads_variables and family not in found:
                 found[family] = OwnUpstream(url=url, named_by=variable)
         return found
-
-    def ignored_variables(self) -> dict[Family, str]:
-        """Variables with a base URL that it does not read."""
-        if self.reads_variables:
-            return {}
-        return {family: variable for family, variable, _ in self._variables()}
 
     def _variables(self) -> Iterator[tuple[Family, str, str]]:
         for family in self.families:
@@ -141,11 +134,6 @@ def _opencode_urls() -> Mapping[Family, str]:
     return _named_urls(found)
 
 
-def _opencode_project_files() -> tuple[Path, ...]:
-    here = (Path.cwd() / name for name in ("opencode.json", "opencode.jsonc"))
-    return tuple(path for path in here if os.path.lexists(path))
-
-
 def _opencode_fields(url: str) -> dict[str, Any]:
     base = {"options": {"baseURL": f"{url}/v1"}}
     return {"provider": {"anthropic": base, "openai": base}}
@@ -183,7 +171,6 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
                 environment={"OPENCODE_CONFIG_CONTENT": encode(_opencode_fields(url)).decode()}
             ),
             configured_urls=_opencode_urls,
-            project_files=_opencode_project_files,
         ),
     )
 }

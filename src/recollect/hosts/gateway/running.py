@@ -16,9 +16,9 @@ from recollect.errors import RecollectError
 from recollect.hosts.gateway.access import RunningGateway, announced, gateway_token, with_token
 from recollect.hosts.gateway.asgi import http_server
 from recollect.hosts.gateway.server import Gateway
-from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings
 from recollect.system.loopback import address_of, listen_on
+from recollect.system.places import project_space
 
 if TYPE_CHECKING:
     import uvicorn

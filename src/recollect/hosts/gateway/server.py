@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -124,8 +123,6 @@ class Gateway:
         self._token = token
         self._secret = installation_secret()
         self.upstreams = Upstreams(settings.gateway, tell=tell)
-        self.unanswered: Counter[str] = Counter()
-        """How many requests the provider did not answer, or not to the end, by what was said."""
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
@@ -271,7 +268,6 @@ class Gateway:
                 await self._serve(exchange, route, send)
         except UpstreamUnreachable as error:
             exchange.note(outcome=str(error))
-            self.unanswered[str(error)] += 1
             if not exchange.started:
                 await self._answer(exchange, send, 502, str(error))
                 return

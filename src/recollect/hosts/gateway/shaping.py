@@ -26,8 +26,8 @@ from recollect.hosts.gateway.activity import Handling
 from recollect.hosts.gateway.caller import Caller, History, RequestKind
 from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.hosts.gateway.upstream import KeptReply
-from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings
+from recollect.system.places import project_space
 
 ResultT = TypeVar("ResultT")
 GivenT = ParamSpec("GivenT")

@@ -23,8 +23,8 @@ from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams, decoded
-from recollect.system.config.places import data_home
 from recollect.system.durable import replace_file
+from recollect.system.places import data_home
 
 _KEPT_HEADERS: Final = frozenset(
     {"x-api-key", "authorization", "api-key", "anthropic-version", "anthropic-beta"}

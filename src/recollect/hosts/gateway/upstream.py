@@ -47,7 +47,6 @@ SILENCE_SECONDS: Final = 600.0
 """How long a provider may stay silent, or a client take to send its request."""
 STALE_SECONDS: Final = 1.0
 """An idle connection that was closed shows within this; later the request may have been heard."""
-CHECK_SECONDS: Final = 1.0
 READ_BYTES: Final = 65_536
 """What is read ahead of a client that takes its time; twice that, and reading pauses."""
 
@@ -247,20 +246,6 @@ class Upstreams:
                     self._away.discard(host)
                     self._tell(f"the provider at {host} is back")
                 return UpstreamReply(response)
-
-    def check(self, family: Family) -> str:
-        """A message for the user if the provider does not answer within a second; blocks."""
-        if not self.serves(family):
-            return ""
-        proxy = self._proxies[family]
-        parts = urlsplit(proxy or self._bases[family])
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        try:
-            socket.create_connection((parts.hostname or "", port), CHECK_SECONDS).close()
-        except OSError as error:
-            why = AwayCause.PROXY.value if proxy else why_away(error)
-            return _AWAY.format(said=f"{self._host(family)} cannot be reached ({why})")
-        return ""
 
     def _host(self, family: Family) -> str:
         return urlsplit(self._bases[family]).netloc.rpartition("@")[2]

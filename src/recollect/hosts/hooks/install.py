@@ -22,8 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from recollect.errors import RecollectError
 from recollect.hosts.gateway.agents import write_configuration
 from recollect.hosts.hooks.transcript_file import AgentName
-from recollect.system.agent_folders import claude_code_folder, codex_folder
-from recollect.system.config.places import data_home
+from recollect.system.places import claude_code_folder, codex_folder, data_home
 
 InstallScope: TypeAlias = Literal["user", "project"]
 COMMAND_SECONDS: Final = 15

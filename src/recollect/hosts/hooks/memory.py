@@ -36,10 +36,9 @@ from recollect.core.values.transcript import RecordedSession
 from recollect.hosts.gateway.spaces import CLOSE_SECONDS, OpenSpaces, SpaceMemory
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
-from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
-from recollect.system.config.places import data_home
+from recollect.system.places import data_home, project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Limit of additional context; agents put longer texts into a file that no model reads."""

@@ -30,8 +30,8 @@ from recollect.core.values.transcript import RecordedSession, TranscriptItem
 from recollect.errors import FormatError, ModelUnavailable
 from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.hosts.hooks.memory import archive
-from recollect.system.agent_folders import project_space
 from recollect.system.config import Settings
+from recollect.system.places import project_space
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
 CALLS: Final[Mapping[str, OpenClawCall]] = {

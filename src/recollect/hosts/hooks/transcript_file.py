@@ -18,7 +18,7 @@ from recollect.core.formats.transcripts.claude_code import ClaudeCodeReader
 from recollect.core.formats.transcripts.codex import CodexReader
 from recollect.core.formats.transcripts.records import mapping_of
 from recollect.core.values.transcript import RecordedSession
-from recollect.system.plain_files import open_regular
+from recollect.system.durable import open_regular
 
 AgentName: TypeAlias = Literal["claude-code", "codex"]
 MOST_BYTES: Final = 1 << 30

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from recollect.adapters.session.index import SessionIndex
+from recollect.adapters.session.files import SessionIndex
 from recollect.core.formats.json_text import instant
 from recollect.core.formats.stored_records import RecordedCompaction, join_state, read_record
 from recollect.core.values.history import newest_cut
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import FormatError, RecollectError
-from recollect.system.config.places import sessions_folder
+from recollect.system.places import sessions_folder
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import click
 
 from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server
 from recollect.hosts.mcp import MemoryOrder
-from recollect.system.config.places import mcp_token_file
+from recollect.system.durable import own_secret
 from recollect.system.loopback import (
     LOOPBACK,
     address_of,
@@ -29,7 +29,7 @@ from recollect.system.loopback import (
     listen_on,
     names_this_machine,
 )
-from recollect.system.own_secret import own_secret
+from recollect.system.places import mcp_token_file
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server

@@ -15,7 +15,7 @@ import time
 from base64 import b32decode, b32encode
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from typing import Final
 from uuid import UUID, uuid4
@@ -103,11 +103,6 @@ def shown_key(key: ApiKey) -> str:
 def new_tenant(name: str, *, now: float) -> Tenant:
     """A tenant with an id that nobody had before, whatever its name is."""
     return Tenant(id=uuid4(), name=name, created_at=now)
-
-
-def limited(tenant: Tenant, *, requests: int | None, tokens: int | None) -> Tenant:
-    """The tenant with these limits."""
-    return replace(tenant, requests_per_minute=requests, tokens_per_day=tokens)
 
 
 def _spelled(raw: bytes) -> str:

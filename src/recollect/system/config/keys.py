@@ -30,49 +30,27 @@ SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "ar
 
 _FACTS = "Facts are extracted only if models.extraction is set"
 
+_REMOVED: Final = """
+    compaction.breaker_failures compaction.breaker_seconds compaction.flush.at_ratio
+    compaction.flush.files compaction.summary_tokens embedding_cache.max_entries
+    gateway.connect_seconds gateway.max_body_bytes gateway.max_requests
+    gateway.silence_seconds index.update_interval jobs.lease_seconds jobs.max_attempts
+    models.flush query.user_messages recall.blocks_tokens recall.hybrid.candidate_multiplier
+    recall.hybrid.enabled recall.remote.dimensions serve.idempotency_hours
+    serve.key_cache_seconds serve.max_body_bytes serve.max_deadline_seconds
+    serve.max_requests serve.open_spaces serve.tenant_concurrency serve.tenant_waiting
+    session.reset.at_hour session.reset.idle_minutes session.reset.mode store.open_seconds
+    store.undurable_seconds telemetry.tenant_label telemetry.traces trim.min_query_chars
+    turn.stage_deadline_seconds
+    embedding_cache.enabled
+"""
 REMOVED_KEYS: Final[Mapping[str, str]] = {
-    "compaction.breaker_failures": "",
-    "compaction.breaker_seconds": "",
-    "compaction.flush.at_ratio": "",
-    "compaction.flush.files": "",
-    "compaction.summary_tokens": "",
+    **dict.fromkeys(_REMOVED.split(), ""),
     "daemon.port": "Hooks use the daemon's socket",
-    "embedding_cache.enabled": "",
-    "embedding_cache.max_entries": "",
     "facts.digests": _FACTS,
     "facts.enabled": _FACTS,
-    "gateway.connect_seconds": "",
-    "gateway.max_body_bytes": "",
-    "gateway.max_requests": "",
-    "gateway.silence_seconds": "",
     "gateway.summary_day_tokens": "jobs.day_tokens limits summaries too",
     "gateway.token_variable": "Set RECOLLECT_GATEWAY_TOKEN to the token",
-    "index.update_interval": "",
-    "jobs.lease_seconds": "",
-    "jobs.max_attempts": "",
-    "models.flush": "",
-    "query.user_messages": "",
-    "recall.blocks_tokens": "",
-    "recall.hybrid.candidate_multiplier": "",
-    "recall.hybrid.enabled": "",
-    "recall.remote.dimensions": "",
-    "serve.idempotency_hours": "",
-    "serve.key_cache_seconds": "",
-    "serve.max_body_bytes": "",
-    "serve.max_deadline_seconds": "",
-    "serve.max_requests": "",
-    "serve.open_spaces": "",
-    "serve.tenant_concurrency": "",
-    "serve.tenant_waiting": "",
-    "session.reset.at_hour": "",
-    "session.reset.idle_minutes": "",
-    "session.reset.mode": "",
-    "store.open_seconds": "",
-    "store.undurable_seconds": "",
-    "telemetry.tenant_label": "",
-    "telemetry.traces": "",
-    "trim.min_query_chars": "",
-    "turn.stage_deadline_seconds": "",
 }
 """Settings of earlier versions that files may still name, and what acts in their place."""
 

@@ -33,7 +33,6 @@ from recollect.system.config.keys import (
     unknown_key,
 )
 from recollect.system.config.openclaw import read_openclaw
-from recollect.system.config.places import user_settings_file
 from recollect.system.config.trust import (
     UnreadFile,
     error_notice,
@@ -44,6 +43,7 @@ from recollect.system.config.trust import (
     withheld_values,
 )
 from recollect.system.data_folder import absolute_path
+from recollect.system.places import user_settings_file
 
 if TYPE_CHECKING:
     from recollect.system.config.settings import Settings

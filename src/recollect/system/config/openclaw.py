@@ -2,16 +2,13 @@
 
 Keys of OpenClaw's memory blocks that set nothing here become one notice; everything else in the
 file is left alone. Never follows an include, starts a command, shows a value that it does not use
-or reads a provider's key.
-
-The memory-context plugin counts only if it has an entry and the memory slot names it. If switches
-disagree, off wins.
+or reads a provider's key. If switches disagree, off wins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -110,45 +107,37 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
 
 _BLOCKS: Final = ("memory.qmd", *(f"{snake_case(block)}." for block in OPENCLAW_KEYS if block))
 """The blocks about memory: the notice names their keys that set nothing here."""
-
-
-def _scope(value: Any) -> Any:
-    return {True: "space", False: "session"}[value] if isinstance(value, bool) else {}
-
-
-def _days(value: Any) -> Any:
-    return None if value == 0 and not isinstance(value, bool) else value  # there 0 is "no limit"
+_SWITCHES: Final = {
+    "agents.defaults.memoryContext.enabled": (_RECALL, _INGEST),
+    "agents.defaults.memorySearch.enabled": (_RECALL,),
+    f"{_ENTRY}.config.autoRecall": (_RECALL,),
+    f"{_ENTRY}.config.autoCapture": (_INGEST,),
+}
 
 
 def _minutes(value: Any) -> Any:
     return f"{value}m" if isinstance(value, str) and value.strip().isdigit() else value
 
 
-def _allowed(value: Any) -> Any:
-    return ["*"] if isinstance(value, Sequence) and not value else value
+def _first(value: Any, meaning: Mapping[Any, Any]) -> Any:
+    """The meaning of a value that OpenClaw spells in another way; `1` is not `True`."""
+    same = (one for one in meaning if one == value and type(one) is type(value))
+    return next((meaning[one] for one in same), value)
 
 
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "evictionDays": _days,
-    "crossSession": _scope,
+    "evictionDays": lambda value: _first(value, {0: None}),  # there 0 is "no limit"
+    "crossSession": lambda value: _first(value, {True: "space", False: "session"}),
+    "tools.allow": lambda value: ["*"] if value == [] else value,
     "ttl": _minutes,
-    "tools.allow": _allowed,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """The key of ours that a key of OpenClaw sets, and its conversion."""
-
-    to: str
-    convert: Callable[[Any], Any]
-
-
 @cache
-def routes() -> Mapping[str, Route]:
-    """Every key of OpenClaw that is read, by its path in snake case."""
+def routes() -> Mapping[str, tuple[str, str]]:
+    """Every key of OpenClaw that is read, by its path in snake case: our key, and its own name."""
     return {
-        snake_case(f"{block}.{name}".lstrip(".")): Route(to, _CONVERSIONS.get(name, lambda it: it))
+        snake_case(f"{block}.{name}".lstrip(".")): (to, name)
         for block, names in OPENCLAW_KEYS.items()
         for name, to in names.items()
     }
@@ -168,23 +157,18 @@ class _OpenClawFile:
     name: str
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
     given: dict[str, GivenValue] = field(default_factory=dict)
-    notices: list[Notice] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     """The keys that set nothing here."""
 
     def source(self, spelled: str) -> Source:
         return Source(kind="openclaw", name=self.name, key=spelled)
 
-    def notify(self, spelled: str, message: str) -> None:
-        self.notices.append(Notice(key=spelled, message=message))
-
-    def flag(self, spelled: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise SettingsError(f"{self.source(spelled)} must be true or false, not {value!r}")
-        return value
-
-    def take(self, path: str) -> tuple[str, Any] | None:
-        return self.leaves.pop(snake_case(path), None)
+    def flag(self, path: str) -> tuple[str, bool] | None:
+        """Take a switch out of the keys that are left."""
+        found = self.leaves.pop(snake_case(path), None)
+        if found is not None and not isinstance(found[1], bool):
+            raise SettingsError(f"{self.source(found[0])} must be true or false, not {found[1]!r}")
+        return found
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
         """Set a key of ours; two keys of the file that set it must agree."""
@@ -201,27 +185,32 @@ class _OpenClawFile:
 
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
     """The values that an openclaw.json sets, and notices about them."""
-    document = _parse(path)
     reading = _OpenClawFile(name=str(path))
+    document = _parse(path)
     _collect(document, reading)
     _memory_switches(document, reading)
+    notices: list[Notice] = []
     for foreign, (spelled, value) in reading.leaves.items():
-        route = routes()[foreign]
-        if route.to == "recall.min_score" and preset != "openclaw":
+        to, name = routes()[foreign]
+        if to == "recall.min_score" and preset != "openclaw":
             reading.ignored.append(spelled)  # their score is relative, ours absolute
-        elif route.to == "recall.remote.provider" or value == "gemini":
-            _provider(reading, spelled, value)
+        elif to == "recall.remote.provider" and value == "local":
+            reading.put("recall.embedder", spelled, "transformer")
+        elif to == "recall.remote.provider" and value == "auto":
+            continue
+        elif to == "recall.remote.provider" or value == "gemini":
+            provider = reading.put("recall.remote.provider", spelled, value)
+            message = (
+                f"mapped onto recall.remote.provider = {provider}; nothing is sent there until "
+                'you set recall.embedder = "remote"'
+            )
+            notices.append(Notice(key=spelled, message=message))
         else:
-            reading.put(route.to, spelled, route.convert(value))
-    agents = _table_at(document, "agents").get("list") or ()
-    for one in (one for one in agents if isinstance(one, Mapping)):
-        if any(f"agents.defaults.{snake_case(key)}" in _prefixes() for key in one):
-            reading.ignored.append(f"agents.list[{one.get('id', '?')}]")
+            reading.put(to, spelled, _CONVERSIONS.get(name, lambda it: it)(value))
     if reading.ignored:
-        many = f"{len(reading.ignored)} keys" if len(reading.ignored) > 1 else "1 key"
-        message = f"without effect in Recollect, {many}: {', '.join(reading.ignored)}"
-        reading.notices.append(Notice(key=reading.name, message=message, without_effect=True))
-    return reading.given, reading.notices
+        message = f"without effect in Recollect: {', '.join(reading.ignored)}"
+        notices.append(Notice(key=reading.name, message=message, without_effect=True))
+    return reading.given, notices
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -238,13 +227,6 @@ def _parse(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _table_at(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    table: Any = document
-    for name in path:
-        table = table.get(name) if isinstance(table, Mapping) else None
-    return table if isinstance(table, Mapping) else {}
-
-
 def _collect(
     table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled: str = ""
 ) -> None:
@@ -253,11 +235,6 @@ def _collect(
         if here == snake_case(_PRUNING) and not isinstance(value, Mapping):
             here = f"{here}.mode"
         if here in routes():
-            if here in reading.leaves:
-                other = reading.leaves[here][0]
-                raise SettingsError(
-                    f"{reading.name}: {as_spelled} and {other} are one key; keep one of them"
-                )
             reading.leaves[here] = (as_spelled, value)
         elif here in _prefixes() and isinstance(value, Mapping):
             _collect(value, reading, f"{here}.", f"{as_spelled}.")
@@ -267,48 +244,25 @@ def _collect(
             reading.ignored.append(as_spelled)
 
 
-def _provider(reading: _OpenClawFile, spelled: str, value: Any) -> None:
-    if value == "local":
-        reading.put("recall.embedder", spelled, "transformer")
-    elif value != "auto":
-        provider = reading.put("recall.remote.provider", spelled, value)
-        reading.notify(
-            spelled,
-            f"mapped onto recall.remote.provider = {provider}; nothing is sent there until you set "
-            'recall.embedder = "remote"',
-        )
-
-
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    slot_key, slot = reading.take(_SLOT) or (_SLOT, None)
+    """Turn memory off if a switch says so, or if the memory-context plugin is not in use: it needs
+    an entry that is enabled, and the memory slot."""
+    slot_key, slot = reading.leaves.pop(_SLOT, (_SLOT, None))
     if slot is not None and not isinstance(slot, str):
         raise SettingsError(
             f"{reading.source(slot_key)} must be the name of a plugin, not {slot!r}"
         )
-    is_enabled = reading.flag(*(reading.take(f"{_ENTRY}.enabled") or ("", True)))
-    entry = _table_at(document, "plugins", "entries").get(_PLUGIN)
-    is_used = slot == _PLUGIN and is_enabled and entry not in (None, False)
-    off = []
-    if slot == "none":
-        off.append(_SLOT)
-        reading.notify(_SLOT, "memory is off, because the slot is none")
-    if not is_used and (entry is not None or slot == _PLUGIN):
-        off.append(_SLOT if slot == _PLUGIN else _ENTRY)
-        needs = f"{_PLUGIN} needs an entry that is enabled and {_SLOT} = {_PLUGIN}, both"
-        reading.notify(_ENTRY, f"memory is off: {needs}")
+    votes: dict[str, tuple[str, Any]] = {}
+    for path, targets in _SWITCHES.items():
+        if switch := reading.flag(path):
+            votes |= {to: switch for to in targets if to not in votes or not switch[1]}
+    _, enabled = reading.flag(f"{_ENTRY}.enabled") or ("", True)
+    entry = document.get("plugins", {}).get("entries", {}).get(_PLUGIN)
+    named = entry is not None or slot == _PLUGIN
+    if slot == "none" or (named and not (entry is not None and enabled and slot == _PLUGIN)):
         for path in [path for path in reading.leaves if path.startswith(_ENTRY)]:
             del reading.leaves[path]
-    votes: dict[str, tuple[str, Any]] = {}
-    for path, targets in (
-        ("agents.defaults.memoryContext.enabled", (_RECALL, _INGEST)),
-        ("agents.defaults.memorySearch.enabled", (_RECALL,)),
-        (f"{_ENTRY}.config.autoRecall", (_RECALL,)),
-        (f"{_ENTRY}.config.autoCapture", (_INGEST,)),
-    ):
-        if switch := reading.take(path):
-            is_on = reading.flag(*switch)
-            votes |= {to: switch for to in targets if to not in votes or not is_on}
-    for spelled in off:
-        votes |= {_RECALL: (spelled, False), _INGEST: (spelled, False)}
+        off = _ENTRY if entry is not None else _SLOT
+        votes |= {_RECALL: (off, False), _INGEST: (off, False)}
     for to, (spelled, value) in votes.items():
         reading.put(to, spelled, value)

@@ -21,9 +21,8 @@ from typing import Final
 
 from recollect.errors import SettingsError
 from recollect.system.config.keys import REMOVED_KEYS, GivenValue, known_keys
-from recollect.system.config.places import trust_folder, user_settings_file
-from recollect.system.durable import replace_file
-from recollect.system.plain_files import read_plain
+from recollect.system.durable import read_plain, replace_file
+from recollect.system.places import trust_folder, user_settings_file
 
 FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 64 * 1024

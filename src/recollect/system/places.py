@@ -1,19 +1,20 @@
-"""Where things lie on this machine; decides names, opens nothing.
+"""The names of our folders and files on this machine, and of other agents'. Opens nothing.
 
-Data is under one folder, and the user's own settings under another; `RECOLLECT_HOME` moves both
-into one. Always holds: two spaces never share a file, whatever their names look like.
+Data is in one folder, and the user's own settings in another; `RECOLLECT_HOME` moves both into one.
+Two spaces never share a file, whatever their names look like.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
 from recollect.system.data_folder import absolute_path, data_folder
 
-_SPOKEN_CHARS = 40
+_SPOKEN_CHARS: Final = 40
+_PROJECT_MARKS: Final = (".git", "recollect.toml")
 
 
 def data_home() -> Path:
@@ -94,6 +95,46 @@ def models_folders() -> tuple[Path, ...]:
 
 def file_name(name: str) -> str:
     """A name as part of a file's name: readable, and different for different names."""
+    from hashlib import blake2b  # slow to import, and an agent may wait for its hook
+
     spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{spoken}-{digest}" if spoken else digest
+
+
+# Other agents
+
+
+def project_space(cwd: str) -> str:
+    """The memory of a folder: of the project that it belongs to, else its own."""
+    folder = Path(cwd)
+    for parent in (folder, *folder.parents):
+        # a folder that may not be looked into has none of them
+        if any(os.path.exists(parent / mark) for mark in _PROJECT_MARKS):  # noqa: PTH110
+            return str(parent)
+    return str(folder)
+
+
+def claude_code_folder() -> Path:
+    """Claude Code's settings and transcripts."""
+    return _named("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
+
+
+def codex_folder() -> Path:
+    """Codex's configuration, hooks and rollouts."""
+    return _named("CODEX_HOME") or Path.home() / ".codex"
+
+
+def pi_folder() -> Path:
+    """pi's models and sessions."""
+    return _named("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent"
+
+
+def openclaw_folder() -> Path:
+    """OpenClaw's configuration and its agents."""
+    return _named("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
+
+
+def _named(variable: str) -> Path | None:
+    given = os.environ.get(variable)
+    return Path(given).expanduser() if given else None
