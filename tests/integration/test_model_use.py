@@ -20,7 +20,7 @@ from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.boundary import Failure, SystemClock
 from recollect.core.engine.archive import DurableArchive
-from recollect.core.engine.background import MeteredModel, metered
+from recollect.core.engine.background import metered
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Answer, ModelUse, Prompt
@@ -194,25 +194,6 @@ def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
     assert told["total"]["summary"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
     drawn = CliRunner().invoke(main, ["memory", "stats"], env={"RECOLLECT_STORE__URL": str(path)})
     assert "2 calls (extraction 2)" in drawn.stdout
-
-
-def test_a_store_that_is_away_stops_no_call_and_is_told_later() -> None:
-    counted: list[ModelUse] = []
-    away = [True]
-
-    async def record(use: ModelUse, day: str) -> None:
-        if away[0]:
-            raise StoreUnavailable("away")
-        counted.append(use)
-
-    async def ask() -> None:
-        model = MeteredModel(ScriptedModel(["one", "two"]), SystemClock(), record)
-        assert (await model.ask(Prompt(text="a"))).text == "one"
-        away[0] = False
-        await model.ask(Prompt(text="b"))
-
-    asyncio.run(ask())
-    assert [one.calls for one in counted] == [1, 1]
 
 
 class SlowCount(SQLiteStore):

@@ -87,7 +87,7 @@ def settings() -> Settings:
     return build({"window_tokens": 6_000, **deadlines})
 
 
-def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = ()) -> Engine:
+def engine_with(file: Path, *embedders: Embedder) -> Engine:
     chosen = settings()
     clock = SystemClock()
     archive = DurableArchive(
@@ -97,7 +97,7 @@ def engine_with(file: Path, *embedders: Embedder, others: Sequence[Embedder] = (
     )
     jobs = in_process_jobs(archive, chosen, clock, embedders)
     assert jobs is not None
-    upkeep = VectorUpkeep(archive, embedders, clock, others=lambda: others, queued=jobs.wake)
+    upkeep = VectorUpkeep(archive, embedders, clock, queued=jobs.wake)
     recaller = MemoryRecaller(archive, chosen, QuestionVectors(embedders, seconds=0.3), upkeep)
     return Engine(
         chosen,
@@ -280,35 +280,16 @@ def test_loading_blocks_no_turn(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_change_of_model_embeds_anew_and_both_are_searched_meanwhile(tmp_path: Path) -> None:
+def test_a_change_of_model_embeds_again_in_the_background(tmp_path: Path) -> None:
     file = tmp_path / "m.db"
 
     async def scenario() -> None:
-        old = HashEmbedder()
+        old, new = HashEmbedder(), Embedding("another-model", 48)
         async with engine_with(file, old) as engine:
             held = await talked(engine)
             await until(file, {old.name})
-        new = Embedding("another-model", 48)
-        release = asyncio.Event()
-
-        async def waits(made: list[bytes]) -> list[bytes]:
-            if len(made) > 1:
-                await release.wait()
-            return made
-
-        new.misbehave = waits
-        async with engine_with(file, new, others=[old]) as engine:
+        async with engine_with(file, new) as engine:
             await ask(engine, held)
-            recaller = engine._recaller
-            assert isinstance(recaller, MemoryRecaller)
-            upkeep = recaller._upkeep
-            assert upkeep is not None
-            await until_true(lambda: bool(upkeep.meanwhile))
-            meanwhile = await ask(engine, held, "once more: the heron at Quillhaven, its name?")
-            assert "vectors are being computed: 0 of about" in recall_line(meanwhile)
-            assert SECRET in block_of(meanwhile), recall_line(meanwhile)
-            assert [one.name for one in upkeep.meanwhile] == [old.name]
-            release.set()
             await until(file, {new.name})
 
     asyncio.run(scenario())

@@ -153,7 +153,7 @@ def _one_cut(
     story.covers = new.covers
     newest_user = [entry.key for entry in known if entry.role == "user"][-1:]
     done = replace_past(story.edits, new, known, keep_blocks=frozenset(newest_user))
-    after = story.view(size, done.edits)
+    after = story.view(size, done)
 
     kept = {entry.key for entry in known[at:]}
     was_shown = shown_keys(before)
@@ -165,11 +165,11 @@ def _one_cut(
     if not story.refused(before):
         assert story.refused(after) == []
 
-    back = undo(done.edits)
-    assert back.undone == done.cut
+    back = undo(done)
+    assert back.undone == done[-1]
     assert raw_of(story.view(size, back.edits)) == raw_of(before), "undone, byte for byte"
-    assert sum(isinstance(edit, Cut) for edit in done.edits) <= 2
-    story.edits = done.edits
+    assert sum(isinstance(edit, Cut) for edit in done) <= 2
+    story.edits = done
     return True
 
 

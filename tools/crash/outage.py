@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.adapters.wiring import open_memory
-from recollect.core.boundary import ANSWERS, PATIENCE
 from recollect.core.engine import Engine
 from recollect_bench.postgres_server import PostgresServer
 from tools.crash.outcome import Outcome, Tell, silent
@@ -37,6 +36,7 @@ HANG_GRACE_SECONDS = 0.8
 FINDING_OUT_TURNS = (1, 3)
 """How many turns may: one as the store goes; as it comes back one that asks while the server
 still recovers, one that opens its connections anew, and one beside the spool's way into it."""
+WARM_TURNS = 32
 FINDING_OUT_SECONDS = 2.5
 """What a turn may take in which the store goes away under a question, or comes back."""
 SECOND_LOOK_SECONDS = 1.5
@@ -118,7 +118,7 @@ async def _run(
         talking = asyncio.create_task(talk.go_on(stop))
         await asyncio.sleep(max(BEFORE_SECONDS, away_seconds / 2))
         for _ in range(100 if outcome.scenario == "hang" else 0):
-            if talk.turn > ANSWERS or talking.done():  # how slow the first were counts no longer
+            if talk.turn > WARM_TURNS or talking.done():  # how slow the first were counts no longer
                 break
             await asyncio.sleep(PACE_SECONDS)
         before = talk.phase
@@ -164,10 +164,7 @@ async def _found_out(away: Phase, talking: asyncio.Task[None], most_seconds: flo
 
 def _patience(before: Phase) -> float:
     """How long a turn may take to find out that a server hangs, by the slowest one before it."""
-    return max(
-        before.quantile(0.99) + FINDING_OUT_SECONDS,
-        PATIENCE * before.quantile(1.0) + SECOND_LOOK_SECONDS,
-    )
+    return before.quantile(1.0) + FINDING_OUT_SECONDS + SECOND_LOOK_SECONDS
 
 
 def signal_all(server: PostgresServer, number: signal.Signals) -> None:

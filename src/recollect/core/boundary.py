@@ -11,7 +11,6 @@ import asyncio
 import logging
 import time
 import traceback
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -27,13 +26,6 @@ U = TypeVar("U")
 LOG = logging.getLogger("recollect")
 """Failures are told in reports, and where a part stops or begins to work again, in the log; the
 trace of one is logged at debug level."""
-
-LEAST_SECONDS = 1.0
-"""What an answer may always take: a machine that is suddenly busy is not a store that is away."""
-PATIENCE = 8.0
-"""Else so many times what the slowest of the last answers took, up to what the settings allow."""
-ANSWERS = 32
-FEW_ANSWERS = 5
 
 
 class Boundary:
@@ -199,24 +191,6 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
         return Failure(said=str(_reason_of(error)), error=type(error))
-
-
-class AdaptiveDeadline:
-    """How long the last answers to one kind of work took, and what the next may take."""
-
-    def __init__(self, most_seconds: float) -> None:
-        self._most_seconds = most_seconds
-        self._last: deque[float] = deque(maxlen=ANSWERS)
-
-    def took(self, seconds: float) -> None:
-        """An answer came; one that was late counts, so that a slow store is given more time."""
-        self._last.append(seconds)
-
-    def allowed(self) -> float:
-        """As the settings say, until there are answers to judge by."""
-        if len(self._last) < FEW_ANSWERS:
-            return self._most_seconds
-        return min(self._most_seconds, max(LEAST_SECONDS, PATIENCE * max(self._last)))
 
 
 class BoundedTasks:

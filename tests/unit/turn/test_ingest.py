@@ -36,7 +36,6 @@ from recollect.core.turn.ingest import (
 from recollect.core.values.history import Entry
 from recollect.core.values.message import CallId
 from recollect.core.values.model import FormatName
-from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.core.values.segment import NewSegment, Segment
 from recollect.system.config.settings import Redaction
@@ -125,7 +124,6 @@ def test_secrets_are_masked_and_identity_is_taken_before() -> None:
     assert open_.segment.message_id == plain.segment.message_id
     made = taken([user(f"{TOKEN} and API_KEY={OPAQUE}"), user("nothing secret here")])
     assert made.redacted == 2
-    assert Reason(Cause.MASKED, secrets=2) in made.reasons
 
 
 def test_personal_data_goes_on_request() -> None:
@@ -160,7 +158,6 @@ def test_noise_is_kept_and_not_indexed() -> None:
     ]  # fmt: skip
     assert [new.segment.text for new in made.segments] == ["ok", "NO_REPLY", "是的", ""]
     assert not any(new.passages for new in made.segments)
-    assert made.reasons == (Reason(Cause.KEPT, messages=4, indexed=0),)
 
 
 def test_short_results_are_indexed_and_empty_ones_are_not() -> None:
@@ -224,7 +221,6 @@ def test_a_recalled_block_alone_is_skipped(content: Any) -> None:
     made = taken([user(content), user("and a real message")])
     assert [new.segment.text for new in made.segments] == ["and a real message"]
     assert len(made.skipped) == 1
-    assert Reason(Cause.BLOCKS_LEFT_OUT, blocks=1) in made.reasons
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,6 @@ class TestQuery:
         )
         made = query(held)
         assert made.text == "where does the anchor lie?"
-        assert made.sources == (EntryKey("k0"),)
 
     def test_none_is_said(self) -> None:
         assert query(()).reason.cause is Cause.NO_QUERY

@@ -235,7 +235,6 @@ def _recaller(
             archive,
             vectors.used,
             clock,
-            others=vectors.others,
             queued=jobs.wake if jobs is not None else lambda: None,
         )
         if settings.ingest.enabled  # else nothing is written, not even that vectors are missing

@@ -182,8 +182,6 @@ class Embedders:
 
     used: tuple[Embedder, ...] = ()
     """Asked for every question."""
-    others: Callable[[], tuple[Embedder, ...]] = field(default=tuple, repr=False)
-    """Looks what else is at hand: its vectors may be here from an earlier choice."""
     said: str = ""
     """Which, and why not a better one."""
     lacking: str = ""
@@ -195,7 +193,7 @@ def choose_embedders(settings: Settings) -> Embedders:
     package is."""
     name = settings.recall.embedder
     if name == "remote":
-        return Embedders(used=(_remote(settings),), others=partial(_others, ()), said="remote")
+        return Embedders(used=(_remote(settings),), said="remote")
     try:
         choice = choose(
             name,
@@ -209,8 +207,7 @@ def choose_embedders(settings: Settings) -> Embedders:
     except EmbedderError as error:
         raise SettingsError(f"recall.embedder: {error}") from error
     used = tuple(_shared(embedder) for embedder in choice.embedders)
-    others = partial(_others, used)
-    return Embedders(used=used, others=others, said=choice.said, lacking=choice.lacking)
+    return Embedders(used=used, said=choice.said, lacking=choice.lacking)
 
 
 def _shared(embedder: Embedder) -> Embedder:

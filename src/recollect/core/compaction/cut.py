@@ -344,27 +344,17 @@ def _starts_a_turn(entry: Entry) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceResult:
-    """The edits that stand now, and the cut as it was kept."""
-
-    edits: tuple[Edit, ...] = field(repr=False)
-    cut: Cut = field(repr=False)
-    dropped: int
-
-
 def replace_past(
     edits: Sequence[Edit],
     cut: Cut,
     entries: Sequence[Entry],
     *,
     keep_blocks: AbstractSet[EntryKey] = frozenset(),
-) -> ReplaceResult:
-    """Let `cut` stand over the `entries` of the session."""
+) -> tuple[Edit, ...]:
+    """The edits once `cut` hides the `entries` before it."""
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
     ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
-    standing = replace(cut, ended=ended)
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
@@ -373,11 +363,7 @@ def replace_past(
         older = [replace(cuts[-1], ended=())]
     hidden = behind_cut(entries, older)
     needed = [edit for edit in others if edit.anchor not in hidden]
-    return ReplaceResult(
-        edits=(*needed, *kept_blocks, *older, standing),
-        cut=standing,
-        dropped=len(cuts) - len(older) + len(others) - len(needed),
-    )
+    return (*needed, *kept_blocks, *older, replace(cut, ended=ended))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

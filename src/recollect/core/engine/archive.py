@@ -19,8 +19,6 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import (
-    LEAST_SECONDS,
-    AdaptiveDeadline,
     BoundedTasks,
     Failure,
     Part,
@@ -45,6 +43,9 @@ OPEN_SECONDS = 15.0
 UNDURABLE_SECONDS = 10.0
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
+DOUBT_SECONDS = 2.0
+"""After this long without an answer, a store must answer a trivial query, or it counts as down."""
+PING_SECONDS = 2.0
 SPOOL_SECONDS = 1.0
 AGAIN_SECONDS = 0.3
 CLOSE_SECONDS = 1.0
@@ -90,8 +91,6 @@ class DurableArchive:
         self._settings = settings or StoreSettings()
         self.open_seconds = OPEN_SECONDS
         self.undurable_seconds = UNDURABLE_SECONDS
-        self._reads = AdaptiveDeadline(self._settings.read_seconds)
-        self._writes = AdaptiveDeadline(self._settings.write_seconds)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
@@ -200,11 +199,9 @@ class DurableArchive:
         limit = self._settings.read_seconds if seconds is None else seconds
         soon = limit / 2
         if seconds is None and self._store is not None:
-            soon = min(self._reads.allowed(), soon)
-        begun, running = (
-            time.monotonic(),
-            self._tasks.begin(lambda: self._timed(question, self._reads)),
-        )
+            soon = min(DOUBT_SECONDS, soon)
+        begun = time.monotonic()
+        running = self._tasks.begin(lambda: self._answered(question))
         watching = self._tasks.begin(lambda: self._watch(running, soon))
         try:
             await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
@@ -229,7 +226,7 @@ class DurableArchive:
     async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
         if await done_within(running, seconds):
             return False
-        patience = max(0.0, min(seconds, LEAST_SECONDS))  # next to nothing takes no longer
+        patience = max(0.0, min(seconds, PING_SECONDS))
         found = await attempted(asyncio.wait_for(self._on_store(_ping), patience))
         if running.done() or not isinstance(found, Failure):
             return False
@@ -265,11 +262,11 @@ class DurableArchive:
 
     async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
         def work() -> Awaitable[WriteResult]:
-            return self._timed(lambda store: store.write(batch), self._writes)
+            return self._answered(lambda store: store.write(batch))
 
         if self._sent_again:  # as long as the caller waits: cut off, it would be lost
             return await attempted(work())
-        seconds = self.open_seconds if self._store is None else self._writes.allowed()
+        seconds = self.open_seconds if self._store is None else self._settings.write_seconds
         return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
@@ -387,11 +384,8 @@ class DurableArchive:
         if self._held:
             self._start_draining()
 
-    async def _timed(self, work: Callable[[Store], Awaitable[T]], deadline: AdaptiveDeadline) -> T:
-        await self.store()
-        begun = time.monotonic()
+    async def _answered(self, work: Callable[[Store], Awaitable[T]]) -> T:
         done = await self._on_store(work)
-        deadline.took(time.monotonic() - begun)
         self._unread = ""
         return done
 

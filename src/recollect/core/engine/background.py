@@ -46,7 +46,6 @@ class MeteredModel:
         self._clock = clock
         self._record = record
         self._used = used
-        self._waiting: list[tuple[ModelUse, str]] = []
 
     @property
     def name(self) -> str:
@@ -70,19 +69,11 @@ class MeteredModel:
             meter = METER.get()
             if meter is not None:
                 meter(use)
-            self._waiting.append((use, day_of(self._clock.now())))
-            await self._write()
+            await attempted(self._record(use, day_of(self._clock.now())))
 
     async def close(self) -> None:
         """Close the model."""
         await self._model.close()
-
-    async def _write(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for at, (use, day) in enumerate(waiting):
-            if isinstance(await attempted(self._record(use, day)), Failure):  # raised or given
-                self._waiting = [*waiting[at:], *self._waiting]
-                return
 
 
 def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:

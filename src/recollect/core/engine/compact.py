@@ -459,7 +459,7 @@ class Compactor:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
             cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
             blocks = newest_exchange(draft.entries)  # what was recalled for it stays
-            edits = replace_past(base, cut, draft.entries, keep_blocks=blocks).edits
+            edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
             tokens_after = draft.under(edits).used_tokens()
             if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
                 why = Reason(Cause.SUMMARY_AS_LONG)

@@ -76,7 +76,7 @@ async def prepare_turn(
     asked = await boundary.run(
         "query",
         lambda: query(draft.entries, with_noise=given.settings.recall.method == "openclaw"),
-        unchanged=QueryResult(text="", sources=(), reason=NOT_RUN),
+        unchanged=QueryResult(text="", reason=NOT_RUN),
         reason=lambda result: result.reason,
     )
     freed = await _free_when_due(draft, asked, boundary, durability)

@@ -282,7 +282,7 @@ class MemoryRecaller:
         among = self._vectors.embedders
         notes: tuple[Reason, ...] = ()
         if self._upkeep is not None:
-            among, notes = (*among, *self._upkeep.meanwhile), self._upkeep.notes
+            notes = self._upkeep.notes
         phrased = {} if request.reads is None else request.reads.phrased
         question = question_text(request)
         texts = phrased.get(question, {})

@@ -41,7 +41,6 @@ from recollect.core.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import is_memory_tool
 from recollect.core.values.segment import NewPassage, NewSegment, Segment, Source, Trust
 from recollect.system.config.settings import Redaction as RedactionSettings
@@ -146,11 +145,10 @@ _MOST_TOOL_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """What is to be written for some new messages, and why."""
+    """What is to be written for some new messages."""
 
     segments: tuple[NewSegment, ...] = field(repr=False)
     jobs: tuple[NewJob, ...]
-    reasons: tuple[Reason, ...]
     redacted: int
     skipped: tuple[EntryKey, ...] = ()
 
@@ -195,7 +193,6 @@ def ingest(
     return IngestResult(
         segments=tuple(segments),
         jobs=jobs,
-        reasons=_reasons(segments, mask.masked, len(skipped)),
         redacted=mask.masked,
         skipped=tuple(skipped),
     )
@@ -292,18 +289,6 @@ def _only_asks_memory(entry: Entry) -> bool:
 
 def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
     return any(passage.embedded for new in segments for passage in new.passages)
-
-
-def _reasons(segments: Sequence[NewSegment], redacted: int, skipped: int) -> tuple[Reason, ...]:
-    if not segments:
-        return (Reason(Cause.ONLY_RECALLED_BLOCKS if skipped else Cause.NO_NEW_MESSAGES),)
-    indexed = sum(1 for new in segments if new.passages)
-    reasons = [Reason(Cause.KEPT, messages=len(segments), indexed=indexed)]
-    if redacted:
-        reasons.append(Reason(Cause.MASKED, secrets=redacted))
-    if skipped:
-        reasons.append(Reason(Cause.BLOCKS_LEFT_OUT, blocks=skipped))
-    return tuple(reasons)
 
 
 def earlier_calls(

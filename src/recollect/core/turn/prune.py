@@ -325,7 +325,6 @@ class TrimResult:
     edits: tuple[LeaveOut, ...]
     freed_tokens: int
     reason: Reason
-    protected: frozenset[EntryKey] = frozenset()
 
 
 def trim(
@@ -356,10 +355,9 @@ def trim(
     if by_exchange:
         groups = _with_answers(groups, entries, protected)
     loose = [g for g in groups if not protected.intersection(g.entries)]
-    keys = frozenset(entries[at].key for at in protected)
     if not loose:
         reason = Reason(Cause.ALL_PROTECTED)
-        return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
+        return TrimResult(edits=(), freed_tokens=0, reason=reason)
     shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
     ordered = _ordered(loose, entries, shown, query, openclaw=not by_exchange)
     taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
@@ -370,13 +368,12 @@ def trim(
     ]
     if not made:
         reason = Reason(Cause.NOTES_COST_MORE)
-        return TrimResult(edits=(), freed_tokens=0, reason=reason, protected=keys)
+        return TrimResult(edits=(), freed_tokens=0, reason=reason)
     left = len({edit.anchor for edit in made})
     return TrimResult(
         edits=tuple(made),
         freed_tokens=sum(freed for _, _, freed in taken),
         reason=Reason(Cause.TRIMMED, messages=left),
-        protected=keys,
     )
 
 

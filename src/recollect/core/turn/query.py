@@ -37,17 +37,15 @@ OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The words to search with, whose they are, and why if there are none."""
+    """The words to search with, and why if there are none."""
 
     text: str
-    sources: tuple[EntryKey, ...]
     reason: Reason
 
 
 def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
     """The query of a turn over these entries; OpenClaw asks `with_noise`, too."""
     texts: list[str] = []
-    sources: list[EntryKey] = []
     for entry in reversed(entries):
         if len(texts) == QUERY_MESSAGES:
             break
@@ -56,13 +54,10 @@ def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
         text = spoken_text(entry)
         if text and (with_noise or not is_noise(text)):
             texts.append(text)
-            sources.append(entry.key)
     if not texts:
-        return QueryResult(text="", sources=(), reason=Reason(Cause.NO_QUERY))
+        return QueryResult(text="", reason=Reason(Cause.NO_QUERY))
     return QueryResult(
-        text="\n".join(reversed(texts)),
-        sources=tuple(reversed(sources)),
-        reason=Reason(Cause.ASKED, messages=len(texts)),
+        text="\n".join(reversed(texts)), reason=Reason(Cause.ASKED, messages=len(texts))
     )
 
 

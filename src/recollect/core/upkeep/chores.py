@@ -3,8 +3,7 @@
 Nothing leaves the archive. Jobs hold no content: `embed` asks the store what is missing, and its
 vectors are written with the job's completion; the others are one write of the store's own. Doing
 any of them again finds nothing to do, so a job that is repeated does no harm. A model that is new
-to a memory finds it without its vectors: `VectorUpkeep` queues the job that makes them, and until
-they are made the vectors of the model before it are searched too, where that model is at hand.
+to a memory finds it without its vectors: `VectorUpkeep` queues the job that makes them.
 """
 
 from __future__ import annotations
@@ -186,22 +185,17 @@ class VectorUpkeep:
         embedders: Sequence[Embedder],
         clock: Clock,
         *,
-        others: Callable[[], Sequence[Embedder]] = tuple,
         queued: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`others` looks which embedders are at hand that are not in use: files are read for it,
-        so it is asked only where their vectors may be needed. `queued` wakes the jobs."""
+        """`queued` wakes the jobs."""
         self._archive = archive
         self._embedders = tuple(embedders)
-        self._others = others
         self._clock = clock
         self._queued = queued
         self._monotonic = monotonic
         self._looked_at = -LOOK_SECONDS
         self._task: asyncio.Task[None] | None = None
-        self.meanwhile: tuple[Embedder, ...] = ()
-        """Embedders whose vectors are searched until those of the ones in use are made."""
         self.notes: tuple[Reason, ...] = ()
         """How far the vectors are, where they are not complete."""
 
@@ -227,24 +221,14 @@ class VectorUpkeep:
             if await store.unembedded(embedder.name, limit=1)
         ]
         if not waiting:  # as nearly always: only then is all of the space counted
-            self.notes, self.meanwhile = (), ()
+            self.notes = ()
             return
         stats = await store.stats()
         self.notes = tuple(_progress(embedder, stats) for embedder in waiting)
-        self.meanwhile = ()
-        self.meanwhile = await self._others_with_vectors(stats)
         now = self._clock.now()
         jobs = tuple(NewJob(kind=EMBED_JOB, key=embedder.name, run_at=now) for embedder in waiting)
         await self._archive.write(Batch(at=now, jobs=jobs))
         self._queued()
-
-    async def _others_with_vectors(self, stats: Stats) -> tuple[Embedder, ...]:
-        used = {embedder.name for embedder in self._embedders}
-        stored = {name for name, count in stats.vectors.items() if count and name not in used}
-        if not stored:
-            return ()
-        others = await asyncio.to_thread(self._others)
-        return tuple(other for other in others if other.name in stored)
 
     async def close(self) -> None:
         """Stop looking."""

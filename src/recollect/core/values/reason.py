@@ -147,11 +147,6 @@ class Cause(Enum):
         "{calls} model {calls:call|calls} since the last turn ({purposes}): {input_tokens:,} "
         "tokens in, {output_tokens:,} out"
     )
-    NO_NEW_MESSAGES = "no new messages"
-    ONLY_RECALLED_BLOCKS = "recalled blocks only"
-    KEPT = "{messages} {messages:message|messages} stored, {indexed} of them indexed"
-    MASKED = "{secrets} {secrets:secret|secrets} masked"
-    BLOCKS_LEFT_OUT = "{blocks} recalled {blocks:block|blocks} left out"
 
     # batch moments, prune, trim
     OVER_LIMIT = "over the limit of {limit:,} tokens"

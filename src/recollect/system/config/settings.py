@@ -239,12 +239,11 @@ class StoreSettings(Validated):
     read_seconds: Seconds = setting(
         10.0,
         "Longest time for one query. A store that answers no other query either counts as down "
-        "sooner, after two seconds at the earliest",
+        "sooner, after four seconds at the earliest",
     )
     write_seconds: Seconds = setting(
         2.0,
-        "Longest time for a write before the batch goes to the spool. A fast store gets less, at "
-        "least one second",
+        "Longest time for a write before the batch goes to the spool",
     )
     pool_size: Positive = setting(
         8,
