@@ -43,7 +43,7 @@ OPEN_SECONDS = 15.0
 UNDURABLE_SECONDS = 10.0
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
-DOUBT_SECONDS = 2.0
+DOUBT_SECONDS = 1.0
 """After this long without an answer, a store must answer a trivial query, or it counts as down."""
 PING_SECONDS = 2.0
 SPOOL_SECONDS = 1.0

@@ -239,7 +239,7 @@ class StoreSettings(Validated):
     read_seconds: Seconds = setting(
         10.0,
         "Longest time for one query. A store that answers no other query either counts as down "
-        "sooner, after four seconds at the earliest",
+        "sooner, after three seconds at the earliest",
     )
     write_seconds: Seconds = setting(
         2.0,
