@@ -1,8 +1,7 @@
-"""Writes batches durably and reads the store, each within a deadline.
+"""Write batches durably and read the store, each within a deadline.
 
-A batch goes to the store, else to the spool, else it waits in memory; later batches wait behind
-it, so a store that was down receives each session in order. No turn waits for a store that is
-known to be down: one that hangs costs a deadline once, and is tried again in the background.
+A batch goes to the store, else to the spool, else it waits in memory. Later batches wait behind it,
+so that a store receives each session in order. No turn waits for a store that is known to be down.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class DurableArchive:
         *,
         sent_again: bool = False,
     ) -> None:
-        """With `sent_again` a caller without an answer sends the same again: a batch that the store
-        does not take in time is given up, or it would be written twice."""
+        """With `sent_again` the caller sends a batch again that the store does not take in time: it
+        is given up."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -133,8 +132,8 @@ class DurableArchive:
         return self.where != "store"
 
     def trouble(self, *, told: Container[object] = ()) -> str:
-        """Problems of the store and its spool; empty if there is none. The reason why batches wait
-        is left out if it is among those `told`."""
+        """Problems of the store and its spool, without those already `told`; empty if there is
+        none."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
             texts.append(f"batches wait in the spool: {self._drain_said}")
@@ -145,8 +144,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def gives_up(self) -> bool:
-        """Whether messages that are durable nowhere may leave a view, after too long a time: every
-        provider would refuse a window that grows for ever. They wait in memory."""
+        """Whether messages that are durable nowhere may leave a view, because it would grow for
+        ever."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -332,8 +331,8 @@ class DurableArchive:
             self._try_hangs = True  # it costs this once
 
     async def settle(self, seconds: float) -> int:
-        """Give waiting batches this long to be written; returns how many still wait, and 1 if the
-        spool cannot be read."""
+        """Give waiting batches this long; return how many still wait, plus 1 if the spool cannot be
+        read."""
         await self._settle_in()
         await self._look_at_spool()
         self._again.set()

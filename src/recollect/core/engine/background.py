@@ -1,8 +1,4 @@
-"""What runs beside the turns: the jobs of this version, and what they tell of themselves.
-
-Owns which handler stands behind which kind of job, that every call of a model counts (also one
-that failed, for it was sent), and what waits for the next report.
-"""
+"""Jobs in the background: their handlers, the count of model calls, lines for the next report."""
 
 from __future__ import annotations
 
@@ -215,8 +211,8 @@ def runner_of(
     used: Used = lambda _: None,
     heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """A worker for this space; `heard` is told of every job that was done or failed, `used` of
-    every call of the model."""
+    """A worker for this space; `heard` gets every job that ended, `used` every call of the
+    model."""
     clock = clock or SystemClock()
     if model is not None:
         model = metered(model, store, clock, used)

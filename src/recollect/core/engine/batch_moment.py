@@ -1,8 +1,7 @@
-"""What only a batch moment may do to a view: blocks go, results are pruned, messages trimmed.
+"""Free space in a view at an edit batch: end blocks, prune results, trim messages.
 
-Also says when none of that is enough and a compaction has to come first. Nothing leaves a view
-before it is durable, unless nothing could be made durable for so long that the view would grow
-without bound.
+Says when a compaction must come first. Nothing leaves a view before it is durable, unless nothing
+could be stored for too long.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.report import BatchMoment
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
-"""Of the limit, what pruning alone has to come down to; else there is a compaction, or a trim."""
+"""Share of the limit that pruning alone must reach; else there is a compaction, or a trim."""
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
@@ -62,8 +61,8 @@ class Durability:
         )
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """The messages that may not leave the view; none where they could be kept nowhere for
-        too long."""
+        """The messages that may not leave the view; none if they could be stored nowhere for too
+        long."""
         kept = await boundary.wait(
             "ingest",
             lambda: self.make_durable(draft),
@@ -143,11 +142,7 @@ class _Moment:
     wanted_tokens: int
 
     async def free(self, draft: Draft) -> Freed:
-        """Blocks go first, then prune, then compact or trim.
-
-        A result that alone fills the window is shortened before anything else is cut for it. A
-        ratio is a moment only if pruning is worth it; then what it frees comes first.
-        """
+        """End blocks, prune, then compact or trim."""
         moment, given, limits = self.moment, draft.given, draft.given.limits
         if moment.kind in VOLUNTARY_MOMENTS:
             pruned = await self.prune(draft)
@@ -209,8 +204,8 @@ class _Moment:
         return max(limits.low_water_tokens, enough)
 
     def _stays_full(self, draft: Draft) -> bool:
-        """Whether pruning was not enough: a view that is full again in a few turns would break
-        the provider's cache each time."""
+        """Whether pruning was not enough: a view that fills again soon breaks the provider's
+        cache."""
         if self.moment.kind not in FULL_MOMENTS:
             return draft.fills_up()
         enough = PRUNED_ENOUGH_RATIO * draft.given.limits.compact_tokens

@@ -1,8 +1,7 @@
 """Compactions of a session: one at a time, in parallel with turns, undone on request.
 
-The path of one: plan, make durable, hooks, summary, receipt, commit. No lock is held while a hook
-or a model is asked. Committing holds the session's lock for one durable write: the cut, the
-session's state and the record.
+The steps: plan, make durable, hooks, summary, receipt, commit. No lock is held while a hook or a
+model is asked.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTE
 GRACE_SECONDS = 15.0
 KEEP_TRIES = 2
 HOOK_SHARE = 0.5
-"""Of the time that a compaction has, what a hook may take that could supply the summary."""
 COVERS_TOO_LITTLE = (
     "a session_before_compact hook named a firstKeptEntryId before the cut: its summary is not used"
 )
@@ -87,8 +85,6 @@ class CompactionOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
-    """A summary that is ready to replace the past."""
-
     plan: CutPlan
     summary: Summarized
     text: str = field(repr=False)
@@ -112,8 +108,8 @@ class Compactor:
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
     ) -> None:
-        """`critical_rules` are read again for every summary; `reader` reads what is stored, whether
-        or not `keeper` may write."""
+        """`critical_rules` are read again for every summary; `keeper` is None if nothing may be
+        written."""
         self._settings, self._model, self._hooks = settings, model, hooks
         self._keeper, self._reader, self._recaller = keeper, reader, recaller
         self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
@@ -129,11 +125,8 @@ class Compactor:
         return None
 
     def why_not(self, state: SessionState, trigger: Trigger = "threshold") -> Reason | None:
-        """Why there can be no compaction now; None if there can.
-
-        A pause because the window fills too soon does not hold back one after the provider refused
-        a request for its size: nothing could be sent without it.
-        """
+        """Why there can be no compaction now; None if there can. An overflow overrides a pause for
+        refills."""
         if self.why_never is not None or trigger == "manual":
             return self.why_never
         if not self._settings.compaction.enabled:
@@ -146,8 +139,8 @@ class Compactor:
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
-        """Compact, and wait for it. One that runs already is waited for instead, unless a person
-        asked for this one, or it came too late."""
+        """Compact, and wait for it. A running one is waited for instead, unless a user asked for
+        this one."""
         while order.trigger != "manual" and (ahead := _waiting(session)):
             done = await _waited(ahead[0])
             if done.reason.cause is not Cause.ANOTHER_WAY:
@@ -390,7 +383,6 @@ class Compactor:
     async def _supplied(
         self, draft: Draft, read: SummaryInput, whose: dict[str, str | None]
     ) -> tuple[SuppliedSummary | NoSummary | None, tuple[str, ...]]:
-        """The summary that a hook supplies, or that one wants none; and notes."""
         if not self._hooks.listens("session_before_compact"):
             return None, ()
         record = preparation(
@@ -423,7 +415,6 @@ class Compactor:
         supplied: SuppliedSummary,
         rules_text: str,
     ) -> Summarized:
-        """A supplied summary with the sections of code."""
         plan = read.plan
         carried = await asyncio.to_thread(carry, plan.summarized, read.carried, kept=plan.kept)
         text = append_carried(
@@ -506,7 +497,7 @@ class Compactor:
     async def _why_not_kept(
         self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
-        """Write a session's state and records; why that failed, None where it did not."""
+        """Write a session's state and records; why that failed, or None."""
         if self._keeper is None:
             return None
         kept = await self._keeper.keep_state(
@@ -555,12 +546,10 @@ class Compactor:
 
 
 def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:
-    """The session's compactions that are not over, in their order."""
     return [task for task in session.compactions if not task.done()]
 
 
 def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
-    """A turn's history as the session shows it now."""
     began = draft.given.state
     if draft.committed or state.edits != began.edits:
         return draft if state.edits == draft.edits else draft.under(state.edits)
@@ -570,7 +559,6 @@ def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
 
 
 async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:
-    """The result of a task that goes on when its caller does not."""
     await asyncio.wait({task})
     if task.cancelled():
         return CompactionResult(

@@ -1,7 +1,7 @@
 """The engine: one request in, one request out, and a report.
 
-It serialises the turns of one session. It never raises for the content of a message: a request
-that cannot be shaped is sent unchanged, and the report says so.
+It serialises the turns of a session. It never raises for the content of a message: a request that
+it cannot shape is sent unchanged, and the report says so.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ StreamT = TypeVar("StreamT")
 
 SHORT_BYTES = 65_536
 SHORT_EVENTS = 100
-"""A reply of no more is read in place: the way into a thread takes longer."""
+"""A longer reply is read in a thread."""
 
 
 class Engine(StoredMemory):
@@ -112,8 +112,8 @@ class Engine(StoredMemory):
         reads_facts: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, as servers want it. Without an `archive`
-        nothing is kept, without a `model` nothing is compacted; `open_memory` gives it both."""
+        """`off_the_loop` runs pure stages in a thread, for servers. `open_memory` gives archive and
+        model."""
         self.settings = settings or Settings()
         self.space = check_space_name(space)
         self._secret = space_secret(space, deployment_secret)
@@ -133,7 +133,6 @@ class Engine(StoredMemory):
         self._keeper = self._stored if self.settings.ingest.enabled else None
         count = counter.count_text if counter else None
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
-        """Counts tokens as reports do, before calibration."""
         self._compactor = Compactor(
             self.settings,
             model=None if model is None else self._metered(model, archive),
@@ -183,11 +182,8 @@ class Engine(StoredMemory):
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape one request: valid for its provider, within its window, explained.
-
-        `betas` are the provider's beta features in the headers of the request: what they allow is
-        not repaired. `window_tokens` replaces the setting for this request.
-        """
+        """Shape one request: valid for its provider, within its window, explained. `betas` are the
+        provider's beta features in its headers; `window_tokens` replaces the setting."""
         handle = self._handle(session)
         request = checked_request(request)
         check_format(format)
@@ -217,10 +213,8 @@ class Engine(StoredMemory):
         recall: bool = True,
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape a request as `prepare` would, without a trace: nothing is kept or compacted.
-
-        For a count of tokens, or a summary that the client writes itself (`recall=False`).
-        """
+        """Shape a request as `prepare` would, but store and compact nothing: for a count of tokens,
+        or for a summary that the client writes (`recall=False`)."""
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
@@ -334,11 +328,8 @@ class Engine(StoredMemory):
                 boundary.note("ingest", "skipped", trouble)
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
-        """Wait until all messages are in the store, but no longer than this.
-
-        Returns how many batches still wait, in the spool or in memory. With `jobs` it also waits
-        for background jobs that are due: vectors, facts.
-        """
+        """Wait until all messages are in the store, at most this long; return how many batches
+        still wait. With `jobs` also wait for jobs that are due."""
         self._check_open()
         for handle in tuple(self._watched):
             await self._end_watched(handle)
@@ -353,10 +344,8 @@ class Engine(StoredMemory):
         return waits
 
     async def close(self) -> None:
-        """Wait for pending writes, stop the jobs, and close the store.
-
-        Batches that the store could not take stay in the spool and are written next time.
-        """
+        """Wait for pending writes, stop the jobs, and close the store. Spooled batches are written
+        next time."""
         for handle in tuple(self._watched):
             await self._end_watched(handle)
         self._closed = True
@@ -395,12 +384,8 @@ class Engine(StoredMemory):
         format: FormatName | None = None,  # noqa: A002
         window_tokens: int | None = None,
     ) -> CompactionResult:
-        """Replace the past of a session by a summary, now.
-
-        Starts from the last request that was prepared in this process, or from `request`.
-        `instructions` set the focus of this summary only. Never raises if it fails: the result
-        says why, and the history stays.
-        """
+        """Replace the past of a session by a summary, now; from its last request, or from
+        `request`. `instructions` set the focus. Never raises if it fails: the result says why."""
         handle = self._handle(session)
         draft = handle.last_draft
         if request is not None:
@@ -419,8 +404,8 @@ class Engine(StoredMemory):
         return await self._compactor.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
-        """Show the session as before its last compaction. Automatic compactions pause until
-        `compact` is called. Works from any process."""
+        """Show the session as before its last compaction, and pause automatic ones until
+        `compact`."""
         handle = self._handle(session)
         async with handle.lock:
             state = await load(handle, self._stored, self._boundary())
@@ -433,11 +418,8 @@ class Engine(StoredMemory):
             await self._compactor.flushed(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Call `hook(event, context)` around compactions; the returned function stops it.
-
-        `session_before_compact` may supply the summary, `flush_due` means that it is time to write
-        notes. Hooks run in parallel and may be async; one that fails is noted and stops nothing.
-        """
+        """Call `hook(event, context)` around compactions; the returned function stops it. Hooks run
+        in parallel and may be async. One that fails is noted and stops nothing."""
         return self._hooks.on(name, hook)
 
     async def observe(
@@ -450,17 +432,10 @@ class Engine(StoredMemory):
         mark: MarkReply | None = None,
     ) -> Observation:
         """Store a reply and learn from it: usage calibrates the counter, an overflow the window.
-
-        `reply` is the provider's reply or its error: a mapping, a client's object, bytes, the
-        exception that the client raised, its text, or the list of a stream's events. `watch`
-        observes a stream by itself. TypeError for anything else.
-
-        `turn` names the request that it answers (`context.report.turn`), if several of a session
-        run at once: a reply to another than the last one is not kept, since the client sends it
-        again. Returns when the reply is kept, within `turn.deadline_seconds`; without `wait` when
-        it was read. `mark` makes, of the messages of a whole reply, the marks under which
-        `find_sessions` finds this session again.
-        """
+        `reply` is what the client returned or raised, as object, mapping, bytes or list of events.
+        `turn` is the request it answers: a reply to an earlier one is not stored. Without `wait` it
+        returns before the reply is stored. `mark` makes the marks by which `find_sessions` finds
+        this session."""
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
@@ -479,12 +454,8 @@ class Engine(StoredMemory):
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """Return a stream to read in place of `stream`; the reply is observed when it ends.
-
-        `stream` is an asynchronous or a plain iterator of a client, or the manager of one. Every
-        event is passed on at once and unchanged, and so are the stream's other methods. A reply
-        that ends early is kept as far as it came. `session(...).observation` has the result.
-        """
+        """Return a stream to read in place of `stream`; the reply is observed when it ends. Events
+        and the stream's other methods pass unchanged. `session(...).observation` has the result."""
         return self._watch(session, stream, plain=False)
 
     def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:
@@ -502,7 +473,6 @@ class Engine(StoredMemory):
         return cast(StreamT, read)
 
     async def _end_watched(self, handle: Session) -> None:
-        """A stream that nobody reads on is observed before anything else is asked."""
         watching = self._watched.pop(handle, None)
         if watching is not None:
             await watching.ended()

@@ -1,7 +1,6 @@
-"""Hooks around a compaction: functions of the host, run in parallel.
+"""Hooks around a compaction, with OpenClaw's events.
 
-The events have OpenClaw's names and shapes. A hook that raises, hangs or answers nonsense costs a
-line in the notes and nothing else.
+A hook that raises, hangs or answers nonsense costs a line in the notes and nothing else.
 """
 
 from __future__ import annotations

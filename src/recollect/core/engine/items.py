@@ -1,7 +1,7 @@
-"""Values under keys, in namespaces: what frameworks call a store, kept in the archive.
+"""Values under keys in namespaces, as frameworks' stores have them.
 
-An item is one segment of the session that its namespace names: its text is what it is found by,
-its JSON stands beside that, whole.
+An item is one segment of the session of its namespace: the text is what it is found by, its JSON is
+stored next to it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ ItemPlace: TypeAlias = tuple[Namespace, str]
 NO_ITEM: Final = ""
 _FIRST_VERSION: Final = "1"
 _PLACES: Final = 8
-"""Ids that an item may have: a new value is written under another than the old one, so that one
-of them is there whatever happens, and a place whose session was forgotten is not used again."""
+"""Ids of an item: a new value is written under another one, so that a crash loses neither."""
 _MOST_RACES: Final = 8
 _KNOWN_VERSIONS: Final = 8
 _PAGE: Final = 500
@@ -57,7 +56,7 @@ class NewItem:
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     replaces: str | None = None
-    """The version that must stand there, or `NO_ITEM`; None: whichever does."""
+    """The version that must be there, or `NO_ITEM`; None for any."""
 
     @property
     def place(self) -> ItemPlace:
@@ -111,8 +110,8 @@ class ItemStore:
     async def put(
         self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
     ) -> bool:
-        """Keep these values in the place of what stood there, and remove what stands at the places
-        of `gone`; a version there is the one to remove, as `NewItem.replaces`."""
+        """Store these values, and remove those at the places of `gone`, with the version to remove.
+        False if another process changed one of them."""
         if self._engine._keeper is None:
             raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
         async with self._changing:
@@ -187,11 +186,8 @@ class ItemStore:
         items: Sequence[tuple[NewItem, str]],
         gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
-        """Write items with their JSON, then remove all but the current one of each place.
-
-        Others may write to the same places meanwhile: whoever looks last sees all of them, and
-        nothing goes that was written since the look.
-        """
+        """Write items, then remove all but the current one per place and nothing that was written
+        since."""
         now = self._engine._clock.now()
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
@@ -301,8 +297,6 @@ class ItemStore:
         return [item for one in stored if (item := self._item(one)) is not None]
 
     def _item(self, stored: StoredSegment) -> StoredItem | None:
-        """None where it is none: a session of the same name may hold messages, and somebody may
-        have masked what an item is read by."""
         segment = stored.segment
         if segment.source != "note" or segment.foreign is None:
             return None
@@ -326,12 +320,7 @@ class ItemStore:
 
 
 def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
-    """The value that counts at each place, if more than one is there: the newer one.
-
-    A process may have ended between writing a value and removing the one before. Two processes may
-    have read one version and written their own: the first counts, since what the other was to
-    replace is no longer there.
-    """
+    """The newest value per place. Of two that replace the same version, the first one counts."""
     newest: dict[ItemPlace, StoredItem] = {}
     for item in sorted(items, key=lambda item: item.sequence):
         before = newest.get(item.place)

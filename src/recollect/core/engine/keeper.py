@@ -1,8 +1,7 @@
-"""Keeps sessions: loads their state, and writes each turn while the model answers.
+"""Load sessions, and write each turn while the model answers.
 
-A turn waits for a write only at a batch moment, before a message may leave the view. The next
-report tells what went wrong. The writes of one session follow each other, so a reply never
-overtakes its question.
+A turn waits for a write only before a message may leave the view. The writes of one session follow
+each other.
 """
 
 from __future__ import annotations
@@ -65,15 +64,15 @@ T = TypeVar("T")
 
 REQUEST_FIRST_SECONDS = 0.03
 INLINE_BYTES = 8_000
-"""More than this is read and masked in a thread: it would hold up the event loop."""
+"""More is read and masked in a thread."""
 CHUNK_MESSAGES = 200
-"""A long history is written in pieces, so that what is durable already may leave the view."""
+"""A long history is written in pieces, so that durable messages may leave the view early."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
-"""More than these at once are embedded by a job: it would hold up the event loop."""
+"""More are embedded by a job."""
 INLINE_SECONDS: Final = 0.5
-"""One that hangs must not keep a message from the store: a job embeds it later."""
+"""An embedder that hangs must not keep a message from the store."""
 
 
 class SessionKeeper:
@@ -268,8 +267,7 @@ class SessionKeeper:
             await asyncio.wait(running, timeout=seconds)
 
     async def close(self) -> None:
-        """Wait for what is being written, as long as its deadlines allow, then close the store;
-        nothing that was begun runs on."""
+        """Wait for pending writes within their deadlines, then close the store."""
         await self.wait_for_all(self._settings.store.write_seconds + SPOOL_SECONDS)
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
@@ -302,8 +300,8 @@ class SessionKeeper:
         said_at: float,
         now: float,
     ) -> IngestCounts:
-        """Write messages that came outside of a turn, and wait for it; those that are known, or
-        were forgotten, are left out. StoreUnavailable where the store did not take them."""
+        """Write messages from outside of a turn, and wait; known and forgotten ones are left out.
+        StoreUnavailable if the store does not take them."""
         keeping = ArchiveState()
         counts = IngestCounts(read=len(entries))
         for at in range(0, len(entries), CHUNK_MESSAGES):
@@ -476,7 +474,7 @@ class SessionKeeper:
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """Mask in later messages what these give away: another process wrote them."""
+        """Learn secrets of messages that another process wrote, to mask them in later ones."""
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
@@ -545,12 +543,8 @@ class SessionKeeper:
 async def embed_now(
     segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
 ) -> tuple[VectorSet, ...]:
-    """The vectors of a few new passages, by embedders that make them at once in this process.
-
-    They go with the batch: a job for them would cost the store four writes more. Of an embedder
-    that is left out here, since it is slow, not loaded or fails, a job makes them; one that failed
-    is among the `late` ones from then on, and no message waits for it again.
-    """
+    """The vectors of a few new passages, by fast embedders; they are written with the batch. A job
+    makes the rest. An embedder that fails is added to `late`, and not asked here again."""
     passages = [
         (new.segment, ordinal, passage)
         for new in segments

@@ -1,9 +1,6 @@
-"""What is written of a session: its state, and each turn as a ledger record; and back again.
-
-A record names pieces that are stored once; what is remembered of the last turn lets one that only
-grew name only what it added. Always holds: nothing is written that redaction would mask; pieces
-are redacted before they are hashed. A rebuilt request is byte for byte what was sent.
-"""
+"""What is written of a session: its state, each turn as a ledger record, and its place in the
+archive. A record names pieces that are stored once, and rests on the record before it. Pieces are
+redacted before they are hashed. A rebuilt request is byte for byte what was sent."""
 
 from __future__ import annotations
 
@@ -279,8 +276,7 @@ def record_turn(
 
 
 def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
-    """Whether a body that was sent as it came is the frame filled again. It is not where keys are
-    escaped or repeated: replay must not call that exact."""
+    """False if keys are escaped or repeated: replay must not call that exact."""
     if not as_it_came or request.body is None:
         return True
     filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
@@ -298,8 +294,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _masked_word(text: str, mask: TextMask) -> str:
-    """A text that a reason carries, as it may be stored; a lone word in small letters is a code
-    of ours, unless it is a known secret."""
+    """Masked, unless it is a word in small letters, which is a code of ours."""
     is_code = text.isalpha() and text.islower() and text not in mask.secrets
     return text if is_code else mask.text(text)
 
@@ -468,8 +463,7 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
 
 
 def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
-    """The report of a turn as JSON; None where it is no longer kept, or cannot be read. Of
-    outcomes it has all or none: what is left of them without the others would be wrong."""
+    """The report of a turn as JSON, with all of its outcomes or none; None if it cannot be read."""
     piece = pieces.get(record.report or PieceHash(""))
     if piece is None:
         return None
@@ -507,22 +501,21 @@ class ArchiveState:
     loaded: bool = False
     stale: bool = False
     overtaken: bool = False
-    """The store left out what was written of it last, since another process was first."""
+    """The store left out the last write: another process was first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
-    """Messages that could be kept nowhere, and wait in memory to be written."""
+    """Messages that could be stored nowhere, and wait in memory."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
-    """Messages that the store refused because they were forgotten: nothing quotes them again."""
+    """Messages that the store refused as forgotten: nothing quotes them again."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """What was masked in the session, for where it is repeated without its label. Never stored."""
+    """Secrets of the session, to mask repetitions without a label. Never stored."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
     recorded_at: float = 0.0
-    """When the last record was made; after a day one that rests on nothing is made, since what
-    it would rest on may have expired."""
+    """After a day the next record rests on no other one, which may have expired."""
     refusals: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
@@ -550,7 +543,6 @@ class IngestCounts:
     stored: int = 0
     known: int = 0
     forgotten: int = 0
-    """They stay out, because they were forgotten on purpose."""
     redacted: int = 0
     tokens: int = 0
 

@@ -1,7 +1,6 @@
-"""What is asked of memory on purpose, outside a turn: search, look up, note down, forget.
-
-The door that memory tools go through (`recollect.tools`).
-"""
+"""Explicit use of memory, outside of a turn: search, look up, note; and keyed marks in the ledger.
+`ToldAnswers` knows the messages that an answer of a memory tool quotes, also in another process:
+forgetting must reach them. `find_sessions` finds the session that received a reply."""
 
 from __future__ import annotations
 
@@ -137,8 +136,7 @@ class MemoryLookup:
     """The memory of an engine's space, as far as a session may see it."""
 
     def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
-        """With a `session`: its messages, memory files, and facts of it or of no session, unless
-        `recall.scope` makes all sessions one memory. Without one: the whole space."""
+        """With a `session`, what it may see (`recall.scope`); without one the whole space."""
         self._engine = engine
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session
@@ -216,8 +214,7 @@ class MemoryLookup:
     async def exchanges(
         self, hits: Sequence[StoredSegment]
     ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
-        """What stands right around each of these messages in its exchange: from the user's message
-        to the next one, a few messages each way."""
+        """The messages around each of these in its exchange, a few each way."""
 
         async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
             found: dict[SegmentId, tuple[StoredSegment, ...]] = {}
@@ -248,8 +245,7 @@ class MemoryLookup:
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
     async def file(self, path: str) -> tuple[StoredSegment, ...]:
-        """What is kept of a memory file, section by section; nothing is read from the disk, so
-        that no path leads anywhere and what is masked or forgotten stays so."""
+        """The stored sections of a memory file. Nothing is read from the disk."""
         name = f"{FILE_SESSIONS}{path}"
         return await self._engine._look_up(
             lambda store: store.page(session=name, limit=_MOST_SECTIONS)
@@ -285,8 +281,7 @@ class MemoryLookup:
         return not await self._engine.settle()
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """This is told to the model as a tool's answer, and quotes these messages; the text to
-        give, by which it is known when it comes back."""
+        """Seal an answer of a tool that quotes these messages; return the text to send."""
         return self._engine._tell(text, quotes)
 
     async def keep_told(self) -> None:

@@ -60,9 +60,9 @@ class StoredMemory:
     _cascades: tuple[Cascade, ...]
     _recaller: Recaller | None
     _stored: SessionKeeper | None
-    """Reads what is stored, whether or not anything new may be kept."""
+    """Reads the store, whether or not anything may be written."""
     _keeper: SessionKeeper | None
-    """The same where new messages may be kept, else None."""
+    """The same if messages may be stored, else None."""
     _jobs: BackgroundJobs | None
     _files: Following | None
     _told: ToldAnswers
@@ -103,8 +103,7 @@ class StoredMemory:
         self._compactor.part.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
-        """Release a session whose request was not answered, its writes and its compactions: another
-        process may go on with it, and the state here would be older than the stored one."""
+        """Release a session whose request was not answered: another process may continue it."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
@@ -115,12 +114,8 @@ class StoredMemory:
     async def _hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> HandedOver | None:
-        """Release a session when all of it is kept, so that any process may go on with it.
-
-        Waits `seconds`, else `turn.deadline_seconds`. Returns the worst place of its messages;
-        "stale" if another process went on with it, so that its last turn was left out; None if
-        nothing is kept.
-        """
+        """Release a session once it is stored. Return the worst place of its messages, "stale" if
+        another process overtook it, or None if nothing is stored."""
         handle = self._handle(session)
         async with handle.lock:
             where: HandedOver | None = None
@@ -150,13 +145,9 @@ class StoredMemory:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> IngestCounts:
-        """Store messages outside of a turn, each a mapping of a provider's wire format or its JSON
-        as bytes.
-
-        Without `batch` they are the session's history from its start, as a request would hold it:
-        only new ones are stored. With one they are a piece of their own; the same piece again
-        changes nothing. Raises StoreUnavailable if the store does not take them.
-        """
+        """Store messages outside of a turn, as mappings of a wire format or their JSON. Without
+        `batch` they are the session's history from its start, and only new ones are stored. The
+        same batch again changes nothing. StoreUnavailable if the store does not take them."""
         self._check_open()
         if self._keeper is None:
             raise StoreError(NOTHING_KEPT)
@@ -185,11 +176,8 @@ class StoredMemory:
         )
 
     async def facts(self, session: SessionId | None = None) -> FactBook:
-        """The facts of this space: to list, add, correct, pin and trace.
-
-        With a `session`, those that it may see: its own and those of no session, unless
-        `recall.scope` makes all sessions one memory. Read-only under `ingest.enabled = false`.
-        """
+        """The facts of this space: to list, add, correct, pin and trace; with a `session` those
+        that it may see (`recall.scope`). Read-only if `ingest.enabled = false`."""
         self._check_open()
         if self._stored is None:
             raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
@@ -221,12 +209,8 @@ class StoredMemory:
         limit: int = 100,
         newest_first: bool = False,
     ) -> tuple[StoredMessage, ...]:
-        """List a session's stored messages in order, `limit` of them.
-
-        `after` is the `place` of the last message you have: the list continues after it. With
-        `newest_first` it goes back in time, and `after` is the place to stay before. Forgotten
-        messages, and copies of a recalled block, are not listed.
-        """
+        """List a session's stored messages in order, after the `place` of the last one you have.
+        With `newest_first` it goes back in time, from before that place."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -254,14 +238,10 @@ class StoredMemory:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Certificate:
-        """Forget permanently, in the store, the spool and the caches of this machine.
-
-        `messages` and `facts` are ids; `matching` means every message and fact that contains this
-        text, `pattern` every one that a regular expression matches. `sessions`, `said_after` and
-        `said_before` mean the messages of these sessions and times; given together, those that
-        all of them name. A forgotten message stays out if a client sends it again. The certificate
-        counts what was removed, and names what it cannot reach.
-        """
+        """Forget permanently, in the store, the spool and the caches of this machine. `messages`
+        and `facts` are ids, `matching` a text, `pattern` a regular expression. `sessions`,
+        `said_after` and `said_before` together select messages. The certificate counts what was
+        removed, and names what is out of reach."""
         for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
             if isinstance(given, str):  # each of its characters would name something
                 raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
@@ -283,12 +263,8 @@ class StoredMemory:
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
-        """Delete the whole space, as when a user leaves: its store, its batches in the spool of
-        this machine, and cached vectors. Closes this memory.
-
-        Other processes must have closed the space. On PostgreSQL, the service deletes the spaces
-        of tenants.
-        """
+        """Delete the whole space: store, spooled batches and cached vectors. Closes this memory.
+        Other processes must have closed the space."""
         self._check_open()
         if self._delete_stored is None:
             raise StoreError(
@@ -306,10 +282,8 @@ class StoredMemory:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Recalled:
-        """Search for these words: passages and facts within the budget, best first, without a gate.
-
-        With a `session`, what it may see, unless `recall.scope` makes all sessions one memory.
-        """
+        """Search memory: passages and facts within the budget, best first; with a `session` those
+        that it may see (`recall.scope`)."""
         self._check_open()
         if self._recaller is None:
             raise StoreError("nothing is kept here, so nothing can be searched")
@@ -335,7 +309,7 @@ class StoredMemory:
         return await self.settle(self.settings.turn.deadline_seconds)
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        """Query the store; StoreError if nothing is kept here, or it does not answer in time."""
+        """Query the store; StoreError if there is none, or it does not answer in time."""
         self._check_open()
         if self._stored is None:
             raise StoreError(NOTHING_KEPT)
@@ -355,20 +329,16 @@ class StoredMemory:
             await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
 
     def _load_again(self) -> None:
-        """Sessions in memory may quote what was forgotten."""
         for handle in self._sessions.values():
             handle.keeping.load_again()
 
     async def _read_files(self) -> None:
-        """Wait a moment for the first read of memory files: a search before a turn sees them."""
+        """Wait a moment for the first read of memory files."""
         if self._files is not None:
             await self._files.first_look()
 
     def _wake_jobs(self, due_at: float | None = None) -> None:
-        """Run jobs that are due, now or at this time; a caller that writes by `_look_up` does it.
-
-        Returns at once; if a worker runs the jobs nothing happens.
-        """
+        """Run due jobs, now or at this time; returns at once."""
         if self._jobs is not None:
             self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
 

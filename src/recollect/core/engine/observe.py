@@ -1,7 +1,6 @@
-"""What a reply teaches: its usage, an overflow, and the messages it adds to the history.
+"""Learn from a reply: its usage, an overflow, and its messages.
 
-Owns what is learned of it, kept of it, and due after it. Nothing in a reply is trusted to be
-there, or to be what a provider documents.
+No field of a reply is trusted to be there, or to be as documented.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
 LEAST_WINDOW_TOKENS = 1_024
-"""No smaller window is learned. Servers are started with 2,048 and more; half of the smallest
-still holds a question and its answer, and below it every message of a turn would be left out."""
+"""No smaller window is learned: it could not hold a question and its answer."""
 _COUNT_RATIO = 2.0
 
 
@@ -185,7 +183,6 @@ class Observer:
         return entries, session.keeping.where if done else "nowhere"
 
     def _due(self, session: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
-        """What the window asks for after a reply; in the background, unless the host does it."""
         draft, state = session.last_draft, session.state
         if draft is None:
             return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
@@ -224,7 +221,6 @@ class Observer:
 
 
 def _has_no_reply(failures: Iterable[StageLine]) -> bool:
-    """Whether there was no reply to a request of the session, so that nothing was stored."""
     return any(line.cause in (Cause.NOT_A_REPLY, Cause.NEVER_PREPARED) for line in failures)
 
 
@@ -291,16 +287,14 @@ def replied(
 
 
 def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
-    """How many messages at the end of a path are this reply, which came before: a client that
-    heard no answer sends it again, and it must not follow itself."""
+    """How many messages at the end of a path are this reply, which a client sent twice."""
     count = len(reply)
     same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
     return count if same else 0
 
 
 def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
-    """The session with a reply behind what was sent: a client that compacts right after it, and
-    keeps it, is then recognised by it. A second reply to one request takes the first's place."""
+    """The session with a reply after what was sent; a second reply replaces the first."""
     return replace(
         state,
         path=state.path[:sent] + tuple(entry.key for entry in reply),
@@ -309,11 +303,8 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
-    """The session after a provider refused a request for its size; the limit was not doubted.
-
-    Where it names no limit, the window must be smaller than what was sent. A provider that holds
-    a ceiling for the reply against the window leaves the rest of it to the request.
-    """
+    """The session after a provider refused a request for its size. Without a limit in the error,
+    the window must be smaller than what was sent."""
     limit = overflow.limit_tokens
     if limit is None:
         limit = int(_sent_tokens(state) * SHRINK_RATIO)

@@ -1,9 +1,6 @@
-"""The path of every turn, from a request that was read to the one that goes out.
-
-Owns the order of the stages: read and align, apply what stands; at a batch moment free what the
-window needs; the standing block, recall, inject, send. Each stage takes a draft and returns what
-it did, and `context_of` puts the results together.
-"""
+"""The path of every turn: read and align, apply standing edits, free space, standing block, recall,
+inject, send. Each stage takes a draft and returns what it did; `context_of` puts the results
+together."""
 
 from __future__ import annotations
 
@@ -179,7 +176,6 @@ def _aligned(given: TurnInput, done: ReadResult) -> Alignment:
 
 
 async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
-    """The standing edits: dormant ones that fit again wake, blocks that must not stay go."""
     state, recall = draft.given.state, draft.given.settings.recall
     edits = state.edits
     if state.dormant:
@@ -223,8 +219,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 
 
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
-    """Whether the client went back to where messages were trimmed since, as chats do when an
-    earlier question is asked anew: what is recent now, or has room, is not left out."""
+    """Whether the client went back to before messages that were trimmed, as chats do."""
     given = draft.given
     if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
@@ -240,7 +235,6 @@ def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
 
 
 def _extended(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
-    """From the last view where it only grew, else from the start."""
     given = draft.given
     extended = None
     if not given.request.continues:
@@ -259,7 +253,6 @@ def _extended(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
 def _still_waiting(
     resting: Sequence[tuple[Edit, int]], awake: set[Edit], turn: int
 ) -> tuple[tuple[Edit, int], ...]:
-    """Edits that rest, each since when it first did, and not for too long."""
     since: dict[Edit, int] = {}
     for edit, first in resting:
         if edit not in awake and turn - first <= DORMANT_TURNS:
@@ -297,8 +290,7 @@ async def _make_room(
     boundary: Boundary,
     durability: Durability | None,
 ) -> Freed:
-    """A block that is wanted and does not fit, or makes the blocks of the view too many, is
-    a batch moment: older blocks go, and what else a full view can do without."""
+    """Make space for a wanted block that does not fit: older blocks end, then the rest is freed."""
     draft = freed.draft
     if draft.given.settings.recall.method == "openclaw":
         return freed
@@ -378,7 +370,6 @@ async def _recall(
     boundary: Boundary,
     reads: RecallReads,
 ) -> RecallResult | None:
-    """What memory has for this turn; None where it is not asked."""
     given, settings = draft.given, draft.given.settings
     if not settings.recall.enabled:
         boundary.note("recall", "skipped", Reason(Cause.RECALL_OFF))
@@ -432,7 +423,6 @@ def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
 
 
 def _has_its_block(draft: Draft) -> bool:
-    """Whether a block stands that was recalled since the newest user message."""
     recent = newest_exchange(draft.entries)
     return any(block.anchor in recent for block in draft.blocks())
 
@@ -478,9 +468,7 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
 NEW_BYTES: Final = 65_536
 WHOLE_BYTES: Final = 1_500_000
 STANDING_EDITS: Final = 32
-"""A request that adds no more than this to the session's last one, is no larger, and stands under
-so few edits is shaped in a few milliseconds: a server does that in place, since the way into a
-thread and back takes longer on a busy machine."""
+"""A request within these bounds is shaped in place: it takes a few milliseconds."""
 _SAME_RATIO: Final = 0.9
 
 

@@ -1,8 +1,7 @@
-"""Asks memory for a turn: the question's vectors first, then the stage, through the archive.
+"""Ask memory for a turn: the question's vectors first, then recall.
 
-Owns the degradation of recall (without vectors it goes by words, and the notes say so), what
-happens while an embedder loads, hangs, throws or answers nonsense (it is left alone for a while),
-and how long a look into the store may take.
+Without vectors recall goes by words, and the notes say so. An embedder that fails or hangs is left
+out for a while.
 """
 
 from __future__ import annotations
@@ -45,14 +44,12 @@ from recollect.system.telemetry import measured
 Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 
 REST_SECONDS: Final = 30.0
-"""How long an embedder that failed is left alone: one that hangs would cost every turn."""
 LOAD_SECONDS: Final = 0.5
 _LOADS_QUICKLY: Final = ("static",)
-"""Its first question waits so long for it: a host with a process for each turn would never have
-vectors otherwise."""
+"""Its first question waits for it: a process per turn would never have vectors otherwise."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
-"""By embedder's name, which says all that changes its vectors: measured once in a process."""
+"""By embedder name, measured once per process."""
 
 
 @runtime_checkable
@@ -218,7 +215,6 @@ async def _embedded(embedder: Embedder, text: str) -> bytes:
 
 
 async def _embed_probes(embedder: Embedder) -> Sequence[bytes]:
-    """Our probes as the embedder sees them: questions as questions where it asks apart."""
     texts = probe_texts()
     if not isinstance(embedder, EmbedsQuestions):
         return await embedder.embed(texts)
@@ -249,7 +245,7 @@ def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
 
 WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
-"""Of what recall may take, how long messages are read into OpenClaw's index before it is asked."""
+"""Share of recall's time to read messages into OpenClaw's index."""
 _WARM_SCOPES: Final = 8
 
 
@@ -305,8 +301,7 @@ class MemoryRecaller:
         return await self._looked(lambda store: _standing(store, scope))
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
-        """The vectors of a text that is searched for as it stands; of an embedder that is not
-        ready none, as in a turn."""
+        """The vectors of a text as it is; none of an embedder that is not ready."""
         texts = {embedder.kind: text for embedder in self._vectors.embedders}
         if "remote" in texts:
             texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
@@ -333,7 +328,6 @@ class MemoryRecaller:
         return replace(recalled, notes=(note, *recalled.notes))
 
     async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
-        """The index of the request's scope with what was said since, and whether that is all."""
         scope = request.session if request.scope == "session" else None
         kept = self._settings.index
         index = self._warm.pop(scope, None) or WarmIndex(

@@ -41,23 +41,17 @@ class Session:
         self.sent_messages = len(self.state.path)
         """How much of the path the last request showed; replies follow it."""
         self.last_draft: Draft | None = None
-        """The last turn as it was prepared: what a compaction between turns starts from."""
+        """A compaction between turns starts from it."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []
-        """Compactions that run or wait, in their order."""
         self.flush: asyncio.Task[CompactionResult] | None = None
-        """Notes are being written."""
         self.compacting: asyncio.Task[CompactionResult] | None = None
-        """What began last: a compaction, or writing notes."""
         self.compacted_meanwhile: CompactionResult | None = None
-        """One that ended while nobody waited; told in the next report."""
+        """For the next report."""
         self.compaction_failure: Reason | None = None
-        """How a compaction failed since the last reply; told with the next one, once."""
+        """For the next observation."""
         self.message_provider: str | None = None
-        """The channel by which its messages come, where its host says so: told to hooks."""
         self.observation: Observation | None = None
-        """What the last reply taught."""
         self.learned = False
-        """A reply taught something since the last turn was written."""
 
 
 async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
@@ -122,7 +116,6 @@ class Observation:
     """Where the turn is durable: the store, the spool, or nowhere yet. None if nothing of the
     reply is stored, without `wait`, and for a reply to an earlier request than the last."""
     being_stored: bool = field(default=False, repr=False)
-    """The reply is being stored, and the caller did not wait for it."""
 
     def __str__(self) -> str:
         used = self.usage
@@ -263,10 +256,7 @@ def check_format(given: str | None) -> None:
 
 
 def check_reply(given: Any) -> None:
-    """TypeError for what a program never means to give, saying what to do.
-
-    What a provider or a proxy may answer passes, however odd: that must not end a turn.
-    """
+    """TypeError for values that no provider returns; odd replies pass, they must not end a turn."""
     if given is None:
         raise TypeError(
             "there is no reply in None: give what the client returned, or the error it raised"
@@ -299,7 +289,6 @@ def holds_reply(given: Any) -> bool:
 
 
 _STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
-"""One of these has whatever is read piece by piece; a client's whole reply has none."""
 _A_REPLY = (
     "give what the provider's client returned (its object, a mapping with `content`, `choices` or "
     "`output`, or the JSON body as bytes), the list of a stream's events, or the error it raised"
@@ -307,7 +296,6 @@ _A_REPLY = (
 
 
 CHARS_A_TOKEN: Final = 4
-"""A rough size for what could not be read."""
 MOST_BLOCKS: Final = 512
 
 
@@ -321,7 +309,6 @@ class TurnResult:
     query: str = field(default="", repr=False)
     recalled: Recalled | None = field(default=None, repr=False)
     not_durable: bool = False
-    """Messages had to stay in the view because nothing could keep them."""
     compact_first: bool = False
     told_why_not_compact: bool = False
 
@@ -344,8 +331,7 @@ def context_of(
     as_it_came: Any,
     compaction: CompactionResult | None,
 ) -> Context:
-    """What the stages did, as what the caller gets; `as_it_came` is sent where nothing could
-    be shaped."""
+    """The result of the stages for the caller; `as_it_came` is sent if nothing could be shaped."""
     draft = done.draft
     if draft is None:
         size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
@@ -422,7 +408,7 @@ def _next_state(draft: Draft) -> SessionState:
 
 
 def _pause_seconds(draft: Draft) -> float | None:
-    """Since the last request; None where nothing of it can be in the provider's cache."""
+    """Seconds since the last request; None if nothing of it can be in the provider's cache."""
     given = draft.given
     before, edits = given.state.sent_at, draft.edits
     same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))

@@ -36,11 +36,10 @@ from recollect.system.config import Settings
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
-"""How much of what is usually kept is tried, one after the other, until the view would fit."""
+"""Shares of the usual kept part, tried one after the other until the view would fit."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""The lines behind a summary take at most this part of what they stand for: else a small cut
-would free nothing."""
+"""Else a small cut would free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +88,7 @@ def lines_room(draft: Draft, plan: CutPlan) -> int:
 
 
 def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
-    """The plan without forgotten messages that a client still sends: no summary speaks of them,
-    and they stay in the view."""
+    """The plan without forgotten messages: no summary mentions them, and they stay in the view."""
     history = tuple(entry for entry in plan.history if entry.id not in forgotten)
     prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
     if not history and not prefix:
@@ -179,11 +177,8 @@ async def prove(
     recaller: Recaller | None,
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
-    """The summary with quotes of what would be lost, and its receipt.
-
-    Memory is asked as a turn would ask it, without the gate. If it cannot be asked, a thing counts
-    as not found, and the receipt says so.
-    """
+    """The summary with quotes of what it lost, and its receipt. If memory cannot be asked, a probe
+    counts as not found, and the receipt says so."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 

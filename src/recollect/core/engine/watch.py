@@ -1,9 +1,5 @@
-"""Streams that are read through us: events go on as they are, at once; the reply is observed.
-
-Owns when a streamed reply is observed: at its end, when it fails, when whoever reads it closes it
-or leaves the loop, and at the latest before the next request of its session. Must never raise into
-who reads, delay an event, or keep a stream alive that nobody reads.
-"""
+"""Watch a stream: pass its events on at once, and observe the reply when it ends, fails, is closed
+or left, at the latest before the session's next request. Never raises into the reader."""
 
 from __future__ import annotations
 
@@ -246,7 +242,6 @@ class WatchedSync:
         return event
 
     def _over(self, error: BaseException | None) -> None:
-        """What came is observed: soon where this is the memory's own thread, else now."""
         if self._loop.is_closed():
             return  # and with it the memory, which observed what had come
         if _running_loop() is self._loop:
