@@ -108,8 +108,7 @@ class BlockingEngine:
         self.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a call of `.engine` in the background thread, for asynchronous code that shares
-        this memory: `asyncio.wrap_future` awaits it."""
+        """Start a call of `.engine` in the background thread; `asyncio.wrap_future` awaits it."""
         if self._loop.is_closed():
             work.close()
             self.engine._check_open()
@@ -161,8 +160,7 @@ class BlockingFactBook:
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:
-    """The ordinary exit handlers run when no thread can be given work any more, which is too late
-    for a store; `concurrent.futures` itself uses this earlier door."""
+    """Ordinary exit handlers run too late for a store, when threads take no work any more."""
     held = weakref.ref(engine)
 
     def close() -> None:

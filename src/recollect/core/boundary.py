@@ -1,8 +1,7 @@
 """The one stage boundary: the only place that catches broadly (docs/design.md).
 
-A stage that fails or comes late leaves its input unchanged and a line in the report. Pure
-stages are bounded by size: they run inline, or in a thread where a server must not block its
-loop. Deadlines bind what waits.
+A stage that fails or is late leaves its input unchanged and a line in the report. Deadlines bind
+what waits.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from recollect.system.telemetry import Measured, measured
 T = TypeVar("T")
 U = TypeVar("U")
 LOG = logging.getLogger("recollect")
-"""Failures are told in reports, and where a part stops or begins to work again, in the log; the
-trace of one is logged at debug level."""
 
 
 class Boundary:
@@ -55,10 +52,8 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         in_thread: bool = False,
     ) -> T | U:
-        """Run a pure stage; `unchanged` is what the turn goes on with if it fails.
-
-        `in_thread` is for one that would hold up the event loop whoever runs it.
-        """
+        """Run a pure stage; `unchanged` is the result if it fails. `in_thread`: it would block the
+        loop."""
         started = time.perf_counter()
         with measured("stage", stage) as heard:
             try:
@@ -144,11 +139,8 @@ class Failure:
 
 
 class Part:
-    """Whether a part that a memory rests on works; each change of that is logged once.
-
-    A part may serve several at once (sessions, kinds of jobs): it is away from the first that
-    goes without it until the last has it again. What is logged is what reports say: no content.
-    """
+    """Whether a component works; each change is logged once, without content. It is down from the
+    first user (session, kind of job) that it fails until the last has it again."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,8 +1,4 @@
-"""The seams to the outside, as plain protocols: what an adapter must offer.
-
-`Store` is one protocol of five small ones. `tests/store_contract` tests every store against it,
-and can test stores of other people too.
-"""
+"""Protocols for adapters. `tests/store_contract` tests every store against `Store`."""
 
 from __future__ import annotations
 
@@ -100,11 +96,8 @@ class StandingRecaller(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors: passages in the background, a turn's question in the turn.
-
-    Invariants: the name is known before loading, and costs nothing to ask for; nothing blocks
-    the event loop; an embedder that is not ready is left out of a turn, never waited for.
-    """
+    """Turns texts into vectors. The name is known before loading. Nothing blocks the event loop. An
+    embedder that is not ready is left out of a turn."""
 
     @property
     def name(self) -> str:
@@ -159,25 +152,17 @@ class ChatModel(Model, Protocol):
         """The wire format of its requests and replies."""
 
     def stream(self, request: Mapping[str, Any]) -> AsyncIterator[ReplyEvent]:
-        """Send a request of this format; events as they come, `ReplyDone` last.
-
-        Closing the iterator aborts the request.
-        """
+        """Send a request; events as they come, `ReplyDone` last. Closing the iterator aborts it."""
 
 
 class Archive(Protocol):
-    """Segments, passages, vectors, facts and sessions of one space.
-
-    Invariants: a write is atomic and durable when it returns; writing again changes nothing;
-    what a tombstone stands for is not written; one record that cannot be read is left out and
-    told by `check`, and never hides the others.
-    """
+    """Segments, passages, vectors, facts and sessions of one space. A write is atomic and durable;
+    writing again changes nothing; tombstoned content is not written; an unreadable record is left
+    out and reported by `check`."""
 
     async def write(self, batch: Batch) -> WriteResult:
-        """Write a batch, all of it or nothing, durable when this returns.
-
-        A fact is never closed for one that this batch holds and a tombstone keeps out.
-        """
+        """Write a batch, all or nothing, durable when this returns. A fact is never closed for one
+        of this batch that a tombstone keeps out."""
 
     async def session(self, session: SessionId) -> StoredSession | None:
         """What is remembered of a session; None when nothing is."""
@@ -220,10 +205,8 @@ class Archive(Protocol):
         session: SessionId | None = None,
         descending: bool = False,
     ) -> tuple[StoredSegment, ...]:
-        """Segments in the order of arrival, from beyond sequence `after` on.
-
-        Descending, `after` is the sequence to stay below, 0 for none: the newest first.
-        """
+        """Segments in the order of arrival after sequence `after`; descending: before it, newest
+        first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
         """The spans of a segment that are indexed; their words may be left out."""
@@ -244,13 +227,8 @@ class Archive(Protocol):
     async def withdraw(
         self, ids: Sequence[SegmentId], *, at: float, up_to: int | None = None
     ) -> int:
-        """Remove segments whose source no longer says so, as a file that was changed.
-
-        No tombstones: what is said again comes back. Index and vectors go with them; quotes in
-        ledger and session states stay, for they were sent. With `up_to` only those of this
-        sequence or an earlier one: what was written since under the same id stays. Returns how
-        many went.
-        """
+        """Remove segments whose source changed, as a file; up to this sequence. No tombstones;
+        quotes in ledger and states stay. Returns how many went."""
 
     async def facts(
         self,
@@ -259,15 +237,14 @@ class Archive(Protocol):
         superseded: bool = False,
         subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
-        """Facts by id in this order, or all by time and id; those that are not current (replaced,
-        or ended) on request. With `subjects` only facts about one of these."""
+        """Facts by id in this order, or all by time and id; replaced or ended ones on request."""
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """The current facts that may answer, with what scoring them needs."""
 
     async def facts_revision(self) -> int:
-        """A number that grows with every write of facts, and whenever what facts are read from
-        changes: facts or segments are forgotten, segments withdrawn or rewritten."""
+        """A number that grows with every write of facts, and when segments are forgotten, withdrawn
+        or rewritten."""
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
         """Current facts that have no vector of this embedder; a vector goes with its fact."""
@@ -277,12 +254,8 @@ class Archive(Protocol):
 
 
 class JobQueue(Protocol):
-    """A durable queue of one space.
-
-    Invariants: a job is handed to one worker at a time; its effect and its completion are one
-    write by the holder of the lease; the budget of a day is reserved when a job is handed out,
-    so it is never exceeded; nothing is dropped without a reason that can be read.
-    """
+    """A durable queue of one space. A job has one worker at a time; effect and completion are one
+    write by the lease's holder; a day's budget is reserved when a job is claimed."""
 
     async def claim(
         self,
@@ -295,18 +268,14 @@ class JobQueue(Protocol):
         day_tokens: int | None = None,
         max_attempts: int = 5,
     ) -> tuple[Lease, ...]:
-        """Due jobs of these kinds, oldest first; also those whose lease has expired.
-
-        `day` names the day whose budget of `day_tokens` they are charged to: a job that would
-        exceed it stays. A job that was taken `max_attempts` times without an answer is dead.
-        """
+        """Due jobs of these kinds, oldest first, also with an expired lease; charged to `day`'s
+        budget. A job that was claimed `max_attempts` times without an answer is dead."""
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
         """Keep a lease; False when it is lost."""
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
-        """Write the effect and remove the job in one write; False, and no effect, when the
-        lease is lost."""
+        """Write the effect and remove the job in one write; False if the lease is lost."""
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
         """Give a job back to be retried, or for None to the dead ones; False when it is lost."""
@@ -349,24 +318,18 @@ class Ledger(Protocol):
         """The compactions of a session by number; withdrawn ones are missing."""
 
     async def expire(self, *, before: float) -> int:
-        """Remove turns recorded before then, and pieces that no other turn names.
-
-        A turn that a later one rests on hands its rows on. Returns how many turns went.
-        """
+        """Remove turns recorded before then, and pieces that no other turn names; rows that later
+        turns rest on move to them. Returns how many turns went."""
 
 
 class Upkeep(Protocol):
     """What people ask of a store."""
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
-        """Remove segments and all that quotes them, and leave tombstones (see `ForgetOrder`).
-
-        In one write: segments, passages, index, vectors, facts that rest on them alone or are
-        named, ledger pieces, jobs and quoting edits of session states. Where places were named, a
-        session that has no segment left loses the jobs that name it, leased ones too, and no fact
-        names it any more. An identity that is not stored gets its tombstone too. Whatever quotes a
-        message that a batch holds and a tombstone keeps out is kept out of that batch as well.
-        """
+        """Remove segments and all that quotes them, and leave tombstones, in one write. Facts go if
+        they rest on them alone or are named. A session without segments loses its jobs. An identity
+        that is not stored gets its tombstone too. Later batches lose what quotes a forgotten
+        message."""
 
     async def held(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
@@ -374,12 +337,8 @@ class Upkeep(Protocol):
         """The bodies of a kind beyond the id `after`, in an order that stays."""
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
-        """Replace stored texts in one write, and see to it that the old bytes are gone.
-
-        Ids, places in the order of arrival and tombstones stay. Segments lose their old passages,
-        words and vectors; pieces are no longer exact. What is not there, was forgotten or changed
-        since it was read is left as it is.
-        """
+        """Replace stored texts in one write; the old bytes are gone. Ids, places and tombstones
+        stay. What changed or was forgotten since it was read stays as it is."""
 
     async def scrub(self) -> ScrubResult:
         """See to it that removed bytes are in no file either; may take long."""
@@ -401,11 +360,8 @@ class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
 
 
 class Spool(Protocol):
-    """Where a batch waits that the store could not take: a local file.
-
-    Invariants: `append` is durable when it returns; records come back in order; a torn last
-    record is dropped and told, never half read.
-    """
+    """A local file for batches that the store could not take. `append` is durable; records come
+    back in order; a torn last record is dropped and reported."""
 
     async def append(self, record: bytes) -> None:
         """Keep a record, durable when this returns."""
@@ -414,14 +370,12 @@ class Spool(Protocol):
         """What `pick` makes of the records that wait, in order, without None; in a thread."""
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Hand the records over in order, each removed once `take` returns.
-
-        Stops where `take` raises and raises the same. Returns how many were handed over.
-        """
+        """Pass the records to `take` in order, each removed once it returns; raises what it raises.
+        Returns how many."""
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record by what `change` makes of it, None to drop it; durable, and what
-        was replaced is in no file. Returns how many changed."""
+        """Replace each record by what `change` makes of it, None to drop it. Returns how many
+        changed."""
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Keep a record that the store refuses apart, durable; it is never drained again."""

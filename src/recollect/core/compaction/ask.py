@@ -1,7 +1,7 @@
-"""Asks the model for a summary, and decides whether its answer can stand.
+"""Write a conversation down for a model, ask it for a summary, and check its answer.
 
-Owns the prompts, the bound on calls, and what is no summary: nothing, a refusal, noise, the
-material given back, one line over and over, more words than there were.
+Labels and cuts are pi's. Rejected: nothing, a refusal, noise, an echo, loops, more words than there
+were.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from recollect.core.values.model import Answer, Prompt
 from recollect.core.values.reason import Cause, Reason
 
 CONSUMED_NOTE: Final = "[User ran /compact]"
-"""What is read in its place: that it was run, never what it said."""
 _COMMAND: Final = re.compile(r"\s*/compact(?:\s|:|$)", re.IGNORECASE)
 _MARKED_UP: Final = "<command-name>/compact</command-name>"
 
@@ -206,11 +205,7 @@ def utterances(
 
 
 def _unquoted(summary: str) -> str:
-    """A summary with what was pinned in it as it was said, so that it can be pinned again.
-
-    Also where a model repeats the section, whose heading is a step lower then: nothing else
-    follows from it.
-    """
+    """A summary with its pinned quotes as they were said, so that they can be pinned again."""
     return "".join(
         PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
         if section.lstrip("#").startswith(_PINNED)
@@ -263,11 +258,9 @@ REQUIRED_HEADINGS: Final = (
     "## Pending user asks",
     IDENTIFIERS_HEADING,
 )
-"""What the audit asks for; all but the first as OpenClaw spells them."""
 PROGRESS_HEADING: Final = "## Progress"
 FOCUS_CHARS: Final = 1000
 WORDS_A_TOKEN: Final = 0.55
-"""Fewer than English takes, so that a summary ends before it is cut off."""
 
 Kind: TypeAlias = Literal["history", "turn"]
 
@@ -327,7 +320,6 @@ class PromptTerms:
 
     summary_tokens: int
     focus: str = field(default="", repr=False)
-    """What the user gave to `/compact`: a matter of weight, never a task."""
 
     @property
     def max_output_tokens(self) -> int:
@@ -436,7 +428,6 @@ class Accepted:
 
     text: str = field(repr=False)
     cut_off: bool = False
-    """It ended because there was no room for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -445,7 +436,6 @@ class Rejected:
 
     reason: Reason
     terminal: bool = False
-    """Nothing that could be tried would help."""
     limit_tokens: int | None = None
 
 
@@ -514,7 +504,7 @@ def _echoes(text: str, material: str) -> bool:
 
 
 def _without_focus(text: str, focus: str, material: str) -> str:
-    """The text without lines that repeat what `/compact` was told: it would be done again."""
+    """Without lines that repeat the instructions: they would be carried out again."""
     asked = " ".join(focus.split()).casefold()
     if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
         return text

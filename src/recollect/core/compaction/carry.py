@@ -1,8 +1,7 @@
-"""Takes over a cut what no model has to be trusted with, and puts it behind the summary.
+"""Carry over a cut what no model must be trusted with: files, failures, names, lines.
 
-Files that tools read and changed, calls that failed, names, and lines about them: from the
-messages and from what the compaction before carried, never from what a summary says. Also owns the
-layout and the bounds of a whole summary.
+Taken from messages and the compaction before, never from a summary. Also the layout and bounds of a
+whole summary.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from recollect.core.values.message import CallId, ToolCall, ToolResult
 
 MOST_FAILURES: Final = 8
 FAILURE_CHARS: Final = 240
-"""Both OpenClaw's."""
 _ATTEMPT_CHARS: Final = 90
 _EDGE_CHARS: Final = 600
 _EXIT_CODE: Final = re.compile(
@@ -76,10 +74,9 @@ MOST_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""These three and the quarter are OpenClaw's."""
+"""OpenClaw's, like the quarter."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
-"""Ours: four full quarters would leave nothing of the summary itself."""
 MOST_NAMES: Final = 12
 FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
@@ -139,7 +136,6 @@ def _output_lines(text: str) -> Iterator[str]:
 
 
 def _error_line(text: str) -> str:
-    """The line that tells most: the last that speaks of an error, else the last one."""
     lines = [" ".join(line.split()) for line in text[-20_000:].splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line[:400])]
     chosen = telling or lines
@@ -207,8 +203,7 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
 def carry(
     entries: Sequence[Entry], previous: Carried | None = None, *, kept: Sequence[Entry] = ()
 ) -> Carried:
-    """What code carries over the cut behind `entries`, and over the cut before them; `kept` are
-    the messages that stay."""
+    """What code carries over the cut after `entries`, and over the cut before; `kept` stays."""
     before = previous or Carried()
     read, modified = touched(entries)
     all_modified = _newest((*before.modified_files, *modified))
@@ -243,8 +238,8 @@ def append_carried(
     lines_tokens: int = 0,
     most_chars: int = SUMMARY_CHARS,
 ) -> str:
-    """The whole summary: its body, then what code carries, within both bounds; the lines that it
-    does not say come on top, within a bound of their own."""
+    """The whole summary: its body, then what code carries, within both bounds; then lines it
+    lacks."""
     body = _spelled_otherwise(defuse(strip_carried(summary)))
     chars = most_chars
     while True:
@@ -289,7 +284,6 @@ def _without_failures(body: str) -> str:
 
 
 def _spelled_otherwise(body: str) -> str:
-    """The body with what would look like code's own at the beginning of a line."""
     return _OWN_LINE.sub("*", _OWN_HEADING.sub("#", body))
 
 
@@ -333,7 +327,6 @@ def _says_none(line: str) -> bool:
 
 
 def _identifiers(listed: str, names: Sequence[str], known: str, most: int) -> str:
-    """The model's list, then the names that stand nowhere else, best first."""
     room = most - len(IDENTIFIERS_HEADING) - 1
     held = whole_lines(listed, room // 2 if names else room)
     folded = f"{known}\n{held}".casefold()

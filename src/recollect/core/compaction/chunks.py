@@ -1,8 +1,7 @@
-"""Cuts what has to be summarised into pieces that a model can read in one call each.
+"""Cut messages into pieces that a model can read in one call each.
 
-Owns the arithmetic of one compaction: how large a summary, a prompt and a piece may be, what a
-failed call changes about it, and how a text that is too long gives way. Chunks hold whole atomic
-groups: a call is never read without its results.
+Owns the sizes of summary, prompt and piece, and their change after a failed call. A call is never
+read without its results.
 """
 
 from __future__ import annotations
@@ -29,13 +28,10 @@ from recollect.core.values.model import WireRules
 _SHORTENED: Final = "[... shortened]"
 
 MOST_RATIO = 0.4
-"""Share of the window that a chunk takes (OpenClaw's design, "Chunked Summarization")."""
+"""Shares and margin are OpenClaw's."""
 LEAST_RATIO = 0.15
-"""The share where messages are large (OpenClaw's design)."""
 LARGE_MESSAGE_SHARE = 0.1
-"""Messages are large where their average is over this share of the window (OpenClaw's design)."""
 MARGIN = 1.2
-"""Estimates may be short by this factor (OpenClaw's design)."""
 OVERSIZED_SHARE = 0.5
 Chunk: TypeAlias = tuple[Entry, ...]
 WeighEntry: TypeAlias = Callable[[Entry], int]
@@ -43,7 +39,7 @@ _BOTH_ENDS_TOKENS = 60
 MOST_HALVINGS = 2
 LEAST_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
-"""Ours: with merging about 33 calls, the most that anyone would wait and pay for."""
+"""With merging about 33 calls."""
 SUMMARY_TOKENS = 4_000
 SUMMARY_SHARE = 10
 TURN_SHARE = 0.5
@@ -115,13 +111,9 @@ def chunk(
     weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
-    """Chunk `entries` for a model of this window.
-
-    `overhead_tokens` is what each call needs besides its chunk: instructions, the summary before,
-    the answer. `weigh` says what an entry weighs as it is written for the model; else as it
-    came. Without a `ratio` it is chosen by the average message. `halvings` makes everything half
-    as large so many times, for a retry after a call did not fit.
-    """
+    """Chunk `entries` for a model of this window. `overhead_tokens` is what a call needs besides
+    its chunk. Without a `ratio` it follows the average message. `halvings` shrinks all for a
+    retry."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -154,7 +146,6 @@ def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
 
 
 def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
-    """Places that must be read together, by the first of them."""
     unit_of: dict[int, list[int]] = {}
     for candidate in group(entries, rules):
         joined: list[int] = []
@@ -197,11 +188,8 @@ def share(
     max_history_share: float,
     weigh: WeighEntry = attrgetter("tokens"),
 ) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
-    """The oldest chunks, to be summarised apart, and those of the main summary, which get at most
-    `max_history_share` of the window (OpenClaw's design, "Safeguard Pruning").
-
-    The summary of those apart enters the main one as what came before; the newest is never apart.
-    """
+    """The oldest chunks, to be summarised apart, and the rest, at most this share of the window.
+    The summary of those apart enters the main one as what came before."""
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
     sizes = [sum(map(weigh, chunk)) for chunk in chunks]
     apart = 0
@@ -256,8 +244,7 @@ class PieceWriter:
         return tuple(piece for piece in made if piece.text)
 
     def thin(self, entries: Sequence[Entry], most_tokens: int) -> int:
-        """Show the largest entries by beginning and end, so that all of them come to so many
-        tokens; how many that are."""
+        """Shorten the largest entries until all fit; return how many were shortened."""
         weights = [self.tokens(entry) for entry in entries]
         if sum(weights) <= most_tokens:
             return 0

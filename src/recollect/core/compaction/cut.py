@@ -1,8 +1,7 @@
-"""Where the past ends, what stands once it is replaced, and how that is undone.
+"""When a compaction is due, where it cuts, what replaces the past, and how it is undone.
 
-`cut` walks back from the newest message over what the view shows until enough is kept, and cuts at
-the next place that parts no call from its results and no reasoning from its item. `replace_past`
-gives the edits that stand after a compaction, `undo` those before it. Pure; spends nothing.
+`cut` walks back until enough is kept, and cuts where no call is parted from its results. A breaker
+pauses compactions without progress.
 """
 
 from __future__ import annotations
@@ -209,12 +208,8 @@ def cut(
     least_freed_tokens: int = LEAST_FREED_TOKENS,
     weigher: Weigher | None = None,
 ) -> CutPlan | NoCut:
-    """Plan a cut of the whole history `entries` that keeps about `keep_tokens` of the view.
-
-    Where the plan's result is still too large, or there is no cut because all of it may be kept,
-    ask again with less to keep: with 0 only the newest exchange stays, and no smaller view can
-    be had by cutting. Recalled blocks are not counted: a compaction ends them.
-    """
+    """Plan a cut of the whole history that keeps about `keep_tokens` of the view. With 0 only the
+    newest exchange stays. Recalled blocks are not counted: a compaction ends them."""
     if all(entry.role == "system" for entry in entries):
         return NoCut(reason=Reason(Cause.NOTHING_SAID))
     cuttable = _cuttable_range(entries, edits, weigher or Weigher())

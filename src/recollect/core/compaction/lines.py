@@ -1,8 +1,6 @@
-"""The lines behind a summary: those that say most about the things that were cut.
+"""The lines behind a summary: those that say most about the names that were cut.
 
-A name alone says nothing about its thing. The line that brought it up, said what was found out,
-what failed or what was decided, is what a later message relies on: on real transcripts it is there
-several times as often as with lists of names, for as many tokens.
+A later message relies on such lines far more often than on lists of names.
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ _REPEATED_WORD: Final = 0.3
 _EVEN: Final = 50.0
 _STILL_SHOWN: Final = 0.3
 _LINE_COST: Final = 40
-"""Characters that any line costs, so that short ones do not take all of the room."""
 _COVERED_SHARE: Final = 0.6
 
 MOST_NAMES: Final = 1000
@@ -82,8 +79,8 @@ def choose_lines(
     most_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """The best of these lines that `summary` does not say, as many as there is room for, as they
-    stand behind it; empty where there are none."""
+    """The best lines that `summary` does not say and that fit, as a block; empty if there are
+    none."""
     covered = _Covered(summary)
     chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
     tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
@@ -131,8 +128,7 @@ def gather_lines(
     *,
     kept: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
-    """The lines of `entries`, and those carried `before`, that say most about these names, best
-    first: each next one is the best where those ahead of it stand already. `kept` stays in view."""
+    """The lines that say most about these names, best first, each given those before it."""
     folder = names[0] if names and names[0].endswith("/") else ""
     shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {
@@ -190,7 +186,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _contenders(pool: Iterable[_LineCandidate], worth: Mapping[str, float]) -> list[_LineCandidate]:
-    """Of each name the few lines that say most, so that choosing takes no longer than reading."""
     by_name: dict[str, list[_LineCandidate]] = {}
     for candidate in pool:
         for name in candidate.names if candidate.weight else ():
@@ -210,7 +205,6 @@ def _contenders(pool: Iterable[_LineCandidate], worth: Mapping[str, float]) -> l
 def _best(
     candidates: Sequence[_LineCandidate], worth: Mapping[str, float]
 ) -> Iterator[_LineCandidate]:
-    """The line that adds most, again and again; a value that fell since is reckoned anew."""
     named: Counter[str] = Counter()
     used: set[str] = set()
 

@@ -1,8 +1,7 @@
-"""Takes probes from what is about to be cut, and says whether a text holds one.
+"""Take probes from what is about to be cut, and tell whether a text holds one.
 
-A probe is an exact thing that was known there. What people and the model said comes first; of a
-tool's output only paths, addresses, hashes and errors are asked about, never what it says in
-words: a page that a tool fetched must not become a constraint.
+Of tool output only paths, addresses, hashes and errors count: a fetched page must not become a
+constraint.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ _STATEMENT_CHARS: Final = 180
 _MOST_ERRORS: Final = 2
 _NEIGHBOUR_CHARS: Final = 100
 _STRETCHES: Final = 8
-"""The history is looked at in so many stretches, so that none is passed over."""
 _MOST_FOR_REPEATS: Final = 2.0
 _KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
     "constraint": 4.0,
@@ -151,8 +149,6 @@ def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
 
 @dataclass(slots=True, kw_only=True)
 class _ProbeCandidate:
-    """Something that may become a probe: where it was said best, and how often in all."""
-
     kind: ProbeKind
     text: str = field(repr=False)
     utterance: MessageText = field(repr=False)
@@ -289,7 +285,6 @@ def _probe_of(candidate: _ProbeCandidate) -> Probe:
 
 
 def _sentence_around(candidate: _ProbeCandidate) -> str:
-    """The sentence that holds it; with its neighbours where it says nothing besides."""
     text = candidate.utterance.text
     spans = list(sentence_spans(text))
     at = next(at for at, (start, end) in enumerate(spans) if start <= candidate.start < end)

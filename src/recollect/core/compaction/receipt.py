@@ -1,8 +1,7 @@
-"""What became of what was known: the audit of a summary, its receipt, and the comparison of two.
+"""The audit of a summary, its receipt, and the comparison of two.
 
-Owns the proof of "recallable": memory is asked by the sentence around a probe, the probe itself
-masked, and what it returns has to hold the probe. What would otherwise be lost is pinned to the
-summary, each quote on one line.
+"Recallable" is proven: memory is asked by the sentence around a probe, with the probe masked. What
+would be lost is pinned.
 """
 
 from __future__ import annotations
@@ -258,7 +257,6 @@ async def receipt(
 
 
 def _by_turns(probes: Sequence[Probe]) -> list[Probe]:
-    """Kind by kind in turn, so that none takes all the room."""
     kinds: dict[str, list[Probe]] = {}
     for probe in probes:
         kinds.setdefault(probe.kind, []).append(probe)

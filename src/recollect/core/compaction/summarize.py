@@ -1,8 +1,7 @@
-"""Summarises what a cut takes out of the view: each piece, the pieces together, the split turn.
+"""Summarise what a cut removes: each piece, the pieces together, the split turn.
 
-A failed call is repeated with pieces of half the size, then with a simpler prompt; the fourth
-failure ends it. No stock text ever replaces a summary: if the model fails, the history stays.
-`Spent.max_calls` is known before the first call and never exceeded.
+A failed call is repeated with smaller pieces, then with a simpler prompt; the fourth failure ends
+it. No stock text replaces a summary. `Spent.max_calls` is known before the first call.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ MERGED_AT_ONCE = 4
 MERGED_AFTER_FAILURE = 2
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
-"""Both pi's, where a cut splits a turn."""
 _TURN_HEADING = TURN_JOINT.strip("-\n")
 VERBATIM_TURN_TOKENS = 120
 MOST_LARGE_NOTES = 8
@@ -62,8 +60,6 @@ _Stretch = tuple[tuple[Entry, ...], Kind]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summary:
-    """The summary of a stretch, and the last question that led to it."""
-
     text: str = field(repr=False)
     prompt: Prompt | None = field(default=None, repr=False)
     material: str = field(default="", repr=False)
@@ -94,12 +90,9 @@ class Summarizer:
         mask: Callable[[str], str] = str,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`window_tokens` is the window of the model that summarises, `most_summary_tokens` the
-        limit that the session's own window sets, `lines_tokens` the limit of the lines behind.
-
-        `instructions` are those of `/compact`: they set a focus and never become a task.
-        `rules_text` is appended as it is and never shown to the model. Answers are masked.
-        """
+        """`window_tokens` is the summarising model's window, `most_summary_tokens` the session's
+        limit. `instructions` set a focus and never become a task. `rules_text` is appended
+        unread."""
         self._ask, self._settings, self._count = ask, settings, count_tokens
         self._lines_tokens, self._focus, self._rules_text = lines_tokens, instructions, rules_text
         self._mask, self._now = mask, now
@@ -146,7 +139,6 @@ class Summarizer:
         )
 
     def _stretches(self, plan: CutPlan) -> tuple[_Stretch, ...]:
-        """What is summarised by itself: oldest chunks over the share, the rest, the split turn."""
         sizes = self._sizes
         apart, main = share(
             [piece.entries for piece in sizes.pieces(plan.history, "history")],
@@ -165,9 +157,6 @@ class Summarizer:
         return tuple(stretches)
 
     def _max_calls(self, stretches: Sequence[_Stretch]) -> int:
-        """A stretch of n pieces takes n calls and at most n − 1 to merge them; all failures
-        together one call less than are allowed, because the last one ends it; one more for a
-        model that was unavailable, and one for the audit."""
         counts = [self._sizes.most_pieces(entries, kind) for entries, kind in stretches]
         work = sum(2 * count - 1 for count in counts if count)
         spare = MOST_FAILURES - 1 + 1 + (1 if self._settings.audit else 0)
@@ -176,7 +165,6 @@ class Summarizer:
     async def _drafted(
         self, stretches: Sequence[_Stretch], plan: CutPlan, before: str
     ) -> _Draft | Rejected:
-        """All stretches, oldest first; each history enters the next as what came before."""
         previous, turn_before = _parted(before, plan)
         history = _Summary(text=previous)
         turn: _Summary | None = None
@@ -200,7 +188,6 @@ class Summarizer:
     async def _summary_of(
         self, entries: Sequence[Entry], previous: str, kind: Kind
     ) -> _Summary | Rejected:
-        """One summary of `entries` and of the summary before them."""
         previous = fit_tokens(previous, self._sizes.previous_tokens, self._count)
         waiting = list(self._sizes.pieces(entries, kind))
         partials: list[_Summary] = []
@@ -229,7 +216,6 @@ class Summarizer:
         return await self._asked(prompt, piece.text, previous)
 
     async def _merged(self, partials: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
-        """One summary from those of the pieces, neighbours first."""
         waiting = list(partials)
         while len(waiting) > 1:
             level: list[_Summary] = []
@@ -263,8 +249,6 @@ class Summarizer:
         return _Summary(text=done.text, prompt=prompt, material=material, previous=previous)
 
     async def _answer(self, prompt: Prompt, material: str, previous: str) -> Accepted | Rejected:
-        """Ask the model, and hold the answer against its material; a model that is unavailable is
-        asked once more in all."""
         while True:
             if self.spent.calls >= self.spent.max_calls:
                 return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
@@ -315,7 +299,6 @@ class Summarizer:
         return self._failures >= SIMPLE_AFTER
 
     def _gives_up(self, failed: Rejected) -> bool:
-        """Count a failure and learn from it; whether it was the last that is allowed."""
         self._failures += 1
         if failed.terminal or self._failures >= MOST_FAILURES:
             return True
@@ -330,7 +313,6 @@ class Summarizer:
     def _smaller(
         self, waiting: Sequence[ReadPiece], kind: Kind, failed: Rejected
     ) -> list[ReadPiece]:
-        """The rest in smaller pieces; the simple prompt at once where none can be smaller."""
         rest = [entry for piece in waiting for entry in piece.entries]
         pieces = list(self._sizes.pieces(rest, kind))
         if pieces[0].text != waiting[0].text:
@@ -346,7 +328,6 @@ class Summarizer:
             self._notes.append(reason)
 
     def _text(self, draft: _Draft, carried: Carried) -> str:
-        """The whole summary, with the lines behind it that it does not say."""
         body = draft.history.text
         if notes := _large_notes(self._oversized, self._sizes.scribe):
             body = f"{body}\n\n{notes}" if body else notes
@@ -364,7 +345,6 @@ class Summarizer:
     async def _improved(
         self, text: str, draft: _Draft, plan: CutPlan, carried: Carried, previous_summary: str
     ) -> str:
-        """The summary, or a second version of it where that lacks less."""
         lacks = _audited(text, draft, plan)
         if lacks.passed:
             return text
@@ -390,11 +370,8 @@ class Summarizer:
 
 
 def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
-    """The summary before, and the notes of the turn that it split, where this cut splits it again.
-
-    Those notes go on by themselves: left in the summary, they would pile up with each cut, and be
-    summarised once more with the history when the turn has ended.
-    """
+    """The summary before, and the notes of the turn that this cut splits again: they continue
+    apart."""
     if not plan.continues_turn or _TURN_HEADING not in previous:
         return previous, ""
     body, pinned = part_pinned(previous)
@@ -406,21 +383,18 @@ def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
 
 
 def _audited(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
-    """What the summary lacks; its sections only where they were asked for."""
     result = audit(text, plan.summarized)
     return result if draft.history.prompt is not None else replace(result, sections=())
 
 
 def _asked_in_vain(lacks: AuditResult, previous_summary: str) -> bool:
-    """Whether nothing is missing but headings that the summary before lacks, too: a model that
-    does not write them would be paid twice at every compaction."""
+    """Whether only headings are missing that the summary before lacks, too."""
     if not previous_summary or lacks.identifiers or lacks.ask:
         return False
     return set(lacks.sections) <= set(audit(previous_summary, ()).sections)
 
 
 def _second(draft: _Draft, lacks: AuditResult) -> _Summary:
-    """The part to ask for again: the split turn's where only its ask is missing."""
     if draft.turn is not None and draft.turn.prompt is not None and lacks.ask:
         return draft.history if lacks.sections else draft.turn
     return draft.history

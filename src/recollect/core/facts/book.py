@@ -1,8 +1,7 @@
-"""What people do with facts: list them, add, correct, pin and forget them, and ask why.
+"""Facts for users: list, add, correct, pin, forget and trace them.
 
-The one door to these operations over a store, for the commands and for programs. Always holds:
-what is written was redacted; ids may be given by a beginning that only one fact has; what was
-replaced is kept as history, and only forgetting removes anything.
+Everything written is redacted. Ids may be prefixes. A replaced fact stays as history; only
+forgetting removes one.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ from recollect.system.config import Settings
 
 _MOST_NAMED: Final = 5
 MOST_CHARS: Final = 2_000
-"""Facts are short: a block gives all of them together 30% of at most some thousand tokens."""
 _ID_BYTES: Final = 12
 _DECIDES: Final = re.compile(
     r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b"
@@ -145,7 +143,6 @@ def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
 
 
 def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
-    """What names mean; one that means nothing would hide everything without a word."""
     unknown = [name for name in names if name not in known]
     if unknown:
         raise RecollectError(
@@ -177,7 +174,6 @@ def before(history: FactHistory) -> tuple[Fact, ...]:
 
 
 WRITER_CANDIDATES: Final = 50
-"""Facts that a person's statement is held against; extraction takes fewer."""
 _ATTEMPTS: Final = 5
 
 Done = TypeVar("Done")
@@ -194,7 +190,6 @@ async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
 
 
 def _with_own_id(fact: Fact) -> Fact:
-    """The fact under an id of its own: said again later, the same words are another version."""
     named = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES, person=b"recollect-wrote"
@@ -228,10 +223,8 @@ class FactBook:
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """`embedders` are whose vectors new facts are to get. `spools` and `cascades` are what
-        forgetting reaches beside the store; `forgotten` is called when it did. For who speaks in a
-        `session` there are its facts and those of no session; without one all of the space's.
-        `read_only`: whatever would change a fact raises StoreError."""
+        """`session` limits the book to its facts and those of no session. `spools` and `cascades`
+        are what forgetting reaches besides the store; `forgotten` is called after it."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
@@ -272,11 +265,8 @@ class FactBook:
         trust: Trust = "high",
         source: SegmentId | None = None,
     ) -> FactWritten:
-        """Take in a statement; what it corrects is replaced, what is known stays as it is.
-
-        `at` is since when it holds; never later than now, which it is without. `source` is the
-        message that says it: the fact goes with it, and is trusted no more than it is.
-        """
+        """Add a statement; a fact that it corrects is replaced, a known one stays. It holds since
+        `at`, at the latest now. With `source` it rests on that message, and is trusted no more."""
         self._check_writable()
         content, masked = self._stored(text)
         about = " ".join(self._stored(subject)[0].casefold().split()) if subject.strip() else ""
@@ -302,7 +292,6 @@ class FactBook:
         return replace(written, masked=masked)
 
     async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
-        """A message that a fact may rest on; of another session there is none."""
         stored = await self._store.segments([id])
         if not stored or self._session not in (None, stored[0].segment.session):
             raise RecollectError("there is no such message to rest it on; search for its id")
@@ -349,11 +338,8 @@ class FactBook:
     async def order_to_forget(
         self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
     ) -> ForgetOrder:
-        """What forgetting these facts means; nothing is changed.
-
-        Digests that may say the same go along (`memory.forget`). With `sources` the messages go
-        too, with `versions` every other version.
-        """
+        """The order that forgets these facts, with `sources` their messages, with `versions` all
+        versions."""
         facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
         every = await self._store.facts(superseded=True)
         if versions:
@@ -381,7 +367,6 @@ class FactBook:
         return certificate
 
     def _stored(self, text: str) -> tuple[str, int]:
-        """A text as it may be written, and how many secrets were masked in it."""
         said = clean_text(text).strip()
         if not said:
             raise RecollectError("the statement is empty; pass a text")
@@ -397,7 +382,6 @@ class FactBook:
         return masked.text, len(masked.spans)
 
     async def _add(self, draft: FactDraft) -> FactWritten:
-        """Hold a statement against what is known, and write what follows from it."""
         revision = await self._store.facts_revision()
         known = await self._candidates(draft)
         for fact in known:
@@ -419,11 +403,8 @@ class FactBook:
         return await self._taken(done, {fact.id for fact in known}, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
-        """Write a version in a person's words, and close the one before.
-
-        The same words make it theirs, where somebody less trusted said it. Another value is a
-        correction, the same in other words is not.
-        """
+        """Write a version in a user's words, and close the one before; the same words raise its
+        trust."""
         revision = await self._store.facts_revision()
         old = await self._current(id)
         if old.content == content and type in (None, old.type) and old.trust == "high":
@@ -434,7 +415,6 @@ class FactBook:
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
 
     async def _pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
-        """Pin a fact, or let it go."""
         revision = await self._store.facts_revision()
         fact = await self._current(id)
         if fact.pinned == pinned:
@@ -472,7 +452,6 @@ class FactBook:
         )
 
     def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
-        """What a person makes of a fact: their own words, which rest on no message."""
         now = self._clock.now()
         named = old if old.subject else name_property(content)
         return _with_own_id(
@@ -497,7 +476,6 @@ class FactBook:
         )
 
     async def _current(self, id: str) -> Fact:  # noqa: A002
-        """The fact as it stands now; an earlier version names the one to take instead."""
         fact = await find_fact(self._store, id)
         if fact.current:
             return fact

@@ -1,11 +1,9 @@
-"""Extract: the facts that a session states, as a model reads them and code checks them.
+"""Extract facts from sessions with a model, and check each claim in code.
 
-A model's claim becomes a fact only if its quotation stands in a message and `support` finds the
-statement there. The quotation decides, not the line number; if it stands in several messages and
-not in the named one, the least trusted of them counts. No fact rests only on what was read before,
-nor on a recalled block, a summary, a note, noise or thinking. A draft names the whole sentences it
-rests on, and its trust is that of the least trusted whose words it repeats. Refusals are reported
-without their words.
+A claim becomes a fact only if its quotation is in a new message and `support` finds the statement
+there. Its trust is that of the least trusted source whose words it repeats. A job is charged to the
+day before it asks the model, and ends with one write. Facts of one session never replace those that
+another one recalls.
 """
 
 from __future__ import annotations
@@ -68,9 +66,7 @@ from recollect.system.config.settings import Scope
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
 _MOST_OBJECTS: Final = 64
 _CONTENT_CHARS: Final = 240
-"""Longer quotations are no short statements."""
 _ASKED_CHARS: Final = 2_000
-"""So much of the end of what was said before may ask what is answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +75,9 @@ class Extracted:
 
     drafts: tuple[FactDraft, ...] = ()
     refused: tuple[str, ...] = ()
-    """Why, without the words."""
     read: int = 0
-    """How many of the messages were read; the others did not fit."""
     asked: bool = False
     trouble: str = ""
-    """What is wrong with the model's answer, and what it did not read."""
 
 
 async def extract(
@@ -98,13 +91,9 @@ async def extract(
     earlier_low: Sequence[Segment] = (),
     unseen_low: bool = False,
 ) -> Extracted:
-    """The facts that `new` states, as many of it as fit into one call; `before` gives the context.
-
-    ModelError if the model fails, or nothing of its answer can be read. Times after `now` become
-    `now`, so that a clock that ran ahead decides nothing. `earlier_low` are segments in front of
-    `before` that only show whose words are repeated; with `unseen_low`, tools may have spoken even
-    further back.
-    """
+    """The facts that `new` states, as much of it as fits into one call; `before` is context.
+    ModelError if the model fails or its answer cannot be read. `earlier_low` only shows whose words
+    are repeated; with `unseen_low` tools may have spoken even earlier."""
     tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
     # a page of large outputs takes seconds to read: no other request may wait for it
     page = await asyncio.to_thread(read_page, new, tokens=tokens, before=before)
@@ -184,7 +173,6 @@ def _read_claims(answer: Answer) -> tuple[list[_Claim], int]:
 
 
 def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
-    """The whole objects of a list, also in a code block, between other words, or cut off."""
     decoder = json.JSONDecoder()
     at = text.find("[")
     for _ in range(_MOST_OBJECTS):
@@ -232,7 +220,6 @@ class _Ground:
 
 
 def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
-    """The draft of a claim with the words it rests on, or why there is none."""
     ground = _quoted(claim, page)
     if ground is None:
         return "its quotation stands in no line"
@@ -282,8 +269,7 @@ def _quoted(claim: _Claim, page: Page) -> _Ground | None:
 
 
 def _asked(claim: _Claim, page: Page, answer: _Ground) -> _Ground | None:
-    """Of the message just before, the sentence that has most of the statement's words: "which
-    port?" "8443" say together what neither says."""
+    """The sentence of the message before that shares most words: "which port?" "8443"."""
     pieces = [*page.before, *page.new]
     spoken = [
         piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"
@@ -325,27 +311,19 @@ def _draft(claim: _Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft
 
 
 CANDIDATES: Final = 12
-"""Facts that a new one is held against."""
 PAGE_SEGMENTS: Final = 200
-"""How many segments one job reads at the most."""
 OVERLAP_SEGMENTS: Final = 12
-"""How many that were read before are at hand again, to be understood by."""
 LINEAGE_SEGMENTS: Final = 400
-"""How far back it is looked up whose words a statement repeats."""
 ANSWER_TOKENS: Final = 3_000
-"""Of a call, a quarter of the window if that is less; charged before, as deciding about what it
-found is, so a day's budget holds."""
+"""Also charged to the day before the call."""
 LEAST_ANSWER_TOKENS: Final = 1_000
 LEAST_WINDOW_SHARE: Final = 0.5
-"""Less than this share of a window is no call of its own while a session continues: it waits for
-more to leave the view, or until the session is idle."""
+"""A smaller rest waits until the session is idle, or more has left the view."""
 LEAST_SPOKEN_CHARS: Final = 40
-"""Fewer characters of speech in a window are not worth a call."""
 _TOOL_CHARS_READ: Final = 1_200
-"""Of a tool's output a model reads head and tail, so no more than this is charged."""
 _OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
-"""Asked of a store as a session, which none is named: only facts of no session are found."""
+"""A session name that none has: only facts of no session are found."""
 _DONE: Final = {
     "add": "facts added",
     "update": "facts told in more detail",
@@ -361,9 +339,8 @@ class FactScope:
     """Which facts are in reach, and whose a new one is."""
 
     session: str | None
-    """Whose new facts are; None: the whole space's."""
+    """None: the whole space."""
     everything: bool = False
-    """All sessions are one memory."""
 
     @property
     def asked(self) -> str | None:
@@ -406,8 +383,6 @@ class Decisions:
             self.written.update((fact.id, fact) for fact in done.written)
 
     async def _known(self, draft: FactDraft) -> tuple[Fact, ...]:
-        """Current facts that share words with it, and every version of what it is about, as they
-        stand after what this job decided."""
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=CANDIDATES, session=self._reach.asked)
         found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
@@ -435,12 +410,9 @@ class ReadingNote:
     """What one reading of messages for facts came to."""
 
     facts: int
-    """Facts that were added, replaced or told in more detail."""
     messages: int
     trouble: str
-    """Why the model was not asked, or did not answer."""
     done: str
-    """What was done, in numbers."""
 
     def __str__(self) -> str:
         """One line for people."""
@@ -460,7 +432,6 @@ class Extraction:
     model: Model
     embedders: tuple[str, ...] = ()
     max_attempts: int = 5
-    """Read whatever is unread, however little: a user asked for it."""
     told: Notify = field(default=lambda _: None, repr=False)
 
     async def extract(self, lease: Lease) -> Batch:
@@ -517,7 +488,6 @@ class Extraction:
         )
 
     async def _idle_at(self, session: str, now: float) -> float:
-        """When it counts as idle; at once if its times are of a clock that runs ahead."""
         newest = await self.store.page(limit=1, session=session, descending=True)
         if not newest or newest[0].segment.said_at > now:
             return 0.0
@@ -542,7 +512,6 @@ class Extraction:
         return call_tokens(min(read, self._window_tokens()), self._answer_tokens())
 
     async def _earlier(self, session: str, after: int) -> tuple[tuple[Segment, ...], bool]:
-        """What was read before, oldest first, and whether tools may have spoken before that."""
         if not after:
             return (), False
         last = await self.store.page(
@@ -559,7 +528,6 @@ class Extraction:
         *,
         unseen_low: bool,
     ) -> Extracted:
-        """What the window holds; without a usable answer nothing counts as read."""
         try:
             return await extract(
                 [segment.segment for segment in new],
@@ -602,7 +570,6 @@ def _worth_asking(new: Sequence[StoredSegment]) -> bool:
 
 
 def _read_tokens(segment: Segment) -> int:
-    """What it takes of a window, so that what is charged as one call is not cut into two."""
     if segment.noise is not None:
         return 0
     if segment.role == "tool" or segment.tool is not None:

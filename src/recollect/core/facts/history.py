@@ -1,15 +1,8 @@
-"""Versions of a statement: what is the same property, what held when, what replaced it.
-
-Holds a statement against what is known: it is new, says otherwise, or is known already. Code
-decides, by the same words or by another value of the same property. No fact is removed; a version
-that was forgotten leaves a gap that is shown. Pure; no answer depends on the order of the facts.
-Facts from OpenClaw's files name what superseded them but not when: they held until that was said.
-
-Trust: a speaker may replace what is trusted as much or less. The assistant may also replace what
-the user said of the world (it changed the port), never what the user prefers or decided. Tools, and
-what they fetched, replace nothing of higher trust: their statement is kept next to it, or refused
-if it is about the user's own preference or decision. Only a person replaces what is pinned.
-"""
+"""Versions of a fact: the same property, its values over time, and which statement replaces which.
+Code decides, by the same words or by another value of the same property. No fact is removed; a
+forgotten version leaves a visible gap. A speaker may replace what is trusted as much or less. The
+assistant may also replace the user's statements about the world, never their preferences or
+decisions. Tools replace nothing of higher trust. Only a user replaces a pinned fact."""
 
 from __future__ import annotations
 
@@ -34,8 +27,6 @@ from recollect.core.values.fact import (
 from recollect.core.values.segment import SPEAKERS, SegmentId, StoredSegment, Trust
 
 WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
-"""What became of a statement: a fact of its own, a fact instead of others, nothing new, or
-nothing at all, and the reason says why."""
 
 
 TRUSTS: Final[Mapping[str, Trust]] = {
@@ -44,7 +35,6 @@ TRUSTS: Final[Mapping[str, Trust]] = {
     "assistant": "medium",
     "tool": "low",
 }
-"""Every way to ask for a trust: its name, and what it was asked for by before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +45,9 @@ class FactFilter:
     trusts: tuple[Trust, ...] = ()
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
-    """Extracted from this session."""
     as_of: float | None = None
-    """What held then; None is now."""
     superseded: bool = False
-    """Also those that were replaced."""
     search: str = field(default="", repr=False)
-    """Those that hold all of these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +56,9 @@ class FactWritten:
 
     outcome: WriteOutcome
     fact: Fact | None = None
-    """The fact that says it now; None where it was refused."""
     replaced: tuple[Fact, ...] = ()
-    """What held before, closed."""
     reason: str = ""
     masked: int = 0
-    """Secrets that were masked before it was written."""
 
     def __str__(self) -> str:
         """What became of it, the fact that says it now, and what it replaced."""
@@ -90,7 +73,6 @@ class FactPinned:
 
     fact: Fact
     changed: bool
-    """False where it was so already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +82,7 @@ class FactVersion:
     fact: Fact | None
     """None for a gap."""
     id: FactId | None = None
-    """A forgotten version's id, where another one still names it."""
     until: float | None = None
-    """Until when it held; None while it holds, and where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +104,10 @@ class FactSource:
 
     id: SegmentId
     stored: StoredSegment | None
-    """None where it is not in the archive any more."""
+    """None if it is no longer stored."""
     spans: tuple[EvidenceSpan, ...] = ()
-    """In order; only those that lie within its text as it is now."""
     lost_spans: int = 0
-    """Spans that do not: the text was redacted since."""
+    """Spans outside of the text, which was redacted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,14 +117,12 @@ class FactWhy:
     fact: Fact
     sources: tuple[FactSource, ...]
     rests_on: Fact | None = None
-    """Where a person rewrote it: the newest version before that names messages, which
-    `sources` are then those of; None where it is the fact itself, or none does."""
+    """The earlier version whose messages `sources` are, if a user rewrote the fact."""
 
 
 FIRST_SOURCES: Final = 4
 LAST_SOURCES: Final = 12
-"""How many of the messages that say the same a fact names: enough to show where it came from and
-that it still holds, and an end for what a program says every minute."""
+"""Most messages that a fact names as its sources."""
 
 _STATED: Final = re.compile(
     r"(?P<left>.{1,300}?(?:\s|(?<=[\u3400-\u9fff])|[=:：]))"
@@ -155,7 +132,6 @@ _STATED: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _EXACT: Final = re.compile(r"\d|\w[/@_]\w|://|^[~/`]|\w\.\w|\w-\w+-\w")
-"""A number, a path, a host, an identifier."""
 _NAMED: Final = re.compile(r"(?:\b(?:is|are|be|called|named)\s+|[=:：是为]\s?)$", re.IGNORECASE)
 _ONLY_ONE: Final = re.compile(
     r"\b(?:favou?rite|preferred|default|current|main|primary)\b.*\b(?:is|are)\s+$",
@@ -186,12 +162,8 @@ class Property:
 
 
 def name_property(content: str) -> Property:
-    """Name what a statement gives a value: "the staging API listens on port 8443".
-
-    Only a statement that ends in an exact value is named, or one that says what something is
-    called. Two statements of one name are about the same thing; a missed name costs nothing, since
-    both statements are kept.
-    """
+    """Name the property in a statement that ends in an exact value: "the API listens on port 8443".
+    Statements of one name are about the same thing."""
     text = _ADVERBS.sub(" ", content).strip(" \t\n.!。！")
     match = _STATED.fullmatch(text)
     if match is None or _INDEFINITE.match(match["left"]):
@@ -292,12 +264,8 @@ def closed_by(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """A known fact with the statement as one more source; nothing if it may not gain one.
-
-    A fact's trust is that of its least trusted source, so that a less trusted one would lower it.
-    A joint fact needs all its sources, and one that people wrote needs none: neither gains any.
-    Of what is said again and again the first and the last times are kept.
-    """
+    """A known fact with the statement as one more source; nothing if it may not gain one. A less
+    trusted source would lower its trust; joint facts and those of users gain none."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
@@ -318,7 +286,6 @@ def held_at(old: Fact, moment: float) -> bool:
 
 
 def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]) -> Fact:
-    """Between a version and one that is not here to be seen: what ended the first ends this."""
     seen = {old.id for old in versions}
     ends = [old for old in versions if old.id in closed]
     if not ends or any(
@@ -378,7 +345,7 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
-    """Whatever replaces or is replaced, in both directions; across a gap by the same name."""
+    """All versions that are linked, in both directions; across a gap by the same name."""
     fact_ids: set[FactId] = set()
     waiting = [id]
     before: dict[FactId, list[FactId]] = {}
@@ -403,15 +370,12 @@ def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A
 
 
 Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
-"""What became of a statement."""
 
 _LEAST_SHARED: Final = 2
 _LEAST_SHARE: Final = 0.8
-"""How many words, values aside, two statements of one name must share to be about the same: two,
-and this share of the longer one. Words alone cannot tell a correction from a look-alike."""
+"""Words that two statements of one name must share, values aside: two, and this share."""
 _TOKENS: Final = re.compile(r"[\w./:@-]+")
 _VALUE: Final = re.compile(r"\d|\w[_/@:.-]\w|^[a-z]+[A-Z]")
-"""A number or an identifier: if these differ, something else is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,17 +384,13 @@ class Reconciled:
 
     operation: Operation
     written: tuple[Fact, ...] = field(default=(), repr=False)
-    """The new fact first, if there is one, then every known fact that changed."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Verdict:
-    """How a statement follows what is known, before the guards of trust."""
-
     operation: Operation
     fact: Fact | None = field(default=None, repr=False)
-    """Which fact it follows or repeats; None if it follows none."""
     reason: str
 
 
@@ -454,11 +414,8 @@ def _words_beside_values(text: str) -> frozenset[str]:
 
 
 def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
-    """Decide how a statement follows what is known.
-
-    `known` are current facts that may be about the same, and all versions, closed ones too, of the
-    draft's subject: with them a statement that arrives late finds its place in the past.
-    """
+    """Decide how a statement follows what is known. `known` holds current facts that may be about
+    the same, and all versions of the draft's subject."""
     unique = {fact.id: fact for fact in known}
     facts = [fact for fact in unique.values() if fact.type != "digest"]
     if fact_id(draft.evidence, draft.content) in unique:
@@ -472,7 +429,6 @@ def _newest_first(fact: Fact) -> tuple[float, float, str]:
 
 
 def _decide(draft: FactDraft, then: Sequence[Fact]) -> _Verdict:
-    """What code can tell, given the facts that held when the statement was made."""
     for fact in then:
         if same_words(draft.content, fact.content):
             return _repeated(draft, fact)
@@ -499,10 +455,6 @@ def _repeated(draft: FactDraft, fact: Fact) -> _Verdict:
 
 
 def _may_be_same(draft: FactDraft, fact: Fact) -> bool:
-    """Whether two statements share enough words, values aside, to be about the same.
-
-    Statements that code names must have one name.
-    """
     ours, theirs = name_property(draft.content).subject, name_property(fact.content).subject
     if ours and theirs:
         return ours == theirs
@@ -551,7 +503,6 @@ def _carry_out(
 
 
 def _same_words_later(draft: FactDraft, known: Sequence[Fact]) -> Fact | None:
-    """A statement without a name, heard after it was heard again."""
     if name_property(draft.content).subject:
         return None
     same = (fact for fact in known if same_words(draft.content, fact.content))

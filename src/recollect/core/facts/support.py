@@ -1,13 +1,7 @@
-"""Decides whether the words that a statement rests on say what it says.
-
-Owns the check that stands between a model's draft and a fact. Everything exact in the statement
-(numbers, paths, identifiers, versions, names) must stand in the words it rests on; enough of its
-other words must; what they deny it may not affirm, nor the other way round; a question, a
-conjecture, a secret or a mask supports nothing. Must never quote what it refuses. Pure, no model.
-
-It knows words, not meaning: a statement of the same words in another sense passes, one in other
-words altogether does not. That is the side to be wrong on: what was said stays in the archive.
-"""
+"""Check a claim of a model: do the quoted words support it, and may their speaker say so? Exact
+values must be in the quotation, and enough of the other words. A question, a conjecture, a secret
+or a contradiction supports nothing. A claim that repeats a tool's words has the tool's trust: it is
+no preference and no decision, and tells nobody what to do. Refusals quote nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +25,9 @@ from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft, FactType
 from recollect.core.values.segment import Segment, SegmentId, Trust
 
 LEAST_WORD_CHARS: Final = 4
-"""A shorter quotation stands in too many places."""
 BEFORE_CHARS: Final = 600
-"""As far back a sentence is looked for: twice as much as is kept of one."""
 _BLOCK_CHARS: Final = 1_000
 _SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()', " \t\r\n\u00a0\u3000\u200b*`")
-"""Signs that are the same in a quotation, and those that are passed over."""
 _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
@@ -56,7 +47,6 @@ def _plain(text: str) -> str:
 
 
 def _place(text: str, end: int, at: int) -> int:
-    """Where the sign stands in a text that is number `at` of it when it is plain."""
     for block in range(0, end, _BLOCK_CHARS):
         size = len(_plain(text[block : min(block + _BLOCK_CHARS, end)]))
         if at >= size:
@@ -80,8 +70,7 @@ def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int
 
 
 def sentence_before(text: str, start: int) -> str:
-    """The sentence in front of the one that begins here; empty where there is none, and the end
-    of a very long one."""
+    """The sentence before the one that begins here; empty if there is none."""
     spans = list(statement_spans(text, max(start - BEFORE_CHARS, 0), start))
     return text[spans[-1][0] : spans[-1][1]] if spans else ""
 
@@ -92,15 +81,11 @@ def sentences(text: str) -> list[str]:
 
 
 WORDS_SHARE: Final = 0.6
-"""Of a statement's content words, so many have to stand where it rests: as for receipts, the least
-at which a statement with another verb or object is not taken for it (test_support.py)."""
 MOST_CHARS: Final = 400
 _LEAST_WORDS: Final = 2
 _HEADING_WORDS: Final = 5
-"""A line of fewer words, none of them one that joins words, is a heading."""
 _DENIED_SHARE: Final = 0.5
 _SPOKEN_OF_SHARE: Final = 0.34
-"""Of a clause's words, so many stand in another text where that speaks of the same."""
 
 _NUMBERS: Final = re.compile(r"\d+(?:[.:,_/-]\d+)*")
 _TERMS: Final = re.compile(r"`([^`\n]{2,80})`")
@@ -142,11 +127,8 @@ class _Clause:
 
 
 def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
-    """Why these spans do not say what `content` says, without its words; empty if they do.
-
-    A span is at least a sentence, so that no "not" is cut off. `context` are further words of the
-    same speaker that may lend names and words to it ("it listens on 8443"), but no numbers.
-    """
+    """Why these spans do not support `content`, without its words; empty if they do. `context` may
+    lend names and words ("it listens on 8443"), but no numbers."""
     if found := _of_shape(content, spans) or _exact(content, spans, context):
         return found
     if not _worded(content, spans, context):
@@ -157,10 +139,7 @@ def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str
 
 
 def anchored(content: str, quote: str) -> bool:
-    """Whether a statement in other words is about a quotation: what is exact in it stands there.
-
-    It takes a sentence of which something is exact: a heading is about anything.
-    """
+    """Whether all exact values of a statement are in a quotation; a heading has none."""
     text = _folded(quote)
     exact = [
         *_NUMBERS.findall(_folded(content)),
@@ -255,7 +234,6 @@ def _is_unspaced(sign: str) -> bool:
 
 
 def _agrees_in_denial(content: str, text: str) -> bool:
-    """Neither denies what the other affirms."""
     if _DENIES.search(content) and not (_DENIES.search(text) or _PLAINLY_DENIES.search(text)):
         return False
     stated, rested_on = _clauses(content), _clauses(text)
@@ -277,8 +255,6 @@ def _contradicts(denying: Sequence[_Clause], affirming: Sequence[_Clause]) -> bo
 
 
 def _clauses(text: str) -> list[_Clause]:
-    """The clauses of a text: a "not" reaches to both ends of its own, "X is not used" as well as
-    "do not use X"."""
     pieces = [piece for piece in _CLAUSE_ENDS.split(text) if piece and piece.strip()]
     return [
         _Clause(
@@ -341,21 +317,16 @@ def is_order(text: str) -> bool:
 
 
 RUN_SHARE: Final = 0.5
-"""Of a statement's runs, so many have to stand in the text. Measured on 67 sentences that models
-said beside tools' output: none reached more than 0.44, and that one restates a title it had read;
-an echo with a short introduction reaches more than 0.5 (test_lineage.py)."""
+"""Share of a statement's runs in a text that makes it an echo (measured, test_lineage.py)."""
 LONG_RUN: Final = 4
-"""Or so many runs one behind the other, six words: however long the introduction of an echo is. Of
-the 67 only that title had as many, the next one 2."""
+"""Or this many runs in a row."""
 ORDER_SHARE: Final = 0.6
-"""Of an order's words, so many have to stand in one sentence: as `support` asks for."""
 RUN_SIGNS: Final = 4
-"""Three words are a run; where words are not spaced, so many characters, which are two words."""
+"""Three words are a run; without spaces between words, so many characters."""
 _LEAST_RUNS: Final = 2
 _STEM_SIGNS: Final = 4
 _WORDS: Final = re.compile(r"[^\W_]+")
 _CODED: Final = re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w{4,40}\b", re.ASCII)
-"""A word with digits in it."""
 _UNSPACED: Final = re.compile(
     r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7a3]"
 )
@@ -369,10 +340,8 @@ class RepeatedForm:
 
     runs: tuple[Run, ...] = field(repr=False)
     names: frozenset[str] = field(repr=False)
-    """What can mean one thing only: identifiers, words with digits in them, names."""
     orders: bool
     words: frozenset[str] = field(repr=False)
-    """The words that an order is about."""
 
 
 def as_statement(text: str) -> RepeatedForm:
@@ -407,8 +376,8 @@ class RepeatIndex:
         self._present = wanted.intersection(_runs(spaced, unspaced))
 
     def repeated_by(self, form: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
-        """Whether a statement repeats the text, which was fetched from elsewhere or not; `unheard`
-        are those of its names that people had not said before."""
+        """Whether a statement repeats the text; `unheard` are its names that no user said
+        before."""
         if is_echo(self.held(form)):
             return True
         if (form.orders or outside) and any(map(self._has_name, unheard)):
@@ -432,7 +401,6 @@ class RepeatIndex:
         return any(len(wanted & words) >= least for words in self._sentences)
 
     def _may_begin(self, word: str) -> bool:
-        """Whether a word of the text begins as this does: a stem begins as its word."""
         begun = word[:_STEM_SIGNS]
         if self._beginnings is None or not word.isascii():
             return begun in self._folded
@@ -440,7 +408,6 @@ class RepeatIndex:
 
     @cached_property
     def _sentences(self) -> frozenset[frozenset[str]]:
-        """Of each sentence, the words that a statement has too."""
         return frozenset(
             self._vocabulary & content_words(sentence) for sentence in sentences(self._text)
         )
@@ -487,9 +454,7 @@ class Utterance:
     statement: str = field(repr=False)
     trust: Trust
     before: int
-    """How many of the segments were read before it."""
     own: frozenset[SegmentId] = frozenset()
-    """The segments that it was said in: nobody repeats themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -576,8 +541,8 @@ class Proposed:
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
 ) -> list[FactDraft | str]:
-    """Each draft with the trust it has, or why it is refused; `around` are the segments they were
-    found among, in order. With `unseen_low`, tools' words stand further back than `around`."""
+    """Each draft with its trust, or why it is refused. `around` are the segments it was found
+    among; with `unseen_low` tools may have spoken even earlier."""
     places = {segment.id: place for place, segment in enumerate(around)}
     utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
     traced = lineages((each for other in utterances for each in other), around)
@@ -590,7 +555,6 @@ def admit(
 def _utterances(
     proposal: Proposed, places: Mapping[SegmentId, int], end: int
 ) -> tuple[Utterance, ...]:
-    """What is said in a draft's name; its speaker can have read nothing that was said later."""
     own = frozenset(evidence.segment for evidence in proposal.draft.evidence)
     before = max((places[id_] for id_ in own if id_ in places), default=end)
     return tuple(

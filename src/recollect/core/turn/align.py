@@ -1,11 +1,8 @@
-"""Read incoming messages into entries, and align them with the history that is known.
+"""Read incoming messages into entries, and align them with the known history.
 
-What was read before is found again by its bytes. Keys chain identities, so a resent prefix keeps
-its keys without any search. Where the chain breaks while known messages are still to come (the
-client compacted by itself, or changed an old message in place), the rest is matched with what was
-known, longest runs first (docs/design.md). Never merges by accident: a lone short message ("ok")
-is not taken for an earlier one, and the newest message is only recognised together with the one
-before it. Must never keep more than the last two requests' messages.
+Known messages are found by their bytes. Keys chain identities, so a resent prefix keeps its keys.
+After a break, the rest is matched by longest runs (docs/design.md). A lone short message ("ok") is
+never taken for an earlier one.
 """
 
 from __future__ import annotations
@@ -35,16 +32,12 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
 
 _ANSWER_SIGN = b"memory-tools"
-"""Stands in the bytes of every answer of a memory tool, however it is escaped."""
+"""In the bytes of every answer of a memory tool."""
 SPARE_ROWS = 256
-"""How many composed rows that no view shows any more are kept before they are forgotten."""
 
 
 class Reading(NamedTuple):
-    """A message and what was worked out about it, before it has a place.
-
-    A tuple because a cold request makes thousands of them.
-    """
+    """A message with what was worked out about it; a tuple, since a request makes thousands."""
 
     message: Message
     id: MessageId
@@ -55,15 +48,12 @@ class Reading(NamedTuple):
 
 
 StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
-"""Who said what of a message, how much it lays down, and by what it is told from others."""
+"""Speaker, sentence, worth and shape of what a message states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """What the last request of a session looked like; only speed depends on it.
-
-    Its tables fill while turns run: `composed` by `apply`, `statements` by `stand`.
-    """
+    """The last request of a session; only speed depends on it. Its tables fill while turns run."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -72,7 +62,6 @@ class LastRequest:
     composed: dict[Slot, Slot] = field(default_factory=dict)
     last_view: LastView | None = None
     statements: StatementCache = field(default_factory=dict)
-    """What of a message may stand at the head, once it was read for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,10 +87,8 @@ def read(
     told: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
 ) -> ReadResult:
-    """Read what was not at this place last time; `blocks` are the marks of recalled blocks that
-    were put into the session, and of answers of memory tools that stood in it; `told` those of
-    answers that this engine gave lately, with the messages that they quote. Without `seal` no
-    answer is known by its seal."""
+    """Read what was not at this place last time. `blocks` are marks of recalled blocks and tool
+    answers in the session, `told` those of recent answers with the messages they quote."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -136,8 +123,7 @@ def answers_in(
     seal: SealSecret,
     remembered: LastRequest,
 ) -> tuple[str, ...]:
-    """The marks of the answers of memory tools, whoever gave them, that were not there last
-    time."""
+    """The marks of new answers of memory tools, whichever process gave them."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
@@ -247,10 +233,9 @@ def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher)
 
 
 DISTINCTIVE_TOKENS = 14
-"""A lone message that weighs less is never recognised out of its place: some ten words."""
+"""A lone lighter message is never recognised out of place."""
 
 TELLING_RUN_TOKENS = 4 * DISTINCTIVE_TOKENS
-"""A run of short messages is recognised from this weight on."""
 
 Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoined"]
 
@@ -262,9 +247,7 @@ class Alignment:
     keys: tuple[EntryKey, ...]
     course: Course
     shared: int
-    """How many messages from the start are as they were."""
     rejoined: int
-    """How many later ones were recognised although something before them changed."""
     aliases: Mapping[EntryKey, EntryKey]
 
     @property
@@ -285,14 +268,8 @@ def align(
     settled: int = 0,
     root: EntryKey = ROOT,
 ) -> Alignment:
-    """Give every incoming message its key; the first `settled` are known to be unchanged.
-
-    Another `root` than the usual one is for a request that goes on with what its provider holds:
-    its messages are new, however often the same was said before.
-
-    `weights` are the tokens of the messages from `settled` on, by which a short message is told
-    from a distinctive one.
-    """
+    """Give every message its key; the first `settled` are unchanged. `weights` are the tokens of
+    the others. Another `root` is for a request that continues what its provider holds."""
     if root != ROOT:
         return _behind(root, state, ids)
     keys = list(state.path[:settled])

@@ -1,7 +1,7 @@
-"""Apply standing edits to a history: the view they stand for, valid for its provider.
+"""Apply standing edits to a history: the view, valid for its provider.
 
-The order is fixed: the cut, what is left out, what is shortened, pairing, what we insert, roles.
-Pairing comes after leaving out, so an edit can never break a pair.
+The order: cut, leave out, shorten, pair, insert, roles. Pairing comes late, so that no edit breaks
+a pair.
 """
 
 from __future__ import annotations
@@ -496,7 +496,6 @@ def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
 
 
 def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
-    """Whether a call in the tail may have to be renamed, or dropped, because of one before it."""
     called = {call_id for entry in tail for call_id in entry.calls}
     return bool(called) and any(called.intersection(entry.calls) for entry in before)
 

@@ -1,7 +1,6 @@
-"""A turn as values: what it begins with, and the draft of its request that the stages work on.
+"""A turn as values: its input, and the draft of its request that the stages work on.
 
-Owns what follows from a history, its edits and its view: how large it is, what it shows, how much
-room it leaves. Always holds: nothing in here changes; a stage that edits makes another draft.
+Nothing in here changes; a stage that edits makes another draft.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ from recollect.core.values.report import WindowSource
 from recollect.system.config import Settings
 
 VERSIONS_BETWEEN: Final = 1
-"""Versions of a session that notes, or what a reply taught, may add between a compaction and the
-next request."""
+"""Versions between a compaction and the next request: notes, or what a reply taught."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +52,7 @@ class TurnInput:
     state: SessionState
     request: Request
     readable: bool = True
-    """Otherwise `request` stands for one that could not be read."""
     fixed_tokens: int = 0
-    """What system prompt and tools take, as an estimate."""
     limits: WindowLimits
     window_source: WindowSource
     weigher: Weigher
@@ -64,17 +60,13 @@ class TurnInput:
     seal: SealSecret | None = field(default=None, repr=False)
     now: float
     mask: TextMask = field(repr=False)
-    """Of the session: makes of a text what may be stored."""
     forgotten: AbstractSet[MessageId] = frozenset()
-    """Messages that were forgotten and a client still sends: nothing quotes them."""
+    """Forgotten messages that a client still sends: nothing quotes them."""
     told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
-    """The marks of what memory tools answered lately, and the messages that each quotes."""
+    """Marks of recent answers of memory tools, and the messages that each quotes."""
     remembered: LastRequest = field(repr=False)
-    """What was worked out in earlier turns; only speed depends on it."""
     may_compact: bool = False
-    """A compaction can happen before this request goes out."""
     why_not_compact: Reason | None = None
-    """Why none can, for the report of a turn that has to trim instead."""
 
     @property
     def codec(self) -> Codec:
@@ -126,9 +118,7 @@ class RecallResult:
 
     found: Recalled
     budget_tokens: int
-    """What its block may take, as an estimate, where there is room."""
     asks: bool
-    """Whether the turn asks for something: then room is made for the block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +130,11 @@ class Draft:
     alignment: Alignment = field(repr=False)
     entries: tuple[Entry, ...] = field(repr=False)
     incoming_tokens: int
-    """The whole request as it came, as an estimate."""
     edits: tuple[Edit, ...] = ()
     dormant: tuple[tuple[Edit, int], ...] = ()
-    """Edits of branches not taken, each with the version since which it rests."""
+    """Edits of other branches, each with the version since which it rests."""
     view: View = field(default=View(rows=(), tokens=0), repr=False)
     committed: bool = False
-    """The session has gone on with it."""
 
     def used_tokens(self) -> int:
         """The request as it stands, by the calibrated count."""
@@ -188,10 +176,7 @@ class Draft:
         return tuple([entry for entry in self.entries if entry.key in shown])
 
     def not_left_out(self) -> tuple[Entry, ...]:
-        """The entries that no edit leaves out, whether or not a repair hides them.
-
-        What lies behind a cut is shown by its summary: leaving it out would change nothing.
-        """
+        """The entries that no edit leaves out and no cut hides, whether or not a repair does."""
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
@@ -206,9 +191,8 @@ class Draft:
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
-        """Whether the standing block has to be made again, though this is no batch moment. Without
-        one: since the view changes before its tail anyway, by a compaction or by another branch.
-        With one: since it repeats what the view shows, as after a compaction was undone."""
+        """Whether the standing block must be made again: the view changed before its tail, or the
+        block repeats what the view shows."""
         blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
         cut, state = newest_cut(self.edits), self.given.state
         if self.trims() or cut is not None:

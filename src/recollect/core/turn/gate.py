@@ -1,9 +1,6 @@
-"""Gate: whether the turn refers to something that has left the view.
-
-Two ways open it: terms that memory holds and the view has lost, and a calibrated probability that
-memory holds something on the question. Between them they must be rare: a block that nobody needed
-costs tokens and the provider's cache.
-"""
+"""The gate: whether a turn refers to something that has left the view; and other pure steps of
+recall. It opens by terms that memory holds and the view lost, or by a calibrated probability. It
+must open rarely: a block that nobody needs costs tokens and the provider's cache."""
 
 from __future__ import annotations
 
@@ -53,8 +50,7 @@ _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 _KNOWN_IDS: Final = 16_384
 TAIL_SHARE: Final = 0.4
-"""Of the best score, for a passage to be put into a turn's view: what lies below fills the block
-and answers nothing (measured: a tenth of the tokens, 0.4 points of the evidence)."""
+"""Least share of the best score for a passage to enter a turn's view (measured)."""
 ASKED_TAIL_SHARE: Final = 0.3
 UNSPACED_TAIL_SHARE: Final = 0.25
 COMMON_SHARE: Final = 0.03
@@ -109,8 +105,7 @@ def within_exchanges(
     in_view: AbstractSet[SegmentId],
     exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """What the view shows lends to its own exchange, all of it alike, and to nothing else: between
-    a question and the result that answers it other results may stand."""
+    """Messages in view lend their score to their own exchange only, all alike."""
     others = [
         neighbour
         for neighbour in around.neighbours
@@ -200,11 +195,10 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
-"""Whoever asks for what was said gets it; work that says itself what it is about gets a block only
-where memory surely holds more on it than the view (docs/contributing/ranking.md)."""
+"""(docs/contributing/ranking.md)"""
 MOST_OF_IT: Final = 0.48
 LIKELY: Final = 0.5
-"""The certainty from which on words that memory has never seen do not count against a passage."""
+"""Certainty from which words that memory never saw do not count against a passage."""
 NEARLY_ALL: Final = 0.8
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
@@ -304,7 +298,6 @@ def _opening(newest: str, question: Question, *, among_tools: bool) -> Opening:
 
 
 def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
-    """A weak model must not outvote words."""
     if by_words.probability <= certainty.probability:
         return certainty
     return replace(by_words, near=certainty.near)
@@ -313,7 +306,6 @@ def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
 def _closed(
     certainty: Certainty, threshold: float, ahead: float, *, says_enough: bool
 ) -> Reason | None:
-    """Why the question's meaning does not open the gate; None where it does."""
     if not says_enough:
         return Reason(Cause.TOO_LITTLE_SAID)
     if certainty.probability < threshold:
@@ -327,10 +319,8 @@ def _closed(
 def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
-    """Why the words of a question open nothing: no passage holds several of those that matter, or
-    most of their worth. None where one does. A word that stands alone in a passage on something
-    else answers nothing; where a passage holds more of them, and is likely to answer, words that
-    memory has never seen do not count against it: people ask in other words than they told."""
+    """Why a question's words open nothing: no passage holds several that matter, or most of their
+    worth."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
@@ -351,8 +341,7 @@ def _still_holding(
     worths: Mapping[str, _Worth],
     may_correct: Callable[[Candidate], bool],
 ) -> list[Candidate]:
-    """What the view shows without what the user may have corrected since: where a later message of
-    the user, which is not in view, is on what is asked, an earlier one does not answer for it."""
+    """The shown messages without those that a later message of the user may have corrected."""
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
     later = max(
         [
@@ -415,7 +404,6 @@ def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
 
 
 def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
-    """Identifiers of the turn that a candidate holds and nothing else in the view does."""
     asked = identifiers_in(request.newest or request.query)
     said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
     most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * candidates.documents)
@@ -462,7 +450,6 @@ def _lost_rare_words(
 
 
 def _held_together(rare: Mapping[str, str], candidates: Candidates) -> Mapping[str, str]:
-    """The most of these words that one candidate holds, where it holds enough of them."""
     best: dict[str, str] = {}
     for candidate in candidates.passages:
         held = {word: text for word, text in rare.items() if candidate.counts.get(word)}

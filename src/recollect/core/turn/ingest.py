@@ -1,7 +1,6 @@
-"""Ingest new messages: what turns them into segments, passages and jobs for the archive.
+"""Turn new messages into segments, passages and jobs; write nothing.
 
-Owns what is kept of a message, how it is marked, and what it is found by; writes nothing itself.
-Must never let a secret past redaction, nor a recalled block into the archive.
+No secret passes redaction, and no recalled block enters the archive.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ def _between(text: str, start: int, end: int) -> Iterator[Passage]:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """As many characters as before, so that spans stay; a backslash itself is kept."""
     return escape[0] if escape[0] == "\\\\" else "  "
 
 
@@ -278,8 +276,7 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """Whether a message is nothing but calls of memory tools: found again, what was looked for
-    would answer the next search best, and what is stored by one is kept as that."""
+    """Calls of memory tools alone: found again, they would answer the next search best."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(
@@ -294,8 +291,8 @@ def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
 def earlier_calls(
     fresh: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
-    """The tools that new results answer for, where their calls came earlier; and which of those
-    calls brought in content from elsewhere."""
+    """Tools whose results are new but whose calls came earlier, and the calls that fetched
+    content."""
     wanted = {call_id for entry in fresh for call_id in entry.results}
     calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}

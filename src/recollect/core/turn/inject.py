@@ -1,7 +1,6 @@
-"""Inject one recalled block: evidence from memory, append-only, within its cap.
+"""Inject one recalled block within its budget: all, fewer details, facts only, or none.
 
-Over budget it takes fewer details, then facts only, then none, and says which. Recalled text
-cannot close its block, and is marked as reference material (docs/design.md).
+Recalled text cannot close its block, and is marked as reference material (docs/design.md).
 """
 
 from __future__ import annotations
@@ -202,9 +201,8 @@ def pack_openclaw(
     count: Callable[[str], int],
     budget_tokens: int,
 ) -> tuple[list[RecalledFact], list[RecalledPassage]]:
-    """What OpenClaw's block holds: facts up to 30% of the cap, details up to what is left, each
-    at least one; then, until the whole fits, without the detail that scores lowest, without
-    details, without anything."""
+    """OpenClaw's block: facts up to 30% of the cap, then details; dropped from the end until it
+    fits."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
         facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget

@@ -1,7 +1,8 @@
-"""Prune old tool results in a view: head and tail of the long ones, one line of the oldest.
+"""Free space at an edit batch: prune old tool results, trim whole messages.
 
-Runs only at batch moments; which moments count is `pruning.mode`. Results of the last assistant
-messages, results with images, and tools that the settings deny stay as they are.
+Prune keeps head and tail of long results, and one line of the oldest. Trim leaves out what is least
+relevant to the query, then what is oldest; calls and results leave together, a question with its
+answer.
 """
 
 from __future__ import annotations
@@ -41,11 +42,8 @@ from recollect.system.config.settings import Pruning, Trim
 LINE_OF_IT: Final = " One line of it: "
 LINES_SHARE: Final = 0.05
 SMALL_WINDOW: Final = 16_000
-"""Of the window beyond a small one, what cleared results that have a line may take. In a small
-window whole exchanges have to leave, and lines of results would take the place of what was said
-(decision 0043)."""
+"""Share of the window beyond a small one for lines of cleared results (decision 0043)."""
 LEAST_FREED_TOKENS: Final = 16
-"""A result that would free fewer tokens stays as it is."""
 _PROSE_CHARS: Final = 4_000
 
 
@@ -85,13 +83,9 @@ def prune(
     hidden: AbstractSet[tuple[EntryKey | None, int | None]] = frozenset(),
     mask: Callable[[str], str] = str,
 ) -> PruneResult:
-    """Shorten results of the visible `entries` until the view holds `target_tokens`.
-
-    `used_tokens` is what the request holds now. With `everything` recent results may be
-    shortened too: the last resort when the protected part alone is over the limit. `hidden`
-    parts are not shown, so shortening them would free nothing. `mask` makes a text as it may be
-    stored: an edit is.
-    """
+    """Shorten results of the visible `entries` until the view holds `target_tokens`. `everything`
+    includes recent results, as a last resort. `hidden` parts are not shown. `mask` masks stored
+    texts."""
     if settings.mode == "off":
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
@@ -168,8 +162,8 @@ class _Pruner:
             self._replace(item, text, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
 
     def clear(self, prunables: list[_Prunable], *, until: float) -> None:
-        """Replace whole results by the placeholder and their telling line, oldest first; where
-        lines take more than their room, the oldest go."""
+        """Replace results by the placeholder and a telling line, oldest first; the oldest lines go
+        first."""
         if not self.settings.hard_clear.enabled:
             return
         lined = deque(item for item in prunables if item.hard and item.quoted)
@@ -341,13 +335,9 @@ def trim(
     by_exchange: bool = True,
     hidden: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
-    """Leave out groups of the visible `entries` until `excess_tokens` are freed.
-
-    `by_exchange`: a question leaves with its answer, so that no view shows a row of questions
-    that nobody answered; OpenClaw chooses message by message, and by its
-    own words. `hidden` messages are not shown
-    because of what a provider refuses; they weigh nothing, and leave with their group.
-    """
+    """Leave out groups of the visible `entries` until `excess_tokens` are freed. With `by_exchange`
+    a question leaves with its answer; OpenClaw chooses by message. `hidden` messages weigh
+    nothing."""
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
@@ -413,7 +403,6 @@ def _without_losing_gaps(
     note_tokens: int,
     weigh_group: Callable[[Group], int],
 ) -> list[tuple[Group, Reason, int]]:
-    """Gaps that weigh less than the note they would leave are closed again."""
     places = sorted(place[id(candidate)] for candidate, _, _ in taken)
     by_place = {place[id(candidate)]: candidate for candidate, _, _ in taken}
     losing: set[int] = set()
@@ -455,7 +444,6 @@ def _protected(
     pinned: frozenset[EntryKey],
     hidden: AbstractSet[EntryKey],
 ) -> set[int]:
-    """Places that must stay."""
     safe = {
         at
         for at, entry in enumerate(entries)
@@ -490,7 +478,6 @@ def _protected(
 
 
 def _first_user(entries: Sequence[Entry]) -> int | None:
-    """Where the first user message stands, unless it is most of what there is to trim."""
     total = sum(entry.tokens for entry in entries)
     for at, entry in enumerate(entries):
         if entry.role == "user" and spoken_text(entry):

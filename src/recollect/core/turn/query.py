@@ -1,7 +1,6 @@
-"""Ask memory in the user's own words: the query of a turn, and what else it tells of itself.
+"""Ask memory in the user's own words: the query of a turn, and its request to memory.
 
-The query is made from the last user messages, oldest first, without channel prefixes, noise and
-our own blocks; a turn in mid-loop (tool results last) asks with the message that started it.
+A turn that ends in tool results asks with the user message that started it.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
 
 
 def spoken_text(entry: Entry | Message) -> str:
-    """What the user said in a message: no results, no blocks of ours or reminders of the agent's,
-    no channel prefix."""
+    """The user's words in a message, without results, our blocks, reminders and channel prefix."""
     texts = [
         without_reminders(part.text)
         for part in entry.parts
@@ -80,8 +78,7 @@ def uses_tools(entries: Sequence[Entry]) -> bool:
 
 
 def last_turn(entries: Sequence[Entry]) -> Entry:
-    """The last message without the system messages behind it, which some agents end a request
-    with; of system messages alone the last one."""
+    """The last message, system messages aside, unless there are no others."""
     return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
 
 
@@ -239,7 +236,7 @@ def _partial_messages(
 
 
 class _Texts(Sequence[str]):
-    """The texts of a view, read when somebody looks: most turns never do."""
+    """The texts of a view, read on demand."""
 
     def __init__(
         self,
@@ -323,12 +320,9 @@ _SPACES = re.compile(r"\s{2,}")
 
 
 async def phrase(text: str, archive: Archive) -> str:
-    """The text of which a question's vectors are made: without the names of who speaks in this
-    memory, which the index knows better (`by=caroline`). To a model they draw the question towards
-    all that mentions the name (measured: two points on LoCoMo with every model).
-
-    Whatever must not leave this machine is to be masked in it before.
-    """
+    """The text for a question's vectors, without the names of speakers in this memory: they draw
+    the question to all that mentions the name (measured). Mask what must not leave this machine
+    first."""
     names = speaker_names_asked(text)
     if not names:
         return text

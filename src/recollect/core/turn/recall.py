@@ -1,7 +1,6 @@
-"""Recall what bears on a turn and has left its view: search, gate, rank, pack.
+"""Recall what a turn needs and its view lacks: search, gate, rank, pack.
 
-The store finds candidates, `search` ranks them, and what fits the budget is handed to `inject`.
-Must never hand over what the view shows, nor look into another space: the archive is of one.
+Never returns what the view shows, nor anything of another space.
 """
 
 from __future__ import annotations
@@ -175,8 +174,8 @@ class _MemorySearch:
         return self.reads.segments
 
     async def judged(self) -> _Judged:
-        """Ask the store, and the gate; earlier askings answer nothing. Where it stays shut, but
-        the view shows what is on the question, what was cut beside that is tried."""
+        """Ask the store and the gate. If it stays shut but the view shows part of the exchange, try
+        what was cut next to it."""
         question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
         candidates = await self._without_itself(candidates)
@@ -260,10 +259,7 @@ class _MemorySearch:
         return read[query]
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """The statistics without the message that asks, where it is stored already.
-
-        Else every name that it asks about would be one that memory has heard of.
-        """
+        """The statistics without the asking message: its names would count as heard of."""
         if self.request.asking is None:
             return candidates
         itself = known_id(self.request.session, self.request.asking)
@@ -302,15 +298,14 @@ class _MemorySearch:
         return replace(candidates, passages=kept, document_frequencies=frequencies)
 
     def _may_correct(self, candidate: Candidate) -> bool:
-        """As its text says; in doubt, where it was not read, it may."""
         segment = self.segments.get(candidate.segment)
         return segment is None or may_correct(segment.text)
 
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """The messages in which the user only asked, or with `stated` lays nothing down, of the
-        first that are short enough; `also` is read with them, since it is wanted next."""
+        """Short messages in which the user only asked, or with `stated` decided nothing; `also` is
+        read along."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
@@ -324,8 +319,8 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """What was found and what stands around it, best first, as far as it is worth showing;
-        and what tools printed beside the messages that are nearest to the question."""
+        """Findings and their surroundings worth showing, best first; and tool output next to the
+        best."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
@@ -420,8 +415,8 @@ class _MemorySearch:
     async def packed(
         self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
     ) -> tuple[RecalledPassage, ...]:
-        """The passages that fit what the frame and the facts leave of the budget, best first; of
-        `printed` more than a few passages may come."""
+        """The passages that fit next to the facts, best first; more than a few only of
+        `printed`."""
         request, segments = self.request, self.segments
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
@@ -568,10 +563,8 @@ def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """How many of the first may matter: no more text than could ever fit is read.
-
-    What a message has beyond its share is never packed: one long message must not hide the rest.
-    """
+    """How many of the first may fit the budget; what a message has beyond its share is not
+    counted."""
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
     for at, candidate in enumerate(ranking.passages):

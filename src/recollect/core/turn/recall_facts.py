@@ -1,8 +1,6 @@
-"""Recall the facts that bear on a turn, beside its passages.
+"""Recall facts for a turn, next to its passages.
 
-Owns which facts a block may show: current ones that answer, whose words the view does not show
-already, neither in a message nor in a block. Must never show a fact without saying how far it may
-be trusted.
+Shows current facts whose words are not in the view, each with its trust.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
-"""Of the worth of the words that a message is about, what a fact must hold to be shown though no
-message supports it."""
+"""Share of the worth of a message's words that a fact needs without a supporting message."""
 OPENS_WITH_WORDS: Final = 2
-"""An order must share so many words with it: one may be anything's."""
 OPENS_NEAR: Final = 0.5
 _CANDIDATES: Final = 40
 _MOST_STANDING: Final = 12
@@ -182,8 +178,8 @@ async def replaced_statements(
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
-    """What bears on every turn: pinned facts, then messages in which the user asked for something
-    once and for all, the newest first; of this session, None: of the whole space."""
+    """Pinned facts, then standing requests of the user, newest first; `session` None: of the
+    space."""
     pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
@@ -262,11 +258,8 @@ def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
 
 
 def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
-    """Whether it answers well enough to be shown though no message does.
-
-    It must hold half of what a question is about, whoever stored it, and several words of a message
-    that asks nothing. A person's own statement, or a pinned one, needs one word.
-    """
+    """Whether it answers well enough without a message. A user's own or pinned fact needs one word,
+    others half of what a question is about."""
     fact = ranked.fact
     if not about or not set(about).intersection(fact.words):
         return False
@@ -283,8 +276,7 @@ def _in_view(
     segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """Whether messages of the view say it, under this session's name or another's: one does, unless
-    it takes all of them."""
+    """Whether the view shows a message that says it; all of them if it needs all."""
     seen = [
         source in shown
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
@@ -294,8 +286,7 @@ def _in_view(
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """Whether passages that a block in the view quotes hold the words it rests on: one of its
-    messages is enough, unless it takes all of them."""
+    """Whether a block quotes the words it rests on; all of them if it needs all."""
     if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]

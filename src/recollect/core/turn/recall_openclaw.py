@@ -1,9 +1,5 @@
-"""Recall as OpenClaw does: whole messages and facts by its formulas, without a gate.
-
-For `recall.method = "openclaw"`. Owns which part of a stored message counts as said (OpenClaw
-archives the words of user and assistant, no tools and no thinking), and what fits the block. Must
-never hand over what the view shows, nor what the store no longer has.
-"""
+"""Recall as OpenClaw does, for `recall.method = "openclaw"`: whole messages and facts by its
+formulas, without a gate."""
 
 from __future__ import annotations
 
@@ -164,7 +160,6 @@ async def _near(
 
 
 async def _facts(archive: Archive, request: RecallRequest) -> list[Fact]:
-    """The facts that may be shown: those of the session, or of none, unless all are asked for."""
     return [
         fact
         for fact in await archive.facts()

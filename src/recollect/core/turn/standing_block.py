@@ -1,7 +1,4 @@
-"""Stand: what the user laid down stays in the view, though the message that said it was left out.
-
-A message that is trimmed can be recalled, but only by who asks with its words.
-"""
+"""The standing block: the user's decisions and rules stay in the view after their messages left."""
 
 from __future__ import annotations
 
@@ -36,7 +33,6 @@ _RULE_WORTH: Final = 2.5
 _ASSISTANT_SHARE: Final = 0.4
 _LONG_SHARE: Final = 0.5
 _ORDER_SHARE: Final = 0.4
-"""What is to be done was done since, for the most part."""
 _LEAST_WORDS: Final = 4
 _ASSISTANT_TOKENS: Final = 0.3
 _ERROR_WORTH: Final = 0.8
@@ -123,14 +119,9 @@ def stand(
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
-    """The standing block of a view that lacks these messages.
-
-    `among_tools` says that tools are used in this session: what the user says is then worth more
-    than in a chat, where all is talk and only what sounds like a rule or a decision stands.
-    `summary` stands for some of these messages: what it says word for word need not stand twice.
-    `mask` makes a text as it may be stored, since an edit is; `known` keeps what was read of a
-    message for the next time. The edit names the messages that it tells whole by their keys.
-    """
+    """The standing block of a view that lacks these messages. Without tools only rules and
+    decisions count. Text that is in `summary` is not repeated. `mask` masks stored texts; `known`
+    caches statements. The edit names messages that it repeats whole."""
     known = {} if known is None else known
     told = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:
@@ -274,7 +265,6 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
 
 
 def _first(text: str) -> str:
-    """What is read of a text: whole lines, so that nothing is cut which masking has to see."""
     if len(text) <= _READ_CHARS:
         return text
     return text[:_READ_CHARS].rpartition("\n")[0]
@@ -313,8 +303,8 @@ def only_states(text: str) -> bool:
 
 
 def may_correct(text: str) -> bool:
-    """Whether a message of the user may change what an earlier one stated: it says more than an
-    order, or its order names something ("move it to pier 7")."""
+    """Whether a user's message may change an earlier statement, also by an order that names
+    something."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
 
@@ -333,7 +323,6 @@ def _asks_once(sentence: str) -> bool:
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:
-    """How much a sentence lays down; nothing where it asks."""
     if what_asks(sentence) in ("past", "question"):
         return 0.0
     kind = statement_kind(sentence, by_user=by_user)

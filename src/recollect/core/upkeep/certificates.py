@@ -1,9 +1,5 @@
-"""What forgetting and redacting tell people: a certificate, a report, the counts in both.
-
-As a page, and as one JSON object sealed with a checksum over everything else in it. Must never be
-given content, so nothing here can show any. Always holds: whatever was found and not masked is
-counted as left, so that nobody is told that nothing stands in clear.
-"""
+"""Certificates of forgetting and reports of redaction, as text and as sealed JSON without content.
+Whatever was found and not masked is counted as left."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from recollect.system.plain_text import plain_line
 _PLURAL: Final = re.compile(r"\b(\w+?)(ies|(?<=ch)es|s)\b")
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Told what is looked at, how much is done, and of how much, where that is known."""
+"""Gets the place, how much is done, and of how much if known."""
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"
@@ -37,7 +33,6 @@ PLACES: Final[Mapping[BodyKind, str]] = {
     "compactions": "summaries and receipts",
     "states": "session states",
 }
-"""What these kinds are called where people read of them."""
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
     "spools of other machines: what waits there was masked by the rules of then",
@@ -72,7 +67,6 @@ IN_SHORT: Final = (
     "out of reach; --json lists what this covers."
 )
 STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
-"""What is true of every redaction, so that only the whole page repeats it."""
 COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
@@ -92,24 +86,16 @@ class RedactionResult:
     """What secrets stand where, or stood there; counts and names, never one of them."""
 
     applied: bool
-    """They are masked now; else they were only counted."""
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    """By place, how many secrets of which kind."""
     changed: Counter[str] = field(default_factory=Counter)
-    """By place, how many messages, facts, pieces… hold them."""
     sessions: Counter[str] = field(default_factory=Counter)
-    """By session, how many stand in its messages, summaries and state."""
     segments: dict[SegmentId, None] = field(default_factory=dict)
-    """The messages that hold them."""
     facts: list[FactId] = field(default_factory=list)
-    """The facts and digests that do."""
     left: int = 0
-    """How many were found and are not masked: in names, in what changed meanwhile, in files that
-    are open or not ours to change."""
+    """Found and not masked: in names, in records that changed, in files that are open or
+    foreign."""
     unread: int = 0
-    """How much could not be looked into."""
     cannot: list[str] = field(default_factory=list)
-    """What it could not reach, one sentence each."""
 
     @property
     def secrets(self) -> int:
@@ -148,10 +134,7 @@ def extended(
     covers: Iterable[str],
     cannot: Iterable[str],
 ) -> Certificate:
-    """The certificate with what was done beside the store, as in files; sealed anew.
-
-    What is out of reach stands first: there is something to do about it.
-    """
+    """The certificate with what was done besides the store; sealed again."""
     return seal(
         replace(
             certificate,
@@ -176,8 +159,7 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
 
 
 def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()) -> str:
-    """A page to read, print or keep; with the lines that are true of every forgetting as `standing`
-    a short one."""
+    """A page to read, print or keep; a short one without the `standing` lines."""
     plain = plain_line
     counts = certificate.counts.items()
     removed = [f"  {count:>8,}  {plain(_named(count, what))}" for what, count in counts if count]
@@ -249,7 +231,6 @@ class RedactionReport:
     done: RedactionResult
     covers: tuple[str, ...] = COVERS
     notes: tuple[str, ...] = field(default=())
-    """What to do so that it lasts, one sentence each."""
 
 
 def redaction_json(report: RedactionReport) -> dict[str, Any]:

@@ -1,9 +1,6 @@
 """Keeps the index and the ledger in order: vectors, expiry, indexing again.
 
-Nothing leaves the archive. Jobs hold no content: `embed` asks the store what is missing, and its
-vectors are written with the job's completion; the others are one write of the store's own. Doing
-any of them again finds nothing to do, so a job that is repeated does no harm. A model that is new
-to a memory finds it without its vectors: `VectorUpkeep` queues the job that makes them.
+Jobs hold no content, and doing one again changes nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +29,8 @@ from recollect.core.values.upkeep import Stats
 from recollect.system.telemetry import measured
 
 IDLE_KEY: Final = "idle"
-"""Of the job that lets the last turns of a space go."""
 LOOK_SECONDS: Final = 30.0
-"""How often it is looked whether vectors are missing."""
 PASSAGES: Final = 256
-"""How many passages one job embeds: a write of some hundred KiB, well within a lease."""
 _DAY_SECONDS: Final = 86_400.0
 _PAGE_SEGMENTS: Final = 200
 
@@ -44,11 +38,8 @@ _PAGE_SEGMENTS: Final = 200
 async def expire(
     lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
 ) -> Batch:
-    """Remove old turns from the ledger: `ledger.retention_days`, None for ever.
-
-    Where turns are left it comes back when they are old, whether or not anybody speaks by then:
-    under a key of its own, so that the job of the day is not taken for it.
-    """
+    """Remove old turns from the ledger (`ledger.retention_days`); come back when the rest is
+    old."""
     del lease
     now = clock.now()
     if retention_days is None:
@@ -146,8 +137,7 @@ class Reindexed:
 async def reindex(
     store: Store, clock: Clock, progress: Callable[[int, int], None] | None = None
 ) -> Reindexed:
-    """Cut and tokenise every stored segment as if it arrived now; vectors stay where a passage
-    stays."""
+    """Cut and tokenise every stored segment again; vectors stay if a passage stays."""
     total = (await store.stats()).segments
     segments = passages = after = 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
@@ -174,10 +164,7 @@ class OpenableArchive(Protocol):
 
 
 class VectorUpkeep:
-    """Sees to it that every passage gets the vectors of the embedders in use.
-
-    Never makes a turn wait; asks the store itself, so it is right after a restart.
-    """
+    """Queues jobs for passages without vectors of the embedders in use; no turn waits for it."""
 
     def __init__(
         self,
@@ -197,7 +184,6 @@ class VectorUpkeep:
         self._looked_at = -LOOK_SECONDS
         self._task: asyncio.Task[None] | None = None
         self.notes: tuple[Reason, ...] = ()
-        """How far the vectors are, where they are not complete."""
 
     def look_soon(self) -> None:
         """Look in the background, if it was not done lately."""

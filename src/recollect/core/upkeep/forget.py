@@ -1,10 +1,7 @@
-"""Forget: remove messages from everywhere we keep them, and certify it without content.
+"""Forget: remove messages from everywhere, and certify it without content.
 
-Owns the order of steps. Tombstones come first, in the store's one write, so whatever is still
-under way cannot bring a message back; then what a pattern matches beside messages (system prompts,
-tools, states), then what was derived (the cascades), then what waits in the spools of this
-machine. A crash in between leaves tombstones and, at worst, bytes in a spool that the store will
-refuse: forgetting again finishes it.
+Tombstones come first, so that nothing brings a message back; then bodies that a pattern matches,
+cascades, spools. After a crash, forgetting again finishes it.
 """
 
 from __future__ import annotations
@@ -57,10 +54,7 @@ _TORN: Final = (
 )
 
 Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
-"""Removes what was derived from forgotten messages; says what and how many, by kind.
-
-One that cannot raises `Unreached`.
-"""
+"""Removes what was derived; counts by kind. Raises `Unreached` if it cannot."""
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
     "facts that rest on them alone, and those that hold a text that was asked for",
@@ -95,10 +89,8 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Mask what the order's pattern matches in a store's bodies; nothing without a pattern.
-
-    The store itself removes bodies that hold a text, or are about a message that goes.
-    """
+    """Mask what the order's pattern matches in a store's bodies; the store removes the rest
+    itself."""
     if order.pattern is None:
         return Forgotten()
     matcher = TextMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
@@ -135,8 +127,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
 
 
 async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """How many of a store's bodies hold the order's text, or what its pattern matches. A torn one
-    may hold a text, and goes with it."""
+    """How many bodies hold the order's text or match its pattern; torn ones count for a text."""
     matcher = TextMatcher(order)
     if not matcher:
         return 0
@@ -160,7 +151,6 @@ def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
 
 
 def _plain(body: StoredBody) -> bytes:
-    """A state as it reads; everything else as it is."""
     return readable_state(body.body) if body.kind == "states" else body.body
 
 
@@ -231,11 +221,8 @@ async def delete_space(
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Remove a space with all that it holds, which its people call `named`.
-
-    `let_go` removes its name from a list of names. What was written until then is removed after
-    it: no name would lead to it. Who writes later lists the name again.
-    """
+    """Remove a space with all that it holds, called `named`. `let_go` removes its name from a list;
+    what was written until then is removed after it."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:
@@ -339,7 +326,6 @@ def _gone(order: ForgetOrder) -> ForgetSet:
 
 
 async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
-    """The order in words that a store knows: a text becomes the segments and facts with it."""
     for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))

@@ -1,10 +1,8 @@
-"""Runs the jobs of a space: in a worker, or beside an embedded engine.
+"""Run the jobs of a space, in a worker or next to an engine.
 
-Owns leases, retries and when jobs run; what a job does is its handler's. An effect is written only
-through `complete`, which the store does in one write with the job's removal: that is what makes
-every effect happen exactly once, however often workers die. Always holds: a handler whose lease is
-lost is stopped, and what it made is not written; a failed job says why, without content; beside an
-engine nothing runs before `wake` or after nothing waits, and `close` returns soon.
+An effect is written only through `complete`, in one write with the job's removal: it happens
+exactly once, however often workers die. A handler that lost its lease is stopped. A failed job says
+why, without content.
 """
 
 from __future__ import annotations
@@ -28,22 +26,17 @@ from recollect.system.telemetry import measured
 T = TypeVar("T")
 LOG = logging.getLogger("recollect.store")
 Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
-"""Does a job; what it returns is written together with the job's removal."""
 Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
 
 GRACE_SECONDS = 5.0
-"""How long a running job may take to end when the runner is stopped."""
 BEATS_PER_LEASE = 3
 REASON_CHARS = 500
 
 Heard: TypeAlias = Callable[[str, Failure | None], None]
-"""Told of every job that was done or failed: its kind, and how it failed."""
+"""Gets the kind of every job that ended, and how it failed."""
 IDLE_SECONDS = 60.0
-"""How often a queue that is paused or over its budget is looked at again."""
 CLOSE_SECONDS = 3.0
-"""How long a running job may take to end when the engine closes."""
 GIVE_BACK_SECONDS = 1.0
-"""How long giving it back may take then: a store that hangs lets its lease run out."""
 
 
 class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
@@ -74,16 +67,11 @@ class RunResult:
 
     done: int = 0
     failed: int = 0
-    """Failed, and wait to be tried again."""
     dead: int = 0
     lost: int = 0
-    """Their lease was lost, or the store went away before it could take the answer."""
     reason: str = ""
-    """Why the last one failed, or why there was nothing to do."""
     kind: str = field(default="", compare=False)
-    """What the last one was."""
     seconds: float = field(default=0.0, compare=False)
-    """How long they took together."""
 
     @property
     def taken(self) -> int:
@@ -130,7 +118,6 @@ class JobRunner:
         self._day_tokens = day_tokens
         self._heard = heard
         self._looked_at = float("-inf")
-        """When the queue was asked last: what fell due since was not refused."""
 
     async def run_once(self) -> RunResult:
         """Take one job that is due and do it; StoreError when the store cannot be asked."""
@@ -174,10 +161,7 @@ class JobRunner:
     async def run(
         self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
     ) -> RunResult:
-        """Do jobs until `stop` is set; a job that does not end soon then is given back.
-
-        A store that is away is asked again after `idle_seconds`.
-        """
+        """Do jobs until `stop` is set; a job that does not end soon then is given back."""
         results: list[RunResult] = []
 
         def tell(result: RunResult) -> None:
@@ -253,7 +237,6 @@ class JobRunner:
     async def _give_back(
         self, lease: Lease, reason: str, retry_at: float | None
     ) -> tuple[Outcome, str]:
-        """Tell the store; where it cannot be told, the lease runs out by itself."""
         reason = reason[:REASON_CHARS]
         try:
             known = await self._store.fail(lease, reason=reason, retry_at=retry_at)
@@ -292,7 +275,6 @@ async def until(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def _unless_stopped(runner: JobRunner, stop: asyncio.Event) -> RunResult:
-    """Run a job; one that does not end in time once `stop` is set is given back."""
     job = asyncio.create_task(runner.run_once())
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -321,8 +303,8 @@ class BackgroundJobs:
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called whenever work begins: the store may be another one by then.
-        `heard` is told whether working failed as a whole, `trouble` tells how jobs failed last."""
+        """`open_runner` is called whenever work begins; `heard` gets failures of the whole,
+        `trouble` says how jobs failed last."""
         self._open_runner = open_runner
         self._heard = heard
         self._idle_seconds = idle_seconds
@@ -333,7 +315,6 @@ class BackgroundJobs:
         self._stop = asyncio.Event()
         self._resting = asyncio.Event()
         self._look_at = float("-inf")
-        """When the queue is looked at next, by the monotonic clock."""
         self._closed = False
 
     @property
@@ -343,10 +324,7 @@ class BackgroundJobs:
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def wake(self, seconds: float = 0.0) -> None:
-        """There is something to do in `seconds`, or may be now; returns at once.
-
-        The queue is not asked before that, except once at the beginning, for what others left.
-        """
+        """Look at the queue in `seconds`; returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -399,7 +377,6 @@ class BackgroundJobs:
         self._resting.set()
 
     async def _is_due(self, woken: asyncio.Event, stop: asyncio.Event) -> bool:
-        """Wait until the queue is to be looked at; False where that is never, or at the end."""
         while not stop.is_set() and (wait := self._look_at - time.monotonic()) > 0:
             self._resting.set()
             if wait == float("inf"):

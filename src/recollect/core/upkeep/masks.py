@@ -1,11 +1,5 @@
-"""What is masked in stored texts: the redaction rules, patterns of the user's own, and copies of
-secrets that were masked elsewhere.
-
-Rules know a token by its prefix and length, so a copy that lost its first or last sign passes
-them; and they know a password by its label, so the bare password passes them, too. Pure; what it is
-given to look for must never be stored or shown. Always holds: masking twice is masking once; masks
-are left; JSON stays JSON, and keys of objects stay as they are.
-"""
+"""Mask stored texts: by the redaction rules, by patterns of the user, and copies of secrets that
+were masked elsewhere. Masking twice changes nothing. JSON stays JSON, and keys stay."""
 
 from __future__ import annotations
 
@@ -32,17 +26,13 @@ _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
 _MOST_PASSES: Final = 8
-"""What stands beside a mask may match by then, by a rule or by a pattern."""
 _MOST_LEVELS: Final = 3
-"""JSON that stands as a text in JSON, as arguments of tool calls do; as `formats.held_text`."""
+"""JSON within JSON, as arguments of tool calls."""
 
 LEAST_CHARS: Final = 12
-"""A shorter remain is likely a word of its own; as `session.forget_search.LEAST_CHARS`."""
 _MOST_CUT: Final = 2
 _MOST_SECRETS: Final = 500
-"""All of them are looked for at every place of a text."""
 _MOST_CHARS: Final = 400
-"""Longer ones, as private keys, are not copied by hand."""
 _MOST_COPIES: Final = 2000
 
 
@@ -53,7 +43,7 @@ class MaskedText:
     text: str = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[tuple[RedactedSpan, ...], ...] = ()
-    """What was masked, pass by pass, each in the text that the pass before left."""
+    """Per pass, in the text that the pass before left."""
 
     def moved(self, start: int, end: int) -> tuple[int, int]:
         """Where a span of the original text stands now; one that was masked stands for its mask."""
@@ -84,9 +74,7 @@ class Masks:
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
     remains: re.Pattern[str] | None = field(default=None, repr=False)
-    """What is left of secrets that were masked elsewhere: `masking.remains` makes it."""
     copies: re.Pattern[str] | None = field(default=None, repr=False)
-    """Secrets that were masked elsewhere, whole and without a label; likewise."""
 
     def text(self, text: str) -> MaskedText:
         """A text with its secrets masked."""
@@ -102,8 +90,8 @@ class Masks:
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
-        """JSON with its secrets masked, by own patterns not under the keys to `leave`; other
-        bytes are taken for text. FormatError for a record that cannot be read."""
+        """JSON with its secrets masked, by own patterns not under the keys to `leave`; other bytes
+        as text. FormatError for a record that cannot be read."""
         texts = texts_of_outcomes(raw)
         if texts is not None:
             done = self.json(texts, leave=leave)
@@ -201,8 +189,7 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def _may_never_end(pattern: str) -> bool:
-    """Whether an unbounded repeat holds another one: there are then exponentially many ways to
-    try it. Bodies that never give back what they took, `(?>…)` and `a++`, count as one step."""
+    """Whether an unbounded repeat holds another one, which takes exponential time."""
 
     def repeats(parsed: Any, *, inside: bool) -> bool:
         for kind, value in parsed:
@@ -247,12 +234,9 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
 
 
 def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
-    """The JSON with what `change` makes of its strings; keys, and what stands under the keys to
-    `leave`, as they are. A string that is not changed keeps its spelling."""
     pieces: list[str] = []
     done = 0
     left = [False]
-    """Of what is open, innermost last: whether the texts directly in it are left."""
     for match in _TOKEN.finditer(text):
         if match[0] in ("{", "["):
             left.append(match[0] == "[" and left[-1])
@@ -274,7 +258,6 @@ def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[s
 
 
 def _spelled(text: str) -> str:
-    """A string as JSON spells it; what UTF-8 cannot carry is escaped."""
     written = json.dumps(text, ensure_ascii=False)
     return written if _carries(written) else json.dumps(text)
 

@@ -1,7 +1,6 @@
-"""What an order to forget means: which segments, facts and records, stored or still in a spool.
+"""Which segments, facts and records an order to forget means, stored or still in a spool.
 
-Pure but for reading the store page by page. Always holds: what is left of a spooled batch quotes
-none of the messages that go; a batch that holds none of them is left as it was, byte for byte.
+A spooled batch that holds none of them stays byte for byte.
 """
 
 from __future__ import annotations
@@ -40,11 +39,8 @@ class ForgetTargets:
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
     spooled: tuple[Segment, ...] = field(default=(), repr=False)
-    """Messages that only wait in a spool."""
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Facts and digests that go: those that are named, then those that rest on what goes."""
     records: int = 0
-    """How many ledger pieces, jobs, summaries and states hold the text that is asked for."""
 
     @property
     def nothing(self) -> bool:
@@ -163,11 +159,8 @@ async def every_body(
 async def said_again(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
 ) -> tuple[tuple[StoredSegment, ...], Mapping[str, str]]:
-    """Other segments with the words of these, which the order means.
-
-    Those meant by content take the others along, which are returned first. For those meant by
-    place a segment that stays is named, which facts rest on from then on.
-    """
+    """Other segments with the same words: those that go along, and those that facts rest on
+    instead."""
     known = {segment.segment.id for segment in meant}
     content = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
     by_place = {segment.segment.message_id for segment in meant} - content
@@ -225,9 +218,7 @@ class ForgetSet:
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
     unsaid: set[MessageId] = field(default_factory=set)
-    """Identities of which a segment goes by its place alone."""
     unread: int = 0
-    """Records that cannot be read here: another version's."""
 
     def look_at(self, record: bytes) -> bytes:
         """Note what of a spooled record is meant; gives the record back."""
@@ -284,7 +275,6 @@ class ForgetSet:
         return True
 
     def _without_text(self, batch: Batch) -> Batch:
-        """Without pieces, jobs, compactions and a state that hold the text, whomever about."""
         matcher = TextMatcher(self.order)
         if not matcher:
             return batch
@@ -331,10 +321,8 @@ def without(
     *,
     unsaid: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """The batch with nothing of these messages, nothing that quotes them, and not these facts.
-
-    Nothing that quotes those `unsaid` either; they themselves stay where no segment is named.
-    """
+    """The batch without these messages and facts, and without anything that quotes them or those
+    `unsaid`."""
     quoted = message_ids | unsaid
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped

@@ -1,11 +1,7 @@
-"""Redact: mask the secrets that stand in what is stored already, in place.
+"""Redact: mask secrets in what is stored already, in place.
 
-Owns the walk: what waits in spools first, so that it is stored without them; then segments with
-their index and vectors and, in the same write, the spans of facts that rest on them; then other
-facts and digests, then ledger, jobs, compactions and session states. Must never tell a secret, nor
-a part of one. Always holds: ids, places and times stay, and what is not changed comes back as the
-very object; a second run finds nothing; without `apply` nothing is changed. A crash in between
-leaves what is not done yet as it was: redacting again finishes it.
+Spools come first, then segments with the facts that rest on them, then the rest. Ids, places and
+times stay; a second run finds nothing. After a crash, redacting again finishes it.
 """
 
 from __future__ import annotations
@@ -53,13 +49,11 @@ __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
 
 Moved: TypeAlias = Mapping[SegmentId, MaskedText]
-"""The segments whose texts changed, each with how its spans moved."""
 
 _IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
     "compactions": frozenset({"source", "key", "first_kept", "kind", "standing", "trigger"}),
     "jobs": frozenset({"id", "ids", "key", "session", "segment", "segments", "embedder"}),
 }
-"""Keys whose values name things: an own pattern may not change them."""
 
 _PAGE_SEGMENTS: Final = 200
 _PAGE_BODIES: Final = 50
@@ -71,8 +65,8 @@ _MOST_JOBS: Final = 100_000
 def masked_segment(
     segment: Segment, masks: Masks, kinds: Counter[str]
 ) -> tuple[Segment, MaskedText | None]:
-    """A segment whose text and imported line hold no secret, and its text with how spans moved;
-    None if there was none. `kinds` counts the secrets."""
+    """A segment without secrets, and its masked text; None if there was none. `kinds` counts
+    them."""
     masked = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
@@ -224,7 +218,6 @@ class _RedactionWalk:
         self._looked_at: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._raced = 0
-        """How many changed while they were looked at, so that they stay as they are."""
         self._store = store
         self._masks = masks
         self._now = now
@@ -232,9 +225,7 @@ class _RedactionWalk:
         self._facts_before: tuple[Fact, ...] = ()
         self._named: set[tuple[str, str]] = set()
         self._names: dict[str, set[str]] = {}
-        """Names that match and stay, by what they are."""
         self._secrets: dict[str, set[str]] = {}
-        """By session, what was masked in its messages: only while this walks."""
 
     def record(self, record: bytes) -> bytes:
         """A spooled record as it may wait."""
@@ -280,7 +271,6 @@ class _RedactionWalk:
     async def _mask_segments(
         self, page: Sequence[StoredSegment], masks: Masks, only: tuple[str, ...] = ()
     ) -> None:
-        """Mask the segments of a page; with `only` those that hold one of these kinds."""
         moved: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
         for segment in (stored_segment.segment for stored_segment in page):
@@ -304,7 +294,6 @@ class _RedactionWalk:
     async def _segments_rewritten(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
     ) -> None:
-        """Replace segments and, in the same write, the facts whose spans are of their texts."""
         if not self._apply or not new:
             return
         for _ in range(_MOST_RACES):
