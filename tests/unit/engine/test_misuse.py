@@ -68,7 +68,7 @@ def test_with_names_async_with_and_the_blocking_memory() -> None:
 
 
 def test_a_session_has_a_name() -> None:
-    with pytest.raises(ValueError, match="give each conversation one of its own"):
+    with pytest.raises(ValueError, match="give each session one of its own"):
         run(Engine().prepare("", REQUEST))
 
 
@@ -155,7 +155,7 @@ def test_a_context_is_neither_a_request_nor_a_reply() -> None:
         run(engine.prepare("s", context))
     with pytest.raises(TypeError, match=r"`context.request`"):
         run(engine.compact("s", context))
-    with pytest.raises(TypeError, match=r"send `context.request`, and give the reply"):
+    with pytest.raises(TypeError, match=r"a Context is no reply"):
         run(engine.observe("s", context))
     with pytest.raises(TypeError, match="a request is a mapping"):
         run(engine.compact("s", 5))  # type: ignore[arg-type]

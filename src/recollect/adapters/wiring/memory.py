@@ -86,9 +86,9 @@ def open_memory(
     from recollect.core.boundary import SystemClock
     from recollect.core.engine import Engine
     from recollect.core.engine.background import BackgroundNotes
-    from recollect.core.engine.session import check_space_name
+    from recollect.core.engine.session import check_name
 
-    check_space_name(space)
+    check_name(space, "space")
     summarizer = None if model is None else own_model(model)  # before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     named = {"window_tokens": window_tokens, "preset": preset}

@@ -39,8 +39,8 @@ from recollect.core.engine.session import (
     Session,
     TurnResult,
     check_format,
+    check_name,
     check_reply,
-    check_space_name,
     checked_request,
     compaction_line,
     context_of,
@@ -115,7 +115,7 @@ class Engine(StoredMemory):
         """`off_the_loop` runs pure stages in a thread, for servers. `open_memory` gives archive and
         model."""
         self.settings = settings or Settings()
-        self.space = check_space_name(space)
+        self.space = check_name(space, "space")
         self._secret = space_secret(space, deployment_secret)
         own = os.urandom(32)  # then seals hold in this engine alone
         self._seal: SealSecret = seal or (lambda: own)

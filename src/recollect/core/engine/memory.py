@@ -18,7 +18,6 @@ from recollect.core.engine.session import (
     check_format,
     check_order,
     check_session_name,
-    check_state,
     checked_messages,
     listed_message,
 )
@@ -89,7 +88,6 @@ class StoredMemory:
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
         check_session_name(id)
-        check_state(state)
         known = self._sessions.get(id)
         if known is None or state is not None:
             self._check_open()  # those that there were can be looked at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from recollect.core.turn.align import LastRequest
 from recollect.core.turn.draft import Draft, TurnInput
 from recollect.core.values.compaction import CompactionResult, Due
 from recollect.core.values.edit import Edit, Insert, edits_only_in
-from recollect.core.values.history import SessionId, SessionState, SpaceId, View
+from recollect.core.values.history import SessionId, SessionState, View
 from recollect.core.values.message import ToolResult
 from recollect.core.values.model import LimitDoubt, Overflow, Usage
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
@@ -182,69 +182,42 @@ def listed_message(stored: StoredSegment) -> StoredMessage:
     )
 
 
+def check_name(given: Any, what: str) -> str:
+    """The name of a session or space; TypeError or ValueError if it is none."""
+    if not isinstance(given, str):
+        raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
+    if not given.strip():
+        raise ValueError(f"the {what} has no name: give each {what} one of its own")
+    return given
+
+
 def check_session_name(given: Any) -> SessionId:
-    """The name of a session; TypeError or ValueError for what names none."""
-    if not isinstance(given, str):
-        raise TypeError(
-            f"a session is named by a string, not by {type(given).__name__}: give its name first, "
-            "or the Session that `session(name)` returned"
-        )
-    if not given.strip():
-        raise ValueError("this session has no name: give each conversation one of its own")
-    if given.startswith(FILE_SESSIONS):  # every session of the space may read those
+    """The name of a session; TypeError or ValueError if it is none."""
+    name = check_name(given, "session")
+    if name.startswith(FILE_SESSIONS):  # every session of the space may read those
         raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
-    return given
-
-
-def check_state(given: Any) -> None:
-    """TypeError for what is no session's state, saying what to give."""
-    if given is not None and not isinstance(given, SessionState):
-        raise TypeError(
-            f"the state of a session must be a SessionState, not a {type(given).__name__}: "
-            "`read_state` makes one of the bytes that `write_state` returned"
-        )
-
-
-def check_space_name(given: Any) -> SpaceId:
-    """The name of a space; TypeError or ValueError for what names none."""
-    if not isinstance(given, str):
-        raise TypeError(
-            f"a space is named by a string, not by {type(given).__name__}: leave `space` out for "
-            "the one called 'default'"
-        )
-    if not given.strip():
-        raise ValueError("this space has no name: name it, or leave `space` out for 'default'")
-    return given
+    return name
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:
-    """A request as it was given; TypeError for what is none, saying what to give."""
+    """A request as it was given; TypeError if it is none."""
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
-    if isinstance(given, Context):
-        raise TypeError(
-            "this is a Context, which is what `prepare` returned: give the request as your program "
-            "has it, or `context.request`"
-        )
     if not isinstance(given, bytes | Mapping):
         raise TypeError(
-            "a request is a mapping with `messages` or `input`, or an HTTP body as bytes, "
-            f"not a {type(given).__name__}"
+            "a request is a mapping with `messages` or `input`, or an HTTP body as bytes (of a "
+            f"Context give `context.request`), not a {type(given).__name__}"
         )
     return given
 
 
 def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
-    """Messages as they were given; TypeError for what is none, saying what to give."""
-    alone = not isinstance(given, Iterable) or isinstance(
-        given, Mapping | str | bytes | bytearray | memoryview
-    )
+    """Messages as they were given; TypeError if one is none."""
+    alone = isinstance(given, Mapping | str | bytes | bytearray)
     messages = () if alone else tuple(given)
-    wrong = [given] if alone else [one for one in messages if not isinstance(one, Mapping | bytes)]
-    if wrong:
+    if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
         raise TypeError(
-            "messages are a list, each a mapping of a provider's wire format or its JSON as bytes, "
-            f"not a {type(wrong[0]).__name__}"
+            "messages are a list, each a mapping of a provider's wire format or its JSON as bytes"
         )
     return messages
 
@@ -257,14 +230,6 @@ def check_format(given: str | None) -> None:
 
 def check_reply(given: Any) -> None:
     """TypeError for values that no provider returns; odd replies pass, they must not end a turn."""
-    if given is None:
-        raise TypeError(
-            "there is no reply in None: give what the client returned, or the error it raised"
-        )
-    if isinstance(given, Context):
-        raise TypeError(
-            "this is the Context of the request: send `context.request`, and give the reply"
-        )
     name = type(given).__name__
     if inspect.isawaitable(given):
         if inspect.iscoroutine(given):
@@ -275,7 +240,7 @@ def check_reply(given: Any) -> None:
             f"this is a stream ({name}), which is not read yet: loop over "
             "`memory.watch(session, stream)` in its place, or give the list of its events"
         )
-    if isinstance(given, bool | int | float):
+    if given is None or isinstance(given, bool | int | float | Context):
         raise TypeError(f"a {name} is no reply: {_A_REPLY}")
 
 
