@@ -105,18 +105,6 @@ async def guessed(book: FactBook, text: str) -> FactType | None:
     return None if written.fact is None else written.fact.type
 
 
-def test_a_type_is_asked_for_as_it_is_shown_or_as_it_is_stored(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
-        await book.add("The refund logic is not done yet", type="task_state")
-        for name in ("task_state", "task state", "Task-State"):
-            assert len(await book.list(FactFilter(types=(name,)))) == 1  # type: ignore[arg-type]
-        with pytest.raises(RecollectError, match="task_state"):
-            await book.list(FactFilter(types=("tasks",)))  # type: ignore[arg-type]
-
-    with_book(tmp_path, work)
-
-
 def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
     async def work(book: FactBook, store: Store) -> None:
         del store
@@ -166,7 +154,6 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
         del store
         await book.add("The server port is 8000", type="config")
         for asked in (
-            FactFilter(trusts=("user",)),  # type: ignore[arg-type]  # as it was spelled
             FactFilter(trusts=("high",)),
             FactFilter(trusts=("medium", "high")),
         ):

@@ -53,27 +53,21 @@ class Durability:
     keeper: SessionKeeper
     keeping: ArchiveState
 
-    async def make_durable(self, draft: Draft) -> Kept:
-        """Write what is not durable yet, and wait for it."""
-        given = draft.given
-        return await self.keeper.make_durable(
-            given.session, draft.entries, self.keeping, now=given.now
-        )
-
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
         """The messages that may not leave the view; none if they could be stored nowhere for too
         long."""
+        given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
-            lambda: self.make_durable(draft),
+            lambda: keeper.make_durable(given.session, draft.entries, self.keeping, now=given.now),
             unchanged=None,
             reason=_durability_reason,
-            seconds=draft.given.settings.turn.deadline_seconds,
+            seconds=given.settings.turn.deadline_seconds,
         )
-        missing = self.keeper.not_durable(draft.entries, self.keeping)
+        missing = keeper.not_durable(draft.entries, self.keeping)
         if not missing:
             return missing
-        gives_up = self.keeper.archive.gives_up()
+        gives_up = keeper.archive.gives_up()
         cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
         reasons = [Reason(cause, messages=len(missing))]
         if kept is not None and kept.said:
@@ -108,29 +102,14 @@ async def free(
     """Free what a moment asks for; `wanted_tokens` is the recalled block that needs room."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
-    not_durable: frozenset[EntryKey] = frozenset()
-    if moment.kind in VOLUNTARY_MOMENTS:
-        look = _Moment(
-            moment=moment,
-            asked=asked,
-            boundary=boundary,
-            not_durable=not_durable,
-            wanted_tokens=wanted_tokens,
-        )
-        if await look.prune(draft) is None:
-            return Freed(draft=draft)  # nothing to wait for the archive for
+    work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
+    if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
+        return Freed(draft=draft)  # nothing to wait for the archive for
     if durability is not None:
-        not_durable = await durability.not_durable(draft, boundary)
-        if len(not_durable) == len(draft.entries):
-            return Freed(draft=draft, not_durable=not_durable)
-    work = _Moment(
-        moment=moment,
-        asked=asked,
-        boundary=boundary,
-        not_durable=not_durable,
-        wanted_tokens=wanted_tokens,
-    )
-    return replace(await work.free(draft), not_durable=not_durable)
+        work = replace(work, not_durable=await durability.not_durable(draft, boundary))
+        if len(work.not_durable) == len(draft.entries):
+            return Freed(draft=draft, not_durable=work.not_durable)
+    return replace(await work.free(draft), not_durable=work.not_durable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +117,8 @@ class _Moment:
     moment: BatchMoment
     asked: QueryResult
     boundary: Boundary
-    not_durable: frozenset[EntryKey]
     wanted_tokens: int
+    not_durable: frozenset[EntryKey] = frozenset()
 
     async def free(self, draft: Draft) -> Freed:
         """End blocks, prune, then compact or trim."""

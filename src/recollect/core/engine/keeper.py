@@ -230,13 +230,7 @@ class SessionKeeper:
             nonlocal kept
             batch = Batch(
                 at=now,
-                session=session_write(
-                    session,
-                    state,
-                    keeping.path,
-                    self._settings.redaction,
-                    keeping.writer,
-                ),
+                session=session_write(session, state, keeping, self._settings.redaction),
                 compactions=compactions,
                 jobs=self._extraction(session, now, left=True) if compactions else (),
             )
@@ -359,13 +353,7 @@ class SessionKeeper:
         left = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
             at=now,
-            session=session_write(
-                report.session,
-                state,
-                keeping.path,
-                self._settings.redaction,
-                keeping.writer,
-            ),
+            session=session_write(report.session, state, keeping, self._settings.redaction),
             pieces=() if recorded is None else recorded.pieces,
             turns=() if recorded is None else (recorded.record,),
             jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),

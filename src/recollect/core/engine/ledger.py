@@ -57,21 +57,14 @@ _E = TypeVar("_E", bound=Edit)
 
 
 def session_write(
-    session: str,
-    state: SessionState,
-    written_path: tuple[EntryKey, ...],
-    redaction: RedactionSettings,
-    writer: StateWriter,
+    session: str, state: SessionState, keeping: ArchiveState, redaction: RedactionSettings
 ) -> SessionWrite:
-    """What to remember of a session; of its path only what was not written yet."""
-    shared = 0
-    if state.path[: len(written_path)] == written_path:  # the same names: compared at once
-        shared = len(written_path)
-    else:
-        for before, now in zip(written_path, state.path, strict=False):
-            if before != now:
-                break
-            shared += 1
+    """The stored state of a session; of its path only what was not written yet."""
+    written = keeping.path
+    shared = len(written)
+    if state.path[:shared] != written:  # the same names are compared at once
+        pairs = enumerate(zip(written, state.path, strict=False))
+        shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
 
     def masked(edit: Edit) -> Edit:
         return _masked(edit, redaction) if redaction.enabled else edit
@@ -80,7 +73,7 @@ def session_write(
     return SessionWrite(
         session=session,
         turn=state.turn,
-        state=writer.split(state, masked),
+        state=keeping.writer.split(state, masked),
         about=quoted_by([*telling, *(edit for edit, _ in state.dormant)]),
         path_from=shared,
         path=state.path[shared:],

@@ -37,7 +37,7 @@ from recollect.core.values.recall import (
     Scale,
 )
 from recollect.core.values.segment import StoredSegment, vector_problem
-from recollect.errors import EmbedderError, StoreError, StoreUnavailable
+from recollect.errors import EmbedderError, StoreUnavailable
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
@@ -355,19 +355,9 @@ class MemoryRecaller:
     async def _recalled(
         self, store: Store, request: RecallRequest, vectors: Sequence[AskedVector]
     ) -> Recalled:
-        settings = self._settings.recall
-        try:
-            async with _moment(store) as seen:
-                return await recall(request, archive=seen, vectors=vectors, settings=settings)
-        except StoreUnavailable:
-            raise
-        except StoreError as error:  # a vector that it cannot compare with those it holds
-            if not vectors:
-                raise
-            note = Reason(Cause.WORDS_ALONE, error=str(error))
         async with _moment(store) as seen:
-            recalled = await recall(request, archive=seen, vectors=(), settings=settings)
-        return replace(recalled, notes=(note, *recalled.notes))
+            settings = self._settings.recall
+            return await recall(request, archive=seen, vectors=vectors, settings=settings)
 
     async def close(self) -> None:
         """Stop what runs beside the turns."""

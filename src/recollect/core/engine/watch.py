@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError as Abandoned
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from recollect.core.boundary import Failure, attempted, guarded
 from recollect.core.formats.replies import StreamedReply
@@ -86,13 +86,11 @@ def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | W
     return WatchedSync(stream, watching)
 
 
-class WatchedAsync:
-    """An asynchronous stream, or a manager of one, that is read through us."""
-
+class _Watched:
     def __init__(self, stream: Any, watching: Watching) -> None:
         self._given = self._stream = stream
         self._watching = watching
-        self._events: AsyncIterator[Any] | None = None
+        self._events: Any = None
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.__dict__["_stream"], name)
@@ -101,6 +99,16 @@ class WatchedAsync:
         if name in _TO_THE_END:
             return self._reading(value)
         return self._closing(value) if name in _CLOSES else value
+
+    if TYPE_CHECKING:
+
+        def _texts(self) -> Any: ...
+        def _reading(self, method: Callable[..., Any]) -> Any: ...
+        def _closing(self, method: Callable[..., Any]) -> Any: ...
+
+
+class WatchedAsync(_Watched):
+    """An asynchronous stream, or a manager of one, that is read through us."""
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -175,7 +183,7 @@ class WatchedAsync:
         return close
 
 
-class WatchedSync:
+class WatchedSync(_Watched):
     """A stream that is read by `for`, or a manager of one, that is read through us."""
 
     def __init__(self, stream: Any, watching: Watching) -> None:
@@ -186,17 +194,7 @@ class WatchedSync:
                 "a stream is watched in the event loop that its memory runs in; code without one "
                 "uses `open_blocking_memory`"
             ) from error
-        self._given = self._stream = stream
-        self._watching = watching
-        self._events: Iterator[Any] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.__dict__["_stream"], name)
-        if name == "text_stream":
-            return self._texts()
-        if name in _TO_THE_END:
-            return self._reading(value)
-        return self._closing(value) if name in _CLOSES else value
+        super().__init__(stream, watching)
 
     def __enter__(self) -> Self:
         if hasattr(type(self._given), "__enter__"):

@@ -7,13 +7,12 @@ forgetting removes one.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, TypeVar, get_args
 
 from recollect.core.facts.history import (
-    TRUSTS,
     FactFilter,
     FactHistory,
     FactPinned,
@@ -45,7 +44,6 @@ from recollect.core.values.fact import (
     FactType,
     MadeBy,
     fact_identity,
-    type_named,
 )
 from recollect.core.values.recall import FactQuery
 from recollect.core.values.segment import Segment, SegmentId, Trust
@@ -61,20 +59,19 @@ _DECIDES: Final = re.compile(
     r"|\b(?:instead of|rather than|decided|decision|chose|agreed|replaces|go(?:ing)? with)\b",
     re.IGNORECASE,
 )
-_TYPES: Final[Mapping[str, FactType]] = {arg: arg for arg in get_args(FactType)}
-_MAKERS: Final[Mapping[str, MadeBy]] = {arg: arg for arg in get_args(MadeBy)}
-
-Named = TypeVar("Named")
 
 
 async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
     """The facts that are asked for: pinned ones first, then by time."""
-    asked = replace(
-        asked,
-        types=_meant("types", [type_named(one) for one in asked.types], _TYPES),
-        trusts=_meant("trusts", asked.trusts, TRUSTS),
-        made_by=_meant("made_by", asked.made_by, _MAKERS),
-    )
+    for what, names, known in (
+        ("types", asked.types, get_args(FactType)),
+        ("trusts", asked.trusts, get_args(Trust)),
+        ("made_by", asked.made_by, get_args(MadeBy)),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            raise RecollectError(
+                f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
+            )
     facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
     if asked.as_of is not None:
         moment = asked.as_of
@@ -140,15 +137,6 @@ def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
     exact = [fact for fact in facts if fact.id.startswith(id)]
     folded = id.casefold()
     return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
-
-
-def _meant(what: str, names: Sequence[str], known: Mapping[str, Named]) -> tuple[Named, ...]:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise RecollectError(
-            f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
-        )
-    return tuple(known[name] for name in names)
 
 
 def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:

@@ -24,17 +24,9 @@ from recollect.core.values.fact import (
     MadeBy,
     fact_id,
 )
-from recollect.core.values.segment import SPEAKERS, SegmentId, StoredSegment, Trust
+from recollect.core.values.segment import SegmentId, StoredSegment, Trust
 
 WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
-
-
-TRUSTS: Final[Mapping[str, Trust]] = {
-    **{trust: trust for trust in SPEAKERS},
-    "user": "high",
-    "assistant": "medium",
-    "tool": "low",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

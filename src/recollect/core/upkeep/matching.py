@@ -6,7 +6,7 @@ A spooled batch that holds none of them stays byte for byte.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
@@ -23,9 +23,9 @@ from recollect.core.formats.stored_records import (
 from recollect.core.ports import Spool, Store
 from recollect.core.upkeep.masks import own_patterns, strings_in
 from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
-from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
+from recollect.core.values.fact import Fact, FactId, FactVectorSet, fact_identity, still_supported
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment, VectorSet
 from recollect.core.values.upkeep import BODY_KINDS, BodyKind, ForgetOrder, StoredBody
 from recollect.errors import FormatError
 
@@ -313,6 +313,28 @@ class ForgetSet:
         )
 
 
+def vectors_without(
+    sets: Iterable[VectorSet], gone: Collection[SegmentId]
+) -> tuple[VectorSet, ...]:
+    """Without the vectors of these segments, and without empty sets."""
+    left = (
+        replace(one, vectors=tuple(each for each in one.vectors if each.segment not in gone))
+        for one in sets
+    )
+    return tuple(one for one in left if one.vectors)
+
+
+def fact_vectors_without(
+    sets: Iterable[FactVectorSet], gone: Collection[FactId]
+) -> tuple[FactVectorSet, ...]:
+    """Without the vectors of these facts, and without empty sets."""
+    left = (
+        replace(one, vectors=tuple(each for each in one.vectors if each.fact not in gone))
+        for one in sets
+    )
+    return tuple(one for one in left if one.vectors)
+
+
 def without(
     batch: Batch,
     message_ids: frozenset[MessageId],
@@ -335,25 +357,9 @@ def without(
     return replace(
         batch,
         segments=tuple(new for new in batch.segments if new.segment.id not in gone),
-        vectors=tuple(
-            replace(vector_sets, vectors=vectors)
-            for vector_sets in batch.vectors
-            if (
-                vectors := tuple(
-                    vector for vector in vector_sets.vectors if vector.segment not in gone
-                )
-            )
-        ),
+        vectors=vectors_without(batch.vectors, gone),
         facts=tuple(kept[fact.id] for fact in batch.facts if fact.id in kept),
-        fact_vectors=tuple(
-            replace(vectors, vectors=fact_vectors)
-            for vectors in batch.fact_vectors
-            if (
-                fact_vectors := tuple(
-                    vector for vector in vectors.vectors if vector.fact not in lost
-                )
-            )
-        ),
+        fact_vectors=fact_vectors_without(batch.fact_vectors, lost),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
         compactions=tuple(

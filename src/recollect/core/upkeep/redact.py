@@ -38,7 +38,7 @@ from recollect.core.upkeep.masks import (
     copies_of,
     remains_of,
 )
-from recollect.core.upkeep.matching import damaged_parts
+from recollect.core.upkeep.matching import damaged_parts, fact_vectors_without, vectors_without
 from recollect.core.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.core.values.fact import Fact, rests_on
 from recollect.core.values.segment import NewSegment, Segment, SegmentId, StoredSegment
@@ -149,15 +149,9 @@ def masked_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
     left = replace(
         batch,
         segments=tuple(segments),
-        vectors=tuple(
-            replace(one, vectors=tuple(each for each in one.vectors if each.segment not in moved))
-            for one in batch.vectors
-        ),
+        vectors=vectors_without(batch.vectors, moved),
         facts=tuple(facts),
-        fact_vectors=tuple(
-            replace(one, vectors=tuple(each for each in one.vectors if each.fact not in changed))
-            for one in batch.fact_vectors
-        ),
+        fact_vectors=fact_vectors_without(batch.fact_vectors, changed),
         jobs=tuple(replace(job, payload=body("jobs", job.payload)) for job in batch.jobs),
         pieces=tuple(_piece(piece, body("pieces", piece.body)) for piece in batch.pieces),
         compactions=tuple(
