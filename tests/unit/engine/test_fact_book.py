@@ -12,11 +12,11 @@ import pytest
 
 from recollect.adapters.wiring import open_store
 from recollect.core.facts.book import FactBook
-from recollect.core.facts.history import FactFilter, other_value
+from recollect.core.facts.history import FactFilter
 from recollect.core.ports import Store
-from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.batch import Batch
 from recollect.core.values.fact import FactType
-from recollect.errors import RecollectError, StaleFacts
+from recollect.errors import RecollectError
 from recollect.system.config import Settings
 
 T = TypeVar("T")
@@ -53,24 +53,6 @@ def test_writers_at_the_same_time_leave_one_current_fact(tmp_path: Path) -> None
         history = await book.history(current[0].id)
         assert sorted(one.content for one in history.facts) == ports
         assert all(one.superseded_by is not None for one in history.facts[:-1])
-
-    with_book(tmp_path, work)
-
-
-def test_somebody_who_writes_all_the_time_is_told_not_waited_for(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        class Moving:
-            def __getattr__(self, name: str) -> object:
-                return getattr(store, name)
-
-            async def write(self, batch: Batch) -> WriteResult:
-                del batch
-                raise StaleFacts("others wrote facts; decide again")
-
-        moving = FactBook(Moving(), Settings(), Ticking())  # type: ignore[arg-type]
-        with pytest.raises(StaleFacts):
-            await moving.add("The server port is 8000")
-        assert await book.list() == ()
 
     with_book(tmp_path, work)
 
@@ -168,18 +150,3 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
                 await book.list(wrong)
 
     with_book(tmp_path, work)
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "other"),
-    [
-        ("the port is 8000", "the port is 9000", True),
-        ("the prot is 8000", "the port is 8000", False),
-        ("logs go to /var/log/a", "logs go to /var/log/b", True),
-        ("call readFile first", "call openFile first", True),
-        ("Tabs, never spaces.", "I want tabs", False),
-        ("数据库是 MySQL 8", "数据库是 MySQL 9", True),
-    ],
-)
-def test_other_numbers_and_names_are_another_value(before: str, now: str, other: bool) -> None:
-    assert other_value(before, now) is other

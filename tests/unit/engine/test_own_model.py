@@ -45,19 +45,3 @@ def test_whatever_can_be_asked_summarises(tmp_path: Path, model: Any) -> None:
             assert "berth-17" in str(context.request)
 
     asyncio.run(run())
-
-
-def test_an_answer_that_is_none_fails_the_compaction_and_says_why(tmp_path: Path) -> None:
-    async def wordless(prompt: Prompt) -> Any:
-        return {"text": "no"}
-
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", wordless) as memory:
-            await grown(memory, talk, 9)
-            done = await memory.compact(SESSION)
-            assert done.convergence == "failed"
-            assert "dict" in str(done.reason)
-            assert "Answer" in str(done.reason)
-
-    asyncio.run(run())

@@ -116,8 +116,7 @@ class DurableArchive:
         self._took = False
         self._store_part, self._spool_part = Part("store"), Part("spool")
         self.jobs_due: Callable[[float], None] = lambda _: None
-        self._uses: deque[tuple[ModelUse, str]] = deque()
-        self._counting: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[Any] | None = None
 
     @property
     def where(self) -> Where:
@@ -269,25 +268,10 @@ class DurableArchive:
         return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
-        """Count a call of a model in the store, in the background; while it is down, later."""
-        self._uses.append((use, day))
-        self._count_soon()
-
-    def _count_soon(self) -> None:
-        if self._closed or not self._uses or self._unread or self.spooling or loop_ends():
-            return
-        if self._counting is None or self._counting.done():
-            self._counting = self._tasks.start(self._count())
-
-    async def _count(self) -> None:
-        await self._settle_in()
-        while self._uses and not self._closed:
-            use, day = self._uses.popleft()
+        """Count a call of a model in the store, in the background; not while it is down."""
+        if not self._closed and not loop_ends():
             add = partial(_add_use, use=use, day=day)
-            counted = await attempted(self._on_store(add))
-            if isinstance(counted, Failure):
-                self._uses.appendleft((use, day))
-                return
+            self._counting = self._tasks.begin(lambda: self._on_store(add))
 
     async def waiting_for(
         self, session: SessionId, *, seconds: float
@@ -402,7 +386,6 @@ class DurableArchive:
     def _store_works(self) -> None:
         if not self.spooling and not self._unread:
             self._store_part.back()
-            self._count_soon()
 
     async def _look_at_spool(self) -> None:
         if self._spool is None and self._open_spool is not None:

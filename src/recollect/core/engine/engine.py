@@ -22,7 +22,6 @@ from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
 from recollect.core.engine.hooks import Hook, HookName, Hooks
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.lookup import MarkReply, ToldAnswers
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, overtaken
 from recollect.core.engine.prepare import (
@@ -35,8 +34,10 @@ from recollect.core.engine.prepare import (
 from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.engine.session import (
     Context,
+    MarkReply,
     Observation,
     Session,
+    ToldAnswers,
     TurnResult,
     check_format,
     check_name,

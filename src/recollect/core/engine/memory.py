@@ -12,9 +12,9 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.compact import Compactor
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import HandedOver, IngestCounts
-from recollect.core.engine.lookup import ToldAnswers
 from recollect.core.engine.session import (
     Session,
+    ToldAnswers,
     check_format,
     check_order,
     check_session_name,

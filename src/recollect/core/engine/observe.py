@@ -13,9 +13,16 @@ from typing import Any
 from recollect.core.boundary import Boundary
 from recollect.core.compaction.cut import TriggerResult, breaker_is_open, trigger
 from recollect.core.engine.archive import Where
-from recollect.core.engine.lookup import HeardReply, MarkReply, heard_pieces
 from recollect.core.engine.memory import StoredMemory
-from recollect.core.engine.session import Observation, Session, holds_reply, load
+from recollect.core.engine.session import (
+    HeardReply,
+    MarkReply,
+    Observation,
+    Session,
+    heard_pieces,
+    holds_reply,
+    load,
+)
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.replies import (
     StreamedReply,

@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from recollect.core.boundary import Failure, Part, attempted
 from recollect.core.engine import Context, Observation
-from recollect.core.engine.lookup import find_sessions
+from recollect.core.engine.session import find_sessions
 from recollect.core.ports import Store
 from recollect.core.values.history import requests_of
 from recollect.core.values.message import EntryKey
