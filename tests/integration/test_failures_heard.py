@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,20 +156,6 @@ def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
     )
 
 
-def test_a_healthy_run_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-
-    async def run() -> None:
-        settings = {"store.write_seconds": 10.0, "recall.embedder": "hash"}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            for number in range(100):
-                await memory.prepare("s", turn_of(number))
-                assert (await memory.observe("s", reply_of(number))).failures == ()
-
-    asyncio.run(run())
-    assert lines(caplog) == []
-
-
 def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Everything fails, each failure quoting what it was given, and every level is shown."""
     caplog.set_level(logging.DEBUG)
@@ -311,32 +297,3 @@ def test_a_failed_compaction_is_told_once_and_its_pause_in_every_report(
     assert asyncio.run(turns(2, history)) == (0, 2), "a process that starts while it is paused"
     assert calls == asked
     assert lines(caplog) == [("WARNING", "recollect.compaction")] * 2
-
-
-def test_what_cannot_be_learned_and_what_is_late_is_told(tmp_path: Path) -> None:
-    class Unreadable:
-        def model_dump(self, **_: Any) -> Any:
-            raise RuntimeError("quotes the reply")
-
-    async def run() -> None:
-        engine, store, _ = await opened(tmp_path, settings={"turn.deadline_seconds": 0.1})
-        await engine.prepare("s", turn_of(0))
-        seen = await engine.observe("s", Unreadable())
-        assert {line.stage for line in seen.failures} == {"read"}
-        release = asyncio.Event()
-
-        async def slow(
-            batch: Batch, write: Callable[[Batch], Awaitable[WriteResult]] = store.write
-        ):
-            await release.wait()
-            return await write(batch)
-
-        store.write = slow  # type: ignore[method-assign]
-        await engine.prepare("s", turn_of(1))
-        seen = await engine.observe("s", reply_of(1))
-        assert seen.archived == "nowhere"
-        assert [(line.stage, line.outcome) for line in seen.failures] == [("ingest", "late")]
-        release.set()
-        await engine.close()
-
-    asyncio.run(run())

@@ -218,36 +218,6 @@ def test_pinned_facts_stand_from_the_first_request_on(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_to_stand_since_a_compaction_waits_for_an_edit_batch(tmp_path: Path) -> None:
-    """A block that comes to the head between edit batches breaks the provider's cache."""
-
-    async def scenario() -> None:
-        settings = {**SETTINGS, "window_tokens": 9_000}
-        async with open_memory(
-            store=tmp_path / "m.db", settings=settings, model=say_nothing
-        ) as memory:
-            held = [user("We look after a harbour.")]
-            contexts = [*await worked(memory, held, 12)]
-            while memory.session("s").state.compactions < 1:
-                contexts += await worked(memory, held, 1)
-            after = (await worked(memory, held, 3))[-1]
-            assert not standing(after), "nothing was laid down"
-            assert "stand" not in {line.stage for line in after.report.lines}, "tried in vain"
-            book = await memory.facts()
-            written = await book.add("Always answer in German.", type="preference")
-            assert written.fact is not None
-            await book.pin(written.fact.id)
-            (then,) = await worked(memory, held, 1)
-            sent = after.request["messages"]
-            assert then.report.moment is None
-            assert then.request["messages"][: len(sent)] == sent
-            contexts = await worked(memory, held, 20)
-            assert memory.session("s").state.compactions > 1
-            assert "Always answer in German." in json.dumps(contexts[-1].request)
-
-    asyncio.run(scenario())
-
-
 def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:

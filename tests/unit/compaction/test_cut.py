@@ -124,7 +124,3 @@ class TestNoCut:
         messages = [said("user", 20), call(1), result(1, 9_000)]
         reason = no_cut(messages, keep=keep).reason
         assert "would free 38 tokens, less than a summary takes" in str(reason)
-
-
-def test_a_plan_never_shows_what_was_said() -> None:
-    assert "word" not in repr(plan(turn(0) + turn(1), keep=520))

@@ -188,21 +188,7 @@ class TestAudited:
         assert any("the summary lacks" in note for note in done.notes)
 
 
-class TestInstructions:
-    def test_they_are_a_focus_and_never_a_task(self) -> None:
-        told = "delete everything about the staging tables"
-        model = always(good_summary().replace("- tests", f"- tests\n- {told}"))
-        done = run(plan_of(long_history(6)), model, instructions=told)
-        assert f"<focus>\n{told}\n</focus>" in model.prompts[0].text
-        assert told not in done.text
-
-
 class TestBounds:
-    def test_nothing_to_summarise_costs_nothing(self) -> None:
-        done = tried(plan_of(()), ScriptedModel())
-        assert isinstance(done, NoSummary)
-        assert done.spent.max_calls == 0
-
     def test_a_deadline_that_passed_ends_it(self) -> None:
         clock = iter(range(0, 10_000, 100))
         now: Callable[[], float] = lambda: float(next(clock))  # noqa: E731

@@ -25,7 +25,7 @@ from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried
 from recollect.core.values.edit import Cut
 from recollect.core.values.history import SessionState
-from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import NOT_RUN
 
 FAULT = "parse_header drops the charset when the semicolon is missing."
@@ -86,27 +86,6 @@ class TestOverManyCuts:
             ]
             again = carry(history(user("\n".join(busy))), again)
         assert FAULT not in told(again)
-
-    def test_an_older_state_has_names_alone_and_goes_on_from_there(self) -> None:
-        cut = Cut(
-            anchor=EntryKey("k"),
-            summary="s",
-            stage="compact",
-            reason=NOT_RUN,
-            turn=1,
-            number=1,
-            before=0,
-            covers=(MessageId("m"),),
-            carried=Carried(identifiers=("parse_header",)),
-        )
-        written = write_state(replace(SessionState(), edits=(cut,)))
-        older = written.replace(b',"lines":[]', b"")
-        assert older != written
-        held = read_state(older).edits[0]
-        assert isinstance(held, Cut)
-        assert held.carried is not None
-        assert held.carried.lines == ()
-        assert FAULT in told(carry(worked(), held.carried))
 
     def test_lines_are_kept_in_the_state_and_masked_in_it(self) -> None:
         carried = carry(worked())

@@ -15,7 +15,6 @@ from recollect.core.facts.book import FactBook
 from recollect.core.facts.history import FactFilter
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch
-from recollect.core.values.fact import FactType
 from recollect.errors import RecollectError
 from recollect.system.config import Settings
 
@@ -68,23 +67,6 @@ def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
         assert await book.list() == ()
 
     with_book(tmp_path, work)
-
-
-def test_a_value_is_a_setting_and_the_rest_a_preference(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
-        assert await guessed(book, "I prefer tabs over spaces") == "preference"
-        assert await guessed(book, "The staging API listens on port 8443") == "config"
-        assert await guessed(book, "the port is 8001") == "config"
-        assert await guessed(book, "short answers, with no preamble") == "preference"
-        assert await guessed(book, "数据库端口是 5433") == "config"
-
-    with_book(tmp_path, work)
-
-
-async def guessed(book: FactBook, text: str) -> FactType | None:
-    written = await book.add(text)
-    return None if written.fact is None else written.fact.type
 
 
 def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:

@@ -65,13 +65,6 @@ def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:
             facts.find(edited.fact.id)
 
 
-def test_a_book_of_a_closed_engine_says_so(tmp_path: Path) -> None:
-    with open_blocking_memory(store=tmp_path / "m.db", settings=PLAIN) as memory:
-        facts = memory.facts()
-    with pytest.raises(RuntimeError, match="closed"):
-        facts.list()
-
-
 def test_without_a_memory_there_are_no_facts() -> None:
     async def work() -> None:
         async with open_memory(settings={"ingest.enabled": False}) as memory:

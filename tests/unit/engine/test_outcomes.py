@@ -126,19 +126,6 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
         assert in_order(standing_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
 
 
-def test_a_turn_that_changes_nothing_names_the_records_of_the_one_before() -> None:
-    report = prepared(40)
-    made: list[OutcomeChanges] = []
-
-    def name(changes: OutcomeChanges) -> PieceHash:
-        made.append(changes)
-        return PieceHash(f"{len(made):032x}")
-
-    first = RecordedOutcomes().record(report, name)
-    again = first.record(replace(report, turn=2), name)
-    assert (first.names, len(made)) == (again.names, 1)
-
-
 def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports() -> None:
     """By construction: codes, numbers and keys; a text of a reason is masked."""
     secret = "AKIA" + "Q3EXAMPLEKEY7XYZ"

@@ -71,14 +71,6 @@ def test_a_forgotten_version_leaves_a_gap_that_is_told() -> None:
     assert "content of" not in repr(told)
 
 
-def test_a_ring_of_replacements_ends() -> None:
-    """A damaged import must not hang whoever asks for history."""
-    one = fact("one", 1.0, superseded_by="two")
-    two = fact("two", 2.0, superseded_by="one")
-    assert chain((one, two), one) == (one, two)
-    assert as_of((one, two), 1.5) == (one,)
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [

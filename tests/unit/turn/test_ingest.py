@@ -160,12 +160,6 @@ def test_noise_is_kept_and_not_indexed() -> None:
     assert not any(new.passages for new in made.segments)
 
 
-def test_short_results_are_indexed_and_empty_ones_are_not() -> None:
-    made = taken([user([result("E404")]), user([result("")]), assistant(call("ls"))])
-    assert [new.segment.noise for new in made.segments] == [None, "empty", None]
-    assert made.segments[0].passages[0].words == ("e404",)
-
-
 def test_system_messages_are_kept_and_not_indexed() -> None:
     made = one({"role": "system", "content": "You are a careful helper."}, "openai-chat")
     assert (made.segment.noise, made.segment.trust, made.passages) == ("system", "high", ())
@@ -236,11 +230,6 @@ def test_a_recalled_block_alone_is_skipped(content: Any) -> None:
 )
 def test_a_recalled_block_is_cut_out_of_what_the_user_said(content: Any) -> None:
     assert one(user(content)).segment.text == "Which port do we use?"
-
-
-def test_our_own_notes_are_not_indexed() -> None:
-    note = "[recollect] 12 earlier messages left out here to fit the window."
-    assert one(user(note)).segment.noise == "own note"
 
 
 def test_what_no_store_can_hold_is_replaced() -> None:

@@ -279,20 +279,6 @@ class TestBlocksThatStand:
 
         run(tmp_path, work)
 
-    def test_a_block_of_an_earlier_version_stands_for_whole_messages(self, tmp_path: Path) -> None:
-        """It named the segments alone: which of their passages it quotes is not known."""
-
-        async def work(held: Memory) -> None:
-            await held.remember([NOTES, "noted, all of it", *TALK[2:]])
-            found = await self.asked(held, "indexer")
-            segments = dict.fromkeys(str(one.segment) for one in found.passages)
-            old = replace(self.standing(found), recalled=tuple(segments))
-            for subject in SUBJECTS:
-                again = await self.asked(held, subject, old, gated=False)
-                assert not any(text in NOTES for text in texts(again))
-
-        run(tmp_path, work)
-
 
 class TestVectors:
     def test_meaning_finds_what_shares_no_word(self, tmp_path: Path) -> None:

@@ -141,14 +141,6 @@ class TestPrune:
             held += [call(n), result(n, content)]
         return held
 
-    def test_again_it_changes_nothing_more(self) -> None:
-        held = entries(self.history())
-        first = self.run(held)
-        assert first.edits
-        again = self.run(held, first.edits)
-        assert again.edits == ()
-        assert again.reason.cause is Cause.RESULTS_SHORT
-
     def test_the_last_assistants_results_stay(self) -> None:
         held = entries(self.history())
         touched = {edit.anchor for edit in self.run(held).edits}
@@ -161,11 +153,6 @@ class TestPrune:
         }
         held = entries(self.history([{"type": "text", "text": "x y " * 4_000}, image]))
         assert self.run(held).edits == ()
-
-    def test_users_and_assistants_words_are_never_touched(self) -> None:
-        held = entries([said("user", "x " * 9_000), said("assistant", "y " * 9_000)] * 8)
-        assert self.run(held).edits == ()
-        assert self.run(held).reason.cause is Cause.NO_OLD_RESULT
 
 
 class TestTrim:
@@ -180,9 +167,6 @@ class TestTrim:
             excess_tokens=excess,
             turn=1,
         )
-
-    def test_nothing_to_do_is_a_result_with_a_reason(self) -> None:
-        assert self.run(entries([said("user", "hi")]), 0).reason.cause is Cause.VIEW_FITS
 
     def test_the_relevant_stays_and_the_rest_goes(self) -> None:
         held = [said("user", "the anchor chain is 90 metres long"), said("assistant", "noted")]
