@@ -126,6 +126,7 @@ class Observation:
     """Where the turn is durable: the store, the spool, or nowhere yet. None if nothing of the
     reply is stored, without `wait`, and for a reply to an earlier request than the last."""
     being_stored: bool = field(default=False, repr=False)
+    """The reply is still being stored."""
 
     def __str__(self) -> str:
         used = self.usage

@@ -37,9 +37,13 @@ class FactFilter:
     trusts: tuple[Trust, ...] = ()
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
+    """The session that it was extracted from."""
     as_of: float | None = None
+    """Facts that held at this time; None: now."""
     superseded: bool = False
+    """Also replaced facts."""
     search: str = field(default="", repr=False)
+    """Facts with all of these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
