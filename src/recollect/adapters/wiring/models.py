@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
@@ -213,21 +212,6 @@ def choose_embedders(settings: Settings) -> Embedders:
 def _shared(embedder: Embedder) -> Embedder:
     """One of a name in a process: every space would load the same model again."""
     return _LOADED.setdefault(embedder.name, embedder)
-
-
-def _others(used: Sequence[Embedder]) -> tuple[Embedder, ...]:
-    """What could be asked beside, were there vectors of it: only what is local and here."""
-    taken = {embedder.name for embedder in used}
-    embedders: list[Embedder] = []
-    for name in ("onnx", "static", "hash"):
-        try:
-            choice = choose(name, models=models_folders())
-        except (EmbedderError, MissingExtra):
-            continue
-        embedders.extend(
-            _shared(embedder) for embedder in choice.embedders if embedder.name not in taken
-        )
-    return tuple(embedders)
 
 
 def _remote(settings: Settings) -> Embedder:
