@@ -22,9 +22,9 @@ def found(*, applied: bool, secrets: int, left: int = 0, unread: int = 0) -> Red
     [
         (found(applied=True, secrets=1), "1 secret masked"),
         (found(applied=False, secrets=2), "2 secrets found, nothing was changed"),
-        (found(applied=True, secrets=0), "No secret stands in clear"),
-        (found(applied=True, secrets=0, left=1), "1 stands in clear where it is not masked"),
-        (found(applied=True, secrets=2, left=3), "2 secrets masked; 3 more stand in clear"),
+        (found(applied=True, secrets=0), "No unmasked secret was found"),
+        (found(applied=True, secrets=0, left=1), "1 left unmasked: see below"),
+        (found(applied=True, secrets=2, left=3), "2 secrets masked; 3 more left unmasked"),
         (found(applied=True, secrets=0, unread=1), "No secret was found in what could be read"),
     ],
 )

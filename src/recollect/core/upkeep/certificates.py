@@ -291,15 +291,14 @@ def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
 
 
 def headline(done: RedactionResult) -> str:
-    """What was found, in one line; never that nothing stands in clear where something may."""
+    """What was found, in one line; it never denies secrets in what could not be read."""
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"
         found.append(f"{counted(done.secrets, 'secrets')} {masked}")
     if done.left:
-        stand = "stands" if done.left == 1 else "stand"
         which = "more " if found else ""
-        found.append(f"{done.left:,} {which}{stand} in clear where it is not masked: see below")
+        found.append(f"{done.left:,} {which}left unmasked: see below")
     if not found and done.unread:
         return f"No secret was found in what could be read; {done.unread:,} could not: see below"
-    return "; ".join(found) or "No secret stands in clear"
+    return "; ".join(found) or "No unmasked secret was found"
