@@ -37,7 +37,7 @@ def test_the_examples_run(tmp_path: Path, server: PostgresServer) -> None:
     with ModelServer(answers) as provider, Node(database) as node:
         gateway = GatewayProcess(tmp_path / "gateway", provider.url)
         env = {
-            **os.environ,
+            **{key: text for key, text in os.environ.items() if key != "RECOLLECT_HOME"},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(tmp_path),  # MCP clients pass it on, and no variable of ours
             "RECOLLECT_RECALL__EMBEDDER": "none",
@@ -66,9 +66,6 @@ def test_the_examples_run(tmp_path: Path, server: PostgresServer) -> None:
                 assert found or done.stdout.splitlines() == ["Noted.", "At quay nine."], file.stem
         finally:
             gateway.stop()
-            subprocess.run(
-                [sys.executable, "-m", "recollect", "daemon", "stop"],
-                env=env,
-                check=False,
-                timeout=60,
-            )
+            stop = [sys.executable, "-m", "recollect", "daemon", "stop"]
+            ended = subprocess.run(stop, env=env, capture_output=True, check=False, timeout=60)
+    assert b"has stopped" in ended.stdout
