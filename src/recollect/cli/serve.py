@@ -438,8 +438,8 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
 
 
 def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
-    from recollect.hosts.service.running import server_of, service_of
-    from recollect.hosts.service.telemetry import telling, watch, write_line
+    from recollect.hosts.service.running import server_of, service_of, watch
+    from recollect.hosts.service.telemetry import telling, write_line
 
     service = service_of(settings, mcp=_mcp())
     with telling(settings) as metrics:

@@ -79,8 +79,7 @@ def explain(
     if not file:
         raise click.UsageError("Missing argument 'FILE'.")
     from recollect.core.formats.transcripts import read_transcripts
-    from recollect.hosts.inspect.explained import explain_session, replay, requests_of
-    from recollect.hosts.inspect.turns import turn_line
+    from recollect.hosts.inspect.explained import explain_session, replay, requests_of, turn_line
 
     window_tokens = window_from(window) if window is not None else None
     with ShownProgress() as progress:

@@ -386,7 +386,8 @@ class Alone:
         # in a thread, so that early answers do not wait
         await asyncio.to_thread(import_module, "recollect.hosts.hooks.memory")
         from recollect.hosts.hooks.memory import enter_data_folder
-        from recollect.hosts.mcp.memory import LineClient, served_memory
+        from recollect.hosts.mcp.lines import LineClient
+        from recollect.hosts.mcp.memory import served_memory
 
         if self._order.config is None:
             enter_data_folder()

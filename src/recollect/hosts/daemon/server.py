@@ -28,7 +28,7 @@ from recollect.system.config import Settings
 if TYPE_CHECKING:
     from recollect.hosts.hooks.openclaw import OpenClawMemory
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.hosts.mcp.memory import LineClient
+    from recollect.hosts.mcp.lines import LineClient
 
 BODY_SECONDS: Final = 10.0
 HOOKS: Final[Mapping[str, AgentName]] = {
@@ -197,7 +197,7 @@ class Daemon:
             return 409, {"error": "the process serves itself: its settings are others"}
         headers = [(b"content-type", b"application/x-ndjson"), _VERSION]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        from recollect.hosts.mcp.memory import LineClient
+        from recollect.hosts.mcp.lines import LineClient
 
         own_loop = asyncio.get_running_loop()
 

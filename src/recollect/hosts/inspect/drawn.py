@@ -25,7 +25,7 @@ from recollect.core.compaction.receipt import compare
 from recollect.core.formats.json_text import when
 from recollect.core.values.compaction import ProbeFinding, ProbeKind
 from recollect.core.values.report import FateKind
-from recollect.hosts.inspect.explained import Explained, TokenKind, apportioned
+from recollect.hosts.inspect.explained import Explained, TokenKind, apportioned, turn_line
 from recollect.hosts.inspect.sessions import ReceiptPage
 from recollect.hosts.inspect.turns import (
     FATES,
@@ -34,7 +34,6 @@ from recollect.hosts.inspect.turns import (
     reason_text,
     span_text,
     stretches,
-    turn_line,
     why_text,
 )
 from recollect.system.plain_text import number_of, plain_line

@@ -31,7 +31,7 @@ from recollect.core.values.reason import Reason, joined_reasons
 from recollect.core.values.transcript import RecordedRequest, ShownItems
 from recollect.errors import FormatError
 from recollect.hosts.inspect.turns import MessageFate, StageNote, shown_text, tool_names, turn_of
-from recollect.system.plain_text import plain_line
+from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     from recollect.core.values.model import FormatName
@@ -355,6 +355,29 @@ class Explained:
         """The object that `--json` prints; each reason as a sentence, and as its cause."""
         moment = None if self.moment is None else str(self.moment)
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
+
+
+def turn_line(explained: Explained) -> str:
+    """A replayed turn in one sentence."""
+    subject = "The next request" if explained.next_request else f"Turn {explained.turn}"
+    came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
+    fates = [fate.fate for fate in explained.fates]
+    did = [
+        f"{number_of(fates.count(kind), 'message')} {kind}"
+        for kind in ("left out", "changed", "inserted")
+        if kind in fates
+    ]
+    if sent > limit:
+        return (
+            f"{subject} came with {came:,} tokens and is still at {sent:,}, over the limit of "
+            f"{limit:,}: the rest is protected."
+        )
+    if not did:
+        return f"{subject} is sent as it came: {came:,} tokens, within the limit of {limit:,}."
+    return (
+        f"{subject} came with {came:,} tokens and is sent with {sent:,}, within the limit of "
+        f"{limit:,}: {', '.join(did)}."
+    )
 
 
 def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from recollect.core.values.edit import StageName
     from recollect.core.values.history import Entry
     from recollect.core.values.report import FateKind, Outcome, Report
-    from recollect.hosts.inspect.explained import Explained
     from recollect.hosts.inspect.status import (
         ComponentKind,
         ContextStatus,
@@ -317,29 +316,6 @@ def _fate_line(fate: MessageFate) -> str:
     said = shown_text(fate.excerpt, _SAID_CHARS)
     why = reason_text(fate.reasons)
     return f"{fate.number:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: {why}"
-
-
-def turn_line(explained: Explained) -> str:
-    """A replayed turn in one sentence."""
-    subject = "The next request" if explained.next_request else f"Turn {explained.turn}"
-    came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
-    fates = [fate.fate for fate in explained.fates]
-    did = [
-        f"{number_of(fates.count(kind), 'message')} {kind}"
-        for kind in ("left out", "changed", "inserted")
-        if kind in fates
-    ]
-    if sent > limit:
-        return (
-            f"{subject} came with {came:,} tokens and is still at {sent:,}, over the limit of "
-            f"{limit:,}: the rest is protected."
-        )
-    if not did:
-        return f"{subject} is sent as it came: {came:,} tokens, within the limit of {limit:,}."
-    return (
-        f"{subject} came with {came:,} tokens and is sent with {sent:,}, within the limit of "
-        f"{limit:,}: {', '.join(did)}."
-    )
 
 
 # Requests of the ledger

@@ -22,11 +22,23 @@ from recollect.system.config import Settings
 if TYPE_CHECKING:
     import uvicorn
 
+    from recollect.hosts.service.metrics import Metrics
+
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
     """The application of a node; SettingsError where its store is no server."""
     url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
+
+
+def watch(service: Service, metrics: Metrics) -> None:
+    """Let the metrics read a node's connections, queue and memories."""
+    memories = service.memories
+    metrics.watch(
+        lambda: memories.pool,
+        waiting=lambda: service.waiting,
+        memories=lambda: memories.open_memories,
+    )
 
 
 def server_of(

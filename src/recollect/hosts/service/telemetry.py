@@ -23,7 +23,6 @@ from recollect.system.config.settings import LogFormat
 from recollect.system.telemetry import LISTENERS, Measured, TelemetryListener
 
 if TYPE_CHECKING:
-    from recollect.hosts.service.app import Service
     from recollect.hosts.service.metrics import Metrics
 
 
@@ -40,16 +39,6 @@ def telling(settings: Settings) -> Iterator[Metrics | None]:
             ending.enter_context(_listening(metrics))
             ending.enter_context(_served(metrics, settings))
         yield metrics
-
-
-def watch(service: Service, metrics: Metrics) -> None:
-    """Show the metrics a node: its connections, its queue and its memories."""
-    memories = service.memories
-    metrics.watch(
-        lambda: memories.pool,
-        waiting=lambda: service.waiting,
-        memories=lambda: memories.open_memories,
-    )
 
 
 @contextmanager
