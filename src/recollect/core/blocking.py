@@ -1,4 +1,4 @@
-"""The engine for code without an event loop: the same calls, waited for in a background thread."""
+"""An engine for code without an event loop: the same calls, waited for in a background thread."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class BlockingEngine:
         return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """As `Engine.on`; a hook runs in the background thread, or one of its helpers."""
+        """As `Engine.on`; hooks run in the background thread or one of its helpers."""
         return self.engine.on(name, hook)
 
     def delete_space(self) -> Certificate:
@@ -116,7 +116,9 @@ class BlockingEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:  # it would wait for itself
+        if (
+            threading.current_thread() is self._thread
+        ):  # the background thread would wait for itself
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
         return self.submit(work).result()
@@ -160,7 +162,7 @@ class BlockingFactBook:
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:
-    """Ordinary exit handlers run too late for a store, when threads take no work any more."""
+    """Exit handlers run too late for a store: threads take no more work then."""
     held = weakref.ref(engine)
 
     def close() -> None:

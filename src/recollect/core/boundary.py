@@ -1,8 +1,5 @@
-"""The one stage boundary: the only place that catches broadly (docs/design.md).
-
-A stage that fails or is late leaves its input unchanged and a line in the report. Deadlines bind
-what waits.
-"""
+"""The stage boundary: the only place that catches broadly. A stage that fails or is late leaves its
+input unchanged and adds a line to the report (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Boundary:
         off_the_loop: bool = False,
         is_quick: bool = False,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, but those of a quick turn in place."""
+        """`off_the_loop` runs pure stages in a thread, unless the turn is quick."""
         self.lines: list[StageLine] = []
         self._stage_seconds = stage_seconds
         self._waits_until = time.monotonic() + turn_seconds
@@ -52,8 +49,8 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         in_thread: bool = False,
     ) -> T | U:
-        """Run a pure stage; `unchanged` is the result if it fails. `in_thread`: it would block the
-        loop."""
+        """Run a pure stage, in a thread if it would block the loop; return `unchanged` if it
+        fails."""
         started = time.perf_counter()
         with measured("stage", stage) as heard:
             try:
@@ -75,7 +72,7 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         seconds: float | None = None,
     ) -> T | U:
-        """Wait for a stage, no longer than its deadline and what the turn has left."""
+        """Wait for a stage until its deadline or the turn's, whichever is earlier."""
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
@@ -95,23 +92,23 @@ class Boundary:
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
-        """The lines of what failed or came late."""
+        """The lines of failed and late stages."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     def expect_work(self) -> None:
-        """From here on the turn is no quick one."""
+        """Treat the rest of the turn as slow."""
         self._is_quick = False
 
     def allow(self, seconds: float) -> None:
-        """Let the turn wait longer: this long was spent on what is not counted against it."""
+        """Extend the turn's deadline by time that does not count against it."""
         self._waits_until += seconds
 
     def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
-        """A line for something that did not have to run."""
+        """Add a line for a stage that did not have to run."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
     def add(self, lines: Iterable[StageLine]) -> None:
-        """Lines of what ran beside the turn."""
+        """Add lines of work that ran in parallel with the turn."""
         self.lines.extend(lines)
 
     def _failed(self, stage: StageName, error: Exception, started: float, heard: Measured) -> None:
@@ -132,15 +129,15 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something failed outside of a turn's stages; told without content."""
+    """A failure outside of a turn's stages, described without message content."""
 
     said: str
     error: type[BaseException] = TimeoutError
 
 
 class Part:
-    """Whether a component works; each change is logged once, without content. It is down from the
-    first user (session, kind of job) that it fails until the last has it again."""
+    """The state of a component; each change is logged once. It is down from the first user (session
+    or kind of job) it fails for until it works again for all of them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -148,29 +145,29 @@ class Part:
         self._away: dict[str, str] = {}
 
     def away(self, text: str, *, whose: str = "") -> None:
-        """It failed; `text` says how, without content."""
+        """Note a failure; `text` describes it without message content."""
         if not self._away:
             self._log.warning("%s: not working: %s", self.name, text)
         self._away[whose] = text
 
     def back(self, *, whose: str = "", how: str = "working again") -> None:
-        """It worked, or is not needed any more."""
+        """Note that it worked, or is no longer needed."""
         if self._away.pop(whose, None) is not None and not self._away:
             self._log.info("%s: %s", self.name, how)
 
     def forget(self, *, whose: str) -> None:
-        """One of those it serves is gone: nothing is known of whether it works."""
+        """Drop the state of one user of the component."""
         self._away.pop(whose, None)
 
     def trouble(self, whose: str | None = None) -> str:
-        """How it failed last, for anyone or for one of those it serves; empty where it works."""
+        """The last failure, of any user or of one; empty if it works."""
         if whose is not None:
             return self._away.get(whose, "")
         return "; ".join(dict.fromkeys(self._away.values()))
 
 
 def guarded(work: Callable[[], T]) -> T | Failure:
-    """What `work` gives, or how it failed, where there is nothing to wait for."""
+    """The result of `work`, or its failure; for code that does not wait."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -178,7 +175,7 @@ def guarded(work: Callable[[], T]) -> T | Failure:
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
-    """What `work` gives, or how it failed: the boundary of what runs beside the turns."""
+    """The result of `work`, or its failure; for work outside of a turn."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -186,7 +183,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
 
 
 class BoundedTasks:
-    """Work that nobody waits for longer than it may take; what is late ends by itself."""
+    """Tasks that are waited for only for a limited time; late ones end by themselves."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -194,13 +191,13 @@ class BoundedTasks:
     async def run(
         self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
     ) -> T | Failure:
-        """What `work` gives within this time."""
+        """The result of `work` within this time."""
         running = self.begin(work)
         await done_within(running, seconds)
         return await self.ended(running, seconds, whose)
 
     def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
-        """Begin some work; its task never raises for what goes wrong."""
+        """Start work whose task never raises."""
 
         async def guarded_work() -> T | Failure:
             return await attempted(work())
@@ -208,7 +205,7 @@ class BoundedTasks:
         return self.start(guarded_work())
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin some work as it is."""
+        """Start work as it is."""
         running = asyncio.create_task(work)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -217,7 +214,7 @@ class BoundedTasks:
     async def ended(
         self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
     ) -> T | Failure:
-        """What came of a task after so many seconds."""
+        """The result of a task after this many seconds."""
         done = running.done()
         if not done and loop_ends():
             running.cancel()
@@ -227,39 +224,41 @@ class BoundedTasks:
         return running.result()
 
     async def stop(self, seconds: float) -> None:
-        """Wait so long for what runs, and cancel the rest."""
+        """Wait this long for running tasks, and cancel the rest."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
-        while self._running:  # what hangs beyond that is not waited for
+        while self._running:  # a task that hangs longer is not waited for
             for task in tuple(self._running):
                 task.cancel()
             await asyncio.wait(self._running)
 
     def forget(self) -> None:
-        """What runs belongs to an event loop that is gone."""
+        """Drop tasks of an event loop that has ended."""
         self._running.clear()
 
 
 async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
-    """Whether a task is done after so many seconds; it goes on where it is not."""
+    """True if a task ends within this many seconds; it continues otherwise."""
     done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
     return bool(done)
 
 
 def late(whose: str, seconds: float) -> Failure:
-    """That no answer came."""
+    """The failure for a missing answer."""
     return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
 
 
 def loop_ends() -> bool:
-    """Whether the caller was cancelled and goes on all the same: its event loop is ending."""
+    """True if the caller was cancelled but must continue, because its event loop is ending."""
     caller = asyncio.current_task()
     return caller is not None and caller.cancelling() > 0
 
 
 def _reason_of(error: Exception) -> Reason:
     if isinstance(error, RecollectError):
-        return Reason(Cause.ERROR, error=str(error))  # ours say what to do, and quote nothing
+        return Reason(
+            Cause.ERROR, error=str(error)
+        )  # our own errors name the fix and quote nothing
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)

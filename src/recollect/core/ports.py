@@ -65,34 +65,34 @@ class Clock(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts tokens of text; give the engine one that knows your model's tokenizer."""
+    """Counts tokens of text; pass the engine one that knows your model's tokenizer."""
 
     def count_text(self, text: str) -> int:
         """Tokens of `text`; at least 1 unless it is empty."""
 
 
 class RecogniseOverflow(Protocol):
-    """Tells from an error whether a request was refused for its size."""
+    """Recognises errors of requests that were refused for their size."""
 
     def __call__(
         self, *, status: int | None, message: str, body: Mapping[str, Any] | None = None
     ) -> Overflow | None:
-        """What the provider said of it; None when it was refused for something else."""
+        """The sizes that the error names; None if the request was refused for another reason."""
 
 
 class Recaller(Protocol):
-    """Finds what a turn needs from memory; the engine bounds how long it may take."""
+    """Finds relevant memories for a turn; the engine limits its time."""
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """What bears on the request and its view does not show, packed into its budget."""
+        """The relevant content that the view does not show, within the budget."""
 
 
 @runtime_checkable
 class StandingRecaller(Protocol):
-    """A `Recaller` that also knows what bears on every turn."""
+    """A `Recaller` that also knows content for every turn."""
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Pinned facts, and what the user asked for once and for all, most binding first."""
+        """Pinned facts and the user's standing requests, most binding first."""
 
 
 class Embedder(Protocol):
@@ -101,33 +101,31 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Names the model and all that changes its vectors; vectors are kept by it."""
+        """The model and everything else that changes its vectors; vectors are stored under it."""
 
     @property
     def kind(self) -> EmbedderKind:
-        """What its similarities are weighed as."""
+        """The kind that its similarities are weighed as."""
 
     @property
     def dimensions(self) -> int:
-        """Numbers of a vector; known once it is ready."""
+        """Numbers per vector; known once it is ready."""
 
     @property
     def ready(self) -> bool:
-        """Whether it is loaded."""
+        """True if it is loaded."""
 
     async def load(self) -> None:
-        """Get ready; EmbedderError where it cannot, and why. Loading again does nothing."""
+        """Load it; EmbedderError if that fails. Loading again does nothing."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """One vector a text, in order: little-endian float32 of length one. Loads if need be."""
+        """One vector per text, in order: little-endian float32 of length one. Loads if
+        necessary."""
 
 
 class Model(Protocol):
-    """A language model that writes summaries and extracts facts.
-
-    `ask` answers or raises a ModelError, within its own deadline and retries. Errors never quote
-    message content.
-    """
+    """A language model that writes summaries and extracts facts. `ask` answers or raises a
+    ModelError, within its own deadline and retries. Errors never quote message content."""
 
     @property
     def name(self) -> str:
@@ -162,16 +160,16 @@ class Archive(Protocol):
 
     async def write(self, batch: Batch) -> WriteResult:
         """Write a batch, all or nothing, durable when this returns. A fact is never closed for one
-        of this batch that a tombstone keeps out."""
+        of this batch that a tombstone excludes."""
 
     async def session(self, session: SessionId) -> StoredSession | None:
-        """What is remembered of a session; None when nothing is."""
+        """The state of a session; None if nothing is stored."""
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
         """The sessions that have segments, oldest first."""
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
-        """What may answer the query, with what scoring it needs."""
+        """The segments that may answer the query, with the data to score them."""
 
     async def around(
         self,
@@ -181,21 +179,18 @@ class Archive(Protocol):
         reach: int = 2,
         passages_each: int = 3,
     ) -> Surroundings:
-        """The segments up to `reach` places before and behind each of these in its session.
-
-        Noise does not count as a place, nor does what the query leaves out.
-        Each neighbour comes with its first `passages_each` passages, described for the query
-        whatever the query's limits and times are; those of `ids` themselves are left out.
-        """
+        """The segments up to `reach` places before and after each of these in its session, without
+        `ids`. Noise and what the query leaves out do not count as places. Each comes with its first
+        `passages_each` passages, described for the query whatever its limits and times."""
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """These segments, in this order; unknown ones are left out."""
 
     async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-        """Which of these are stored."""
+        """Those of these ids that are stored."""
 
     async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-        """Which of these were forgotten: identities or, given as such, ids of segments."""
+        """Those of these identities, or ids of segments, that were forgotten."""
 
     async def page(
         self,
@@ -205,19 +200,19 @@ class Archive(Protocol):
         session: SessionId | None = None,
         descending: bool = False,
     ) -> tuple[StoredSegment, ...]:
-        """Segments in the order of arrival after sequence `after`; descending: before it, newest
+        """Segments in order of arrival after sequence `after`; descending: before it, newest
         first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-        """The spans of a segment that are indexed; their words may be left out."""
+        """The indexed spans of a segment; their words may be left out."""
 
     async def replace_passages(
         self, passages: Mapping[SegmentId, tuple[NewPassage, ...]], *, at: float
     ) -> None:
-        """Index these segments anew; vectors of passages whose span changed go."""
+        """Index these segments again; vectors of passages whose span changed are removed."""
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-        """Passages that are to have a vector of this embedder and have none."""
+        """Passages without a vector of this embedder that should have one."""
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
@@ -227,8 +222,8 @@ class Archive(Protocol):
     async def withdraw(
         self, ids: Sequence[SegmentId], *, at: float, up_to: int | None = None
     ) -> int:
-        """Remove segments whose source changed, as a file; up to this sequence. No tombstones;
-        quotes in ledger and states stay. Returns how many went."""
+        """Remove segments whose source changed, such as a file, up to this sequence. No tombstones;
+        quotes in ledger and states stay. Returns how many were removed."""
 
     async def facts(
         self,
@@ -240,17 +235,17 @@ class Archive(Protocol):
         """Facts by id in this order, or all by time and id; replaced or ended ones on request."""
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
-        """The current facts that may answer, with what scoring them needs."""
+        """The current facts that may answer, with the data to score them."""
 
     async def facts_revision(self) -> int:
         """A number that grows with every write of facts, and when segments are forgotten, withdrawn
         or rewritten."""
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-        """Current facts that have no vector of this embedder; a vector goes with its fact."""
+        """Current facts without a vector of this embedder; a fact's vector is removed with it."""
 
     async def extracted_to(self, session: SessionId) -> int:
-        """How far a session was read for facts, in the order of arrival; 0: not at all."""
+        """The sequence up to which a session was read for facts; 0: not at all."""
 
 
 class JobQueue(Protocol):
@@ -278,19 +273,19 @@ class JobQueue(Protocol):
         """Write the effect and remove the job in one write; False if the lease is lost."""
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-        """Give a job back to be retried, or for None to the dead ones; False when it is lost."""
+        """Return a job to be retried, or with None mark it dead; False if the lease is lost."""
 
     async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
         """Jobs that wait, run or are dead, by the time they run at."""
 
     async def queue(self, *, day: str = "") -> QueueState:
-        """The queue at a glance."""
+        """The counts of the queue."""
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
-        """Count what was asked of a model on this day; the same again counts again."""
+        """Add a model use to this day; the same use again counts again."""
 
     async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
-        """What was asked of models from this day on, by purpose; all of it for ""."""
+        """Model use from this day on, by purpose; all of it for ""."""
 
     async def pause(self, kind: str = "*") -> None:
         """Hand out no more jobs of this kind until `resume`."""
@@ -299,17 +294,17 @@ class JobQueue(Protocol):
         """Undo `pause`."""
 
     async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
-        """Dead jobs wait again, with no attempt counted; all of them for None."""
+        """Requeue dead jobs without their attempts; all of them for None."""
 
 
 class Ledger(Protocol):
-    """What was sent, turn by turn; written through `Archive.write`."""
+    """The requests that were sent, turn by turn; written through `Archive.write`."""
 
     async def turns(self, session: SessionId) -> tuple[int, ...]:
         """The numbers of the recorded turns of a session, in order."""
 
     async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
-        """One turn with all its rows named; None when it was not kept."""
+        """One turn with all its rows named; None if it was not stored."""
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """These pieces; those that expired or were forgotten are missing."""
@@ -319,38 +314,38 @@ class Ledger(Protocol):
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before then, and pieces that no other turn names; rows that later
-        turns rest on move to them. Returns how many turns went."""
+        turns need move to them. Returns how many turns were removed."""
 
 
 class Upkeep(Protocol):
-    """What people ask of a store."""
+    """Maintenance that users ask for."""
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
-        """Remove segments and all that quotes them, and leave tombstones, in one write. Facts go if
-        they rest on them alone or are named. A session without segments loses its jobs. An identity
-        that is not stored gets its tombstone too. Later batches lose what quotes a forgotten
+        """Remove segments and all that quotes them, and leave tombstones, in one write; an identity
+        that is not stored gets one too. Facts that rest on them alone or are named are removed. A
+        session without segments loses its jobs. Later batches lose what quotes a forgotten
         message."""
 
     async def held(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
-        """The bodies of a kind beyond the id `after`, in an order that stays."""
+        """The bodies of a kind after the id `after`, in a stable order."""
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
         """Replace stored texts in one write; the old bytes are gone. Ids, places and tombstones
-        stay. What changed or was forgotten since it was read stays as it is."""
+        stay, as does a text that changed or was forgotten since it was read."""
 
     async def scrub(self) -> ScrubResult:
-        """See to it that removed bytes are in no file either; may take long."""
+        """Make sure that removed bytes are in no file either; may take long."""
 
     async def check(self) -> CheckResult:
-        """Whether everything is as it should be: the engine's own check, and our invariants."""
+        """Check the database's integrity and our invariants."""
 
     async def stats(self) -> Stats:
-        """What the space holds."""
+        """The contents of the space, counted."""
 
     async def close(self) -> None:
-        """Give back what this object opened, and nothing else."""
+        """Close what this object opened, and nothing else."""
 
 
 class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
@@ -364,10 +359,10 @@ class Spool(Protocol):
     back in order; a torn last record is dropped and reported."""
 
     async def append(self, record: bytes) -> None:
-        """Keep a record, durable when this returns."""
+        """Append a record, durable when this returns."""
 
     async def scan(self, pick: Callable[[bytes], _Picked | None]) -> list[_Picked]:
-        """What `pick` makes of the records that wait, in order, without None; in a thread."""
+        """The results of `pick` for waiting records, in order, without None; in a thread."""
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Pass the records to `take` in order, each removed once it returns; raises what it raises.
@@ -378,10 +373,10 @@ class Spool(Protocol):
         changed."""
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        """Keep a record that the store refuses, durably; it is never drained again."""
 
     async def waiting(self) -> int:
         """How many records wait."""
 
     async def close(self) -> None:
-        """Close the file; what waits stays."""
+        """Close the file; waiting records stay."""

@@ -1,5 +1,3 @@
-"""Compaction: what happens when the window fills.
-
-`cut` says what is due and where the past ends, `chunks` what a model reads, `ask` how it is asked,
-`summarize` runs the calls, `carry` and `lines` add what code knows, `receipt` checks.
-"""
+"""Compaction: replaces the past by a summary when the window fills. `cut` plans it, `chunks` and
+`ask` prepare the model's input, `summarize` calls it, `carry` and `lines` add what code knows,
+`receipt` checks the result."""

@@ -1,8 +1,5 @@
-"""Write a conversation down for a model, ask it for a summary, and check its answer.
-
-Labels and cuts are pi's. Rejected: nothing, a refusal, noise, an echo, loops, more words than there
-were.
-"""
+"""Write a conversation down for a model, ask it for a summary, and check its answer. Labels and
+cuts are pi's. Empty answers, refusals, noise, echoes, loops and overlong answers are rejected."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ _MOST_DEPTH: Final = 8
 
 
 def consumed(text: str) -> bool:
-    """Whether a user's text is a `/compact` command."""
+    """True if a user's text is a `/compact` command."""
     return _MARKED_UP in text or _COMMAND.match(strip_channel_prefix(text)) is not None
 
 
@@ -76,7 +73,7 @@ def defuse(text: str) -> str:
 
 
 def excerpt(text: str, most_chars: int) -> str:
-    """Head and tail of a text that is too long, and how much is missing between them."""
+    """Head and tail of a long text, with the number of missing characters between them."""
     if len(text) <= most_chars:
         return text
     head, tail = most_chars * 2 // 3, most_chars // 3
@@ -173,10 +170,11 @@ class MessageText:
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """Who said what, the summary before first; of each text at least so much of its head."""
+    """The texts of messages with their speakers, the previous summary first, each at least `head`
+    long."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
-    # what was pinned was somebody's own words, mostly the user's
+    # pinned quotes are mostly the user's own words
     parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", pinned))
     for speaker, text in parts:
         if text.strip():
@@ -205,7 +203,7 @@ def utterances(
 
 
 def _unquoted(summary: str) -> str:
-    """A summary with its pinned quotes as they were said, so that they can be pinned again."""
+    """Removes the quotation marks of pinned quotes, so that they can be pinned again."""
     return "".join(
         PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
         if section.lstrip("#").startswith(_PINNED)
@@ -234,7 +232,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
 
 
 def decoded(arguments: str) -> Any:
-    """The arguments of a call; as they are written where that is no JSON."""
+    """The arguments of a call; unchanged if they are not JSON."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
@@ -245,7 +243,7 @@ def _read(text: str, head_chars: int) -> str:
     if len(text) <= head_chars + _TAIL_CHARS:
         return text
     head, tail = text[:head_chars], text[-_TAIL_CHARS:]
-    # whole lines, so that nothing is found that nobody wrote
+    # whole lines, so that no text is found that was never written
     return f"{head[: head.rfind(chr(10)) + 1] or head}\n{tail[tail.find(chr(10)) + 1 :]}"
 
 
@@ -316,14 +314,14 @@ CountTokens: TypeAlias = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTerms:
-    """What every prompt of one compaction says besides its material."""
+    """The parts of a prompt that all calls of one compaction share."""
 
     summary_tokens: int
     focus: str = field(default="", repr=False)
 
     @property
     def max_output_tokens(self) -> int:
-        """Room for the answer: twice the summary, for a model that thinks before it writes."""
+        """Limit of the answer: twice the summary, for a model that thinks first."""
         return 2 * self.summary_tokens
 
 
@@ -334,7 +332,7 @@ def initial_prompt(conversation: str, wanted: PromptTerms) -> Prompt:
 
 
 def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prompt:
-    """Notes that go on from those before."""
+    """Notes that continue earlier ones."""
     task = (
         "The notes under previous-summary cover what came before this conversation. Write them "
         "anew so that they cover both, under these headings:\n\n"
@@ -365,7 +363,7 @@ def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "his
 
 
 def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
-    """Notes of the beginning of a turn whose end stays readable, going on from those before."""
+    """Notes of the start of a turn whose end stays readable; they continue earlier notes."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     going_on = (
         " The notes under previous-summary cover what came before in the same turn: write them "
@@ -384,7 +382,7 @@ def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> P
 
 
 def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
-    """The least that can be asked for, for a model that could not do more."""
+    """The simplest prompt, after others have failed."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     task = (
         "List the facts of the above that are needed to go on with the work: what is wanted, "
@@ -394,7 +392,7 @@ def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
 
 
 def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
-    """The same once more, naming what a first answer left out."""
+    """The same prompt again, naming what the first answer left out."""
     listed = "\n".join(f"- {defuse(text)}" for text in missing)
     return Prompt(
         text=f"{prompt.text}\n\nA first version of the notes lacked the following. Write all of "
@@ -424,7 +422,7 @@ def _tagged(tag: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """An answer that may stand."""
+    """A usable answer."""
 
     text: str = field(repr=False)
     cut_off: bool = False
@@ -432,7 +430,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An answer that may not, or none, and why; what follows from it."""
+    """An unusable or missing answer, the reason, and what follows from it."""
 
     reason: Reason
     terminal: bool = False
@@ -447,7 +445,8 @@ def accept(
     previous: str = "",
     focus: str = "",
 ) -> Accepted | Rejected:
-    """Hold an answer against the material (conversation or partial summaries) it summarises."""
+    """Check an answer against the material (conversation or partial summaries) that it
+    summarises."""
     text = _unwrapped(answer.text)
     if answer.stop == "refusal" or (len(text) < _REFUSAL_CHARS and _REFUSAL.match(text)):
         return Rejected(reason=Reason(Cause.REFUSED))
@@ -499,12 +498,12 @@ def _echoes(text: str, material: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(_LABEL.findall(text)) * 2 > len(lines):
         return True
-    # of partial summaries one may well be all there is to say
+    # one partial summary may hold everything
     return len(text) >= _ECHO_CHARS and text in material and bool(_LABEL.search(material))
 
 
 def _without_focus(text: str, focus: str, material: str) -> str:
-    """Without lines that repeat the instructions: they would be carried out again."""
+    """Drops lines that repeat the instructions: they would be carried out again."""
     asked = " ".join(focus.split()).casefold()
     if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
         return text

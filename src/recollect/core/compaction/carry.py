@@ -1,8 +1,5 @@
-"""Carry over a cut what no model must be trusted with: files, failures, names, lines.
-
-Taken from messages and the compaction before, never from a summary. Also the layout and bounds of a
-whole summary.
-"""
+"""Carry files, failures, names and lines over a cut without relying on a model: from messages and
+the previous compaction, never from a summary. Also lays out and limits the whole summary."""
 
 from __future__ import annotations
 
@@ -89,7 +86,7 @@ _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 def failures(
     entries: Sequence[Entry], before: Sequence[ToolFailure] = ()
 ) -> tuple[ToolFailure, ...]:
-    """The failures that still stand, oldest first; those carried so far count as older."""
+    """The failures that are still open, oldest first; carried ones count as older."""
     standing: dict[tuple[str, str], ToolFailure] = {
         (failure.tool, failure.said.split(": ", 1)[0]): failure for failure in before
     }
@@ -203,7 +200,8 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
 def carry(
     entries: Sequence[Entry], previous: Carried | None = None, *, kept: Sequence[Entry] = ()
 ) -> Carried:
-    """What code carries over the cut after `entries`, and over the cut before; `kept` stays."""
+    """The details that code carries over the cut after `entries` and the one before; `kept`
+    stays."""
     before = previous or Carried()
     read, modified = touched(entries)
     all_modified = _newest((*before.modified_files, *modified))
@@ -238,8 +236,8 @@ def append_carried(
     lines_tokens: int = 0,
     most_chars: int = SUMMARY_CHARS,
 ) -> str:
-    """The whole summary: its body, then what code carries, within both bounds; then lines it
-    lacks."""
+    """The whole summary: its body, then what code carries, within both limits, then missing
+    lines."""
     body = _spelled_otherwise(defuse(strip_carried(summary)))
     chars = most_chars
     while True:
@@ -247,14 +245,14 @@ def append_carried(
         tokens = count_tokens(whole)
         if tokens <= most_tokens or chars <= 1:
             break
-        # how many characters a token takes differs by script: approach it from what was counted
+        # characters per token differ by script: approach the limit from the count
         chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
     lines = choose_lines(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
     return f"{whole}\n\n{lines}" if lines else whole
 
 
 def strip_carried(summary: str) -> str:
-    """The body of a summary, without what code makes anew; what was pinned stays behind it."""
+    """The body of a summary without sections that code writes again; pinned quotes stay."""
     body, pinned = part_pinned(summary.strip())
     for tag in _FROM_THE_END:
         body = without_block(body, tag)
@@ -269,7 +267,7 @@ def strip_carried(summary: str) -> str:
 
 
 def without_bare_names(summary: str) -> str:
-    """A summary without the names that code lists in it: a name alone says nothing of its thing."""
+    """A summary without names that code lists: a bare name says nothing about its thing."""
     return "\n".join(line for line in summary.split("\n") if not line.startswith(_VERBATIM))
 
 
@@ -300,7 +298,7 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     kept = body
     suffix: list[str] = []
     for _ in range(_ROUNDS):
-        # a name that the body loses by its length has to be among the names
+        # a name that is cut from the body must be in the list
         named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
         suffix = [text for text in (named, failed, files, rules) if text]
         kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))
@@ -313,7 +311,7 @@ def _without_identifiers(body: str) -> tuple[str, str]:
     for section in HEADINGS.split(body):
         heading, _, below = section.partition("\n")
         if heading.strip().rstrip(":").casefold() == IDENTIFIERS_HEADING.casefold():
-            # the split turn's part follows behind a rule
+            # the split turn's notes follow after a rule
             lines, ruled, rest = f"\n{below}".partition("\n---\n")
             listed.extend(line for line in lines.split("\n") if line.strip())
             kept.append(f"---\n{rest}" if ruled else "")

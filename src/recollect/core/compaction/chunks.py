@@ -1,8 +1,5 @@
-"""Cut messages into pieces that a model can read in one call each.
-
-Owns the sizes of summary, prompt and piece, and their change after a failed call. A call is never
-read without its results.
-"""
+"""Cut messages into pieces that a model can read in one call each; a call stays with its results.
+Owns the sizes of summary, prompt and piece, and their change after a failed call."""
 
 from __future__ import annotations
 
@@ -58,14 +55,14 @@ def fit(body: str, most_chars: int) -> str:
 
 
 def fit_tokens(body: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """The body in so many tokens: how many characters that is differs by script."""
+    """The body within this many tokens; characters per token differ by script."""
     while (tokens := count_tokens(body)) > most_tokens and body:
         body = fit(body, min(len(body) - 1, len(body) * most_tokens * 98 // (tokens * 100)))
     return body
 
 
 def whole_lines(text: str, most_chars: int) -> str:
-    """As many lines from the top as fit; a first line that is too long is cut."""
+    """As many lines from the top as fit; an overlong first line is cut."""
     if len(text) <= most_chars:
         return text
     if most_chars <= 0:
@@ -75,7 +72,7 @@ def whole_lines(text: str, most_chars: int) -> str:
 
 
 def level(lengths: Sequence[int], most: int) -> int:
-    """The longest length at which all of them, cut to it, still fit; `most` where they do."""
+    """The longest length at which all items, cut to it, fit; `most` if they all fit."""
     left, waiting = most, sorted(lengths)
     for at, length in enumerate(waiting):
         share = left // (len(waiting) - at)
@@ -94,7 +91,7 @@ def _cut_section(section: str, most: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkResult:
-    """The chunks to read, and what is too large to be read."""
+    """The chunks to read, and entries that are too large to read."""
 
     chunks: tuple[Chunk, ...] = field(repr=False)
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
@@ -111,9 +108,8 @@ def chunk(
     weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
-    """Chunk `entries` for a model of this window. `overhead_tokens` is what a call needs besides
-    its chunk. Without a `ratio` it follows the average message. `halvings` shrinks all for a
-    retry."""
+    """Chunk `entries` for a model of this window. `overhead_tokens` is added to each call. Without
+    a `ratio` it follows the average message. `halvings` shrinks all for a retry."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -136,7 +132,7 @@ def chunk(
 
 
 def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
-    """The share of the window for a chunk: smaller the larger the average message is."""
+    """The share of the window for a chunk: smaller for larger messages."""
     if not weights:
         return MOST_RATIO
     average_share = sum(weights) / len(weights) * MARGIN / window_tokens
@@ -188,8 +184,8 @@ def share(
     max_history_share: float,
     weigh: WeighEntry = attrgetter("tokens"),
 ) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
-    """The oldest chunks, to be summarised apart, and the rest, at most this share of the window.
-    The summary of those apart enters the main one as what came before."""
+    """The oldest chunks, to be summarised separately, and the rest, at most this share of the
+    window."""
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
     sizes = [sum(map(weigh, chunk)) for chunk in chunks]
     apart = 0
@@ -200,7 +196,7 @@ def share(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPiece:
-    """What is read in one call."""
+    """The input of one call."""
 
     entries: tuple[Entry, ...] = field(repr=False)
     text: str = field(repr=False)
@@ -208,7 +204,7 @@ class ReadPiece:
 
 
 class PieceWriter:
-    """Writes entries down, each once, and counts what it wrote."""
+    """Writes each entry down once, and counts its tokens."""
 
     __slots__ = ("_count", "_known", "rules")
 
@@ -218,17 +214,17 @@ class PieceWriter:
         self._known: dict[Entry, tuple[str, int]] = {}
 
     def tokens(self, entry: Entry) -> int:
-        """What an entry weighs as it is written for the model."""
+        """Tokens of an entry as written for the model."""
         return self._entry(entry)[1]
 
     def text(self, entries: Sequence[Entry]) -> str:
-        """Entries as they are written for the model."""
+        """Entries as written for the model."""
         return "\n\n".join(filter(None, (self._entry(entry)[0] for entry in entries)))
 
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """The pieces of `entries`, smaller by half so many times."""
+        """The pieces of `entries`, halved this many times."""
         done = chunk(
             entries,
             self.rules,
@@ -258,7 +254,7 @@ class PieceWriter:
         return len(thinned)
 
     def whole(self, entries: Sequence[Entry]) -> ReadPiece:
-        """All of it in one piece."""
+        """Everything in one piece."""
         return ReadPiece(entries=tuple(entries), text=self.text(entries))
 
     def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
@@ -293,7 +289,7 @@ def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What is believed to fit, until a call says otherwise."""
+    """Sizes that are assumed to fit until a call fails."""
 
     scribe: PieceWriter = field(repr=False)
     count_tokens: Callable[[str], int] = field(repr=False)
@@ -305,23 +301,23 @@ class Sizes:
 
     @property
     def summary_tokens(self) -> int:
-        """What the model's words and code's sections behind them may weigh."""
+        """Limit of the model's summary with the sections that code adds."""
         return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
 
     @property
     def previous_tokens(self) -> int:
-        """What is shown of the summary before: with what was pinned to it, it may be longer."""
+        """Limit of the previous summary as shown; its pinned quotes can make it longer."""
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
-        """What a prompt of this kind asks for."""
+        """The summary length that a prompt of this kind asks for."""
         tokens = self.summary_tokens
         if kind == "turn":
             tokens = max(1, int(tokens * TURN_SHARE))
         return PromptTerms(summary_tokens=tokens, focus=self.focus)
 
     def overhead_tokens(self, kind: Kind) -> int:
-        """What a call needs besides its piece; the summary before fits into chunk's margin."""
+        """Tokens of a call besides its piece; chunk's margin covers the previous summary."""
         wanted = self.wanted(kind)
         empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
@@ -344,17 +340,17 @@ class Sizes:
 
     @property
     def readable_tokens(self) -> int:
-        """What can be read at all: more than this is thinned out before."""
+        """Limit of what can be read at all; the rest is thinned out first."""
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 
     def most_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
-        """How many pieces a stretch may come to, at any size that is tried."""
+        """The most pieces of a stretch, at any size that is tried."""
         sizes = [replace(self, one_pass=False, halvings=at) for at in range(MOST_HALVINGS + 1)]
         return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
 
     def after_failure(self, limit_tokens: int | None) -> Sizes:
-        """Sizes for another try: by the limit that was named, else pieces of half the size."""
+        """Sizes for the next try: by the limit that the error names, else half of each piece."""
         if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
             return replace(self, window_tokens=limit_tokens, one_pass=False)
         halvings = min(MOST_HALVINGS, self.halvings + 1)

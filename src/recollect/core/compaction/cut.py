@@ -1,8 +1,5 @@
-"""When a compaction is due, where it cuts, what replaces the past, and how it is undone.
-
-`cut` walks back until enough is kept, and cuts where no call is parted from its results. A breaker
-pauses compactions without progress.
-"""
+"""Decide when a compaction is due and where it cuts, replace the past, and undo it. A cut never
+separates a call from its results. A breaker pauses compactions that make no progress."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ LEAST_FREED_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerResult:
-    """What is due, and why."""
+    """The due step, and the reason."""
 
     due: Due
     reason: Reason
@@ -48,7 +45,7 @@ def trigger(
     paused: bool = False,
     breaker_open: bool = False,
 ) -> TriggerResult:
-    """What is due at `used_tokens`: the request as it stands, calibrated; None is not known."""
+    """The due step at `used_tokens`, the calibrated size of the request; None if it is unknown."""
     if used_tokens is None:
         return TriggerResult(due="nothing", reason=Reason(Cause.COUNT_STALE))
     if not settings.enabled:
@@ -102,14 +99,14 @@ def breaker_after(
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
-    """Whether no compaction may be tried now; a clock that was set back never keeps it open."""
+    """True if no compaction may run now; setting the clock back never keeps it open."""
     if breaker.opened_at is None:
         return False
     return 0 <= now - breaker.opened_at < PAUSE_SECONDS
 
 
 def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
-    # Without a compaction that the provider's overflow asked for, nothing could be sent at all.
+    # After a provider's overflow error only a compaction makes the request sendable.
     if result.trigger in ("manual", "overflow") or breaker.last_turn is None:
         return False
     return turn - breaker.last_turn <= RAPID_TURNS
@@ -127,7 +124,7 @@ LEAST_FREED_TOKENS = 200
 
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
-    """Tokens of each entry as shown, in order; 0 where it is left out. Cuts are not applied."""
+    """Tokens of each entry as shown, in order; 0 if it is left out. Cuts are not applied."""
     out: set[EntryKey] = set()
     parts_out: dict[EntryKey, set[int]] = {}
     texts: dict[EntryKey, dict[int, str]] = {}
@@ -167,7 +164,7 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
 
 
 def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
-    """First and last place of every stretch that belongs together."""
+    """First and last place of every stretch that must stay together."""
     spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
     early: list[tuple[int, CallId]] = []
@@ -208,8 +205,8 @@ def cut(
     least_freed_tokens: int = LEAST_FREED_TOKENS,
     weigher: Weigher | None = None,
 ) -> CutPlan | NoCut:
-    """Plan a cut of the whole history that keeps about `keep_tokens` of the view. With 0 only the
-    newest exchange stays. Recalled blocks are not counted: a compaction ends them."""
+    """Plan a cut that keeps about `keep_tokens` of the view, with 0 only the newest exchange.
+    Recalled blocks do not count: a compaction ends them."""
     if all(entry.role == "system" for entry in entries):
         return NoCut(reason=Reason(Cause.NOTHING_SAID))
     cuttable = _cuttable_range(entries, edits, weigher or Weigher())
@@ -322,7 +319,7 @@ def _turn_start(cuttable: _Range, before: int) -> int | None:
     for at in range(before - 1, -1, -1):
         if _starts_a_turn(cuttable.entries[at]):
             while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
-                at -= 1  # a client may send one request of the user's as several messages
+                at -= 1  # a client may send one user request as several messages
             return at
     return None
 
@@ -354,7 +351,7 @@ def replace_past(
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
     if len(cuts) > 1:
-        # The view before the older cut is out of reach now, and its blocks with it.
+        # The view before the older cut can no longer be restored, nor its blocks.
         older = [replace(cuts[-1], ended=())]
     hidden = behind_cut(entries, older)
     needed = [edit for edit in others if edit.anchor not in hidden]
@@ -363,7 +360,7 @@ def replace_past(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult:
-    """The edits that stand now, the cut that went, and why if none did."""
+    """The edits after undoing, the removed cut, and the reason if there was none."""
 
     edits: tuple[Edit, ...] = field(repr=False)
     undone: Cut | None = field(repr=False)
@@ -374,7 +371,7 @@ class UndoResult:
 
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
-    """Take back the newest cut; the one before it stands again if there is one."""
+    """Remove the newest cut; the one before it applies again."""
     at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
     if at is None:
         return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
@@ -384,7 +381,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         return UndoResult(
             edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
-    rest = [  # what stands now was made for the view that goes
+    rest = [  # these edits were made for the view that is removed
         edit
         for edit in (*edits[:at], *edits[at + 1 :])
         if not (isinstance(edit, Insert) and edit.stage == "stand")
@@ -392,7 +389,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
     back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
     older = any(isinstance(edit, Cut) for edit in rest)
     return UndoResult(
-        # Older blocks first: where two stand at one message, this is the order they came in.
+        # Older blocks first: this keeps their order if two follow one message.
         edits=(*back, *rest),
         undone=undone,
         reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),

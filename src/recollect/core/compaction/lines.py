@@ -1,7 +1,5 @@
-"""The lines behind a summary: those that say most about the names that were cut.
-
-A later message relies on such lines far more often than on lists of names.
-"""
+"""Choose the lines after a summary: those that say most about names that were cut. Later messages
+rely on such lines far more often than on lists of names."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ class _LineCandidate:
 
 
 def lines_tokens(window_tokens: int) -> int:
-    """What the lines may take in a window of this size."""
+    """Token limit of the lines in a window of this size."""
     return min(LINES_TOKENS, int(window_tokens * LINES_SHARE))
 
 
@@ -79,8 +77,7 @@ def choose_lines(
     most_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """The best lines that `summary` does not say and that fit, as a block; empty if there are
-    none."""
+    """The best lines that fit and are not in `summary`, as a block; empty if there are none."""
     covered = _Covered(summary)
     chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
     tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
@@ -128,7 +125,8 @@ def gather_lines(
     *,
     kept: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
-    """The lines that say most about these names, best first, each given those before it."""
+    """The lines that say most about these names, best first, each in addition to those before
+    it."""
     folder = names[0] if names and names[0].endswith("/") else ""
     shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {
@@ -239,7 +237,7 @@ def _words(text: str) -> frozenset[str]:
 def rank_names(
     entries: Sequence[Entry], before: Sequence[str] = (), *, most: int = MOST_NAMES
 ) -> tuple[str, ...]:
-    """Best first, the names of `entries`, and of the list `before`, by what they are worth."""
+    """The names of `entries` and of the list `before`, ranked by worth."""
     fresh: dict[str, float] = {}
     in_results: dict[str, float] = {}
     for entry in entries:

@@ -1,8 +1,6 @@
-"""Take probes from what is about to be cut, and tell whether a text holds one.
-
-Of tool output only paths, addresses, hashes and errors count: a fetched page must not become a
-constraint.
-"""
+"""Take probes from messages that are about to be cut, and check whether a text holds one. Of tool
+output only paths, addresses, hashes and errors count: a fetched page must not become a
+constraint."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
 
 
 def contains(text: str, probe: Probe) -> bool:
-    """Whether a reader of the text finds what the probe asks for."""
+    """True if a reader of the text finds the probe's answer."""
     return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
 
 
@@ -78,7 +76,7 @@ def without(sentence: str, texts: tuple[str, ...]) -> str:
 
 
 def contains_literally(text: str, probe: Probe) -> bool:
-    """Whether the probe stands in the text as it is spelled."""
+    """True if the text holds the probe as it is spelled."""
     wanted = " ".join(probe.text.split())
     if not wanted:
         return False
@@ -129,7 +127,7 @@ def _in_words(text: str, probe: Probe) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words of a text that it is about; none where memory cannot be asked by it."""
+    """The words that carry a text's meaning; none if memory cannot be searched by it."""
     return frozenset(substance(text, tuple(tokenize(text))))
 
 
@@ -157,7 +155,7 @@ class _ProbeCandidate:
     places: set[int]
 
     def importance(self, last_place: int) -> float:
-        """Said by the user, said again, said lately."""
+        """Higher for probes that the user stated, repeated, or stated lately."""
         return (
             _KIND_WEIGHT[self.kind]
             + _SPEAKER_WEIGHT[self.utterance.speaker]
@@ -169,7 +167,7 @@ class _ProbeCandidate:
 def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
 ) -> tuple[Probe, ...]:
-    """At most `limit` probes of these messages, and of the summary that stood before them."""
+    """At most `limit` probes of these messages and of the summary before them."""
     candidates: dict[tuple[str, str], _ProbeCandidate] = {}
     for text in utterances(entries, previous_summary):
         for candidate in _in_speech(text):

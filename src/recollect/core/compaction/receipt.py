@@ -1,8 +1,6 @@
-"""The audit of a summary, its receipt, and the comparison of two.
-
-"Recallable" is proven: memory is asked by the sentence around a probe, with the probe masked. What
-would be lost is pinned.
-"""
+"""Audit a summary, write its receipt, and compare two summaries. "Recallable" is proven: memory is
+searched by the sentence around a probe, with the probe masked. Content that would be lost is
+pinned."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ _MOST_FAILURES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What a summary lacks; nothing where it passed."""
+    """The gaps of a summary; empty if it passed."""
 
     sections: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
@@ -56,17 +54,17 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Nothing is missing."""
+        """True if nothing is missing."""
         return self.faults == 0
 
     @property
     def faults(self) -> int:
-        """How much is missing: the fewer the better."""
+        """The number of gaps."""
         return len(self.sections) + len(self.identifiers) + bool(self.ask)
 
     @property
     def said(self) -> str:
-        """What is missing, in counts and headings: never in words of the conversation."""
+        """The gaps as counts and headings, without message content."""
         parts = [heading.lstrip("# ") for heading in self.sections]
         if self.identifiers:
             parts.append(f"{len(self.identifiers)} identifiers")
@@ -75,7 +73,7 @@ class AuditResult:
         return ", ".join(parts)
 
     def missing(self) -> tuple[str, ...]:
-        """What to name to the model, one line each."""
+        """The gaps to name to the model, one line each."""
         lines = [f"the heading {heading}" for heading in self.sections]
         lines += [f"letter by letter: {name}" for name in self.identifiers]
         if self.ask:
@@ -84,7 +82,7 @@ class AuditResult:
 
 
 def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> AuditResult:
-    """Hold a summary of `entries` to what it must say."""
+    """Check that a summary of `entries` holds what it must."""
     lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
     there = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
@@ -104,7 +102,7 @@ def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> Au
 
 
 def latest_ask(entries: Sequence[Entry]) -> str:
-    """What the user said last, commands that were carried out aside."""
+    """The user's last message, without commands that were carried out."""
     for entry in reversed(entries):
         if entry.role == "user" and not entry.message.summary:
             words = _user_words(entry).strip()
@@ -142,18 +140,18 @@ def _speaks_of(summary: str, ask: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """One sentence of either summary, and what became of it."""
+    """One sentence of either summary, and its outcome."""
 
     change: Change
     text: str = field(repr=False)
 
 
 def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
-    """The sentences of both in the order of the newer one, what was dropped where it stood."""
+    """The sentences of both in the newer one's order, dropped ones at their old place."""
     before, after = _sentences(previous_summary), _sentences(summary)
     known, still = list(map(_folded, before)), list(map(_folded, after))
     lines: list[DiffLine] = []
-    # rarely more than a few hundred sentences each, so the exact match is affordable
+    # a few hundred sentences at most, so the exact match is affordable
     matched = SequenceMatcher(None, known, still, autojunk=False)
     for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
         lines += [
@@ -179,7 +177,7 @@ def _folded(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """The section that is added to a summary, and what stands in it."""
+    """The section that is added to a summary, and its quotes."""
 
     text: str = field(default="", repr=False)
     probes: frozenset[Probe] = field(default=frozenset(), repr=False)
@@ -187,7 +185,7 @@ class Pinned:
 
 
 def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
-    """Quote these, the first first, for as long as they fit."""
+    """Quote these in order as long as they fit."""
     lines: list[str] = []
     used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
     for probe in lost:
@@ -216,7 +214,7 @@ def _line(probe: Probe) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptResult:
-    """The receipt, and the section to be added to the summary."""
+    """The receipt, and the section to add to the summary."""
 
     receipt: Receipt
     pinned: str = field(default="", repr=False)
@@ -238,11 +236,11 @@ async def receipt(
     most_recalls: int = MOST_RECALLS,
     recall_seconds: float = RECALL_SECONDS,
 ) -> ReceiptResult:
-    """What becomes of these probes, the most important first, under this summary."""
+    """The outcome of these probes under this summary, the most important first."""
     missing = [probe for probe in probes if not contains(summary, probe)]
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
-    # What the user laid down is pinned also where memory has it: no turn asks for a rule.
+    # The user's rules are pinned even if memory has them: no turn asks for a rule.
     laid_down = _by_turns([probe for probe in missing if probe.stands])
     lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
     pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)

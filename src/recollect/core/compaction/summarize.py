@@ -1,8 +1,6 @@
-"""Summarise what a cut removes: each piece, the pieces together, the split turn.
-
-A failed call is repeated with smaller pieces, then with a simpler prompt; the fourth failure ends
-it. No stock text replaces a summary. `Spent.max_calls` is known before the first call.
-"""
+"""Summarise what a cut removes: each piece, the pieces together, the split turn. A failed call is
+repeated with smaller pieces, then with a simpler prompt; the fourth failure ends it. No stock text
+replaces a summary."""
 
 from __future__ import annotations
 
@@ -116,7 +114,7 @@ class Summarizer:
     async def summarize(
         self, plan: CutPlan, previous_summary: str = "", previous_carried: Carried | None = None
     ) -> Summarized | NoSummary:
-        """Summarise what `plan` cuts, going on from the summary before."""
+        """Summarise what `plan` cuts, continuing the previous summary."""
         thinned = self._sizes.scribe.thin(plan.summarized, self._sizes.readable_tokens)
         stretches = self._stretches(plan)
         self.spent = Spent(max_calls=self._max_calls(stretches))
@@ -370,8 +368,7 @@ class Summarizer:
 
 
 def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
-    """The summary before, and the notes of the turn that this cut splits again: they continue
-    apart."""
+    """Separates the previous summary from the notes of the turn that this cut splits again."""
     if not plan.continues_turn or _TURN_HEADING not in previous:
         return previous, ""
     body, pinned = part_pinned(previous)
@@ -388,7 +385,7 @@ def _audited(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
 
 
 def _asked_in_vain(lacks: AuditResult, previous_summary: str) -> bool:
-    """Whether only headings are missing that the summary before lacks, too."""
+    """True if only headings are missing that the previous summary lacks too."""
     if not previous_summary or lacks.identifiers or lacks.ask:
         return False
     return set(lacks.sections) <= set(audit(previous_summary, ()).sections)

@@ -1,8 +1,6 @@
-"""Write batches durably and read the store, each within a deadline.
-
-A batch goes to the store, else to the spool, else it waits in memory. Later batches wait behind it,
-so that a store receives each session in order. No turn waits for a store that is known to be down.
-"""
+"""Write batches durably and read the store, each within a deadline. A batch that the store does not
+take goes to the spool, else it waits in memory; later batches wait behind it, so that the order
+stays. No turn waits for a store that is known to be down."""
 
 from __future__ import annotations
 
@@ -57,7 +55,7 @@ _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Where a batch is durable now, and what went wrong where it is not in the store."""
+    """The place of a durable batch, and the problem if it is not in the store."""
 
     where: Where
     written: WriteResult | None = None
@@ -72,7 +70,7 @@ class _WaitingBatch:
 
 
 class DurableArchive:
-    """One space's way to its store; one for each engine."""
+    """The way of one engine's space to its store."""
 
     def __init__(
         self,
@@ -82,8 +80,8 @@ class DurableArchive:
         *,
         sent_again: bool = False,
     ) -> None:
-        """With `sent_again` the caller sends a batch again that the store does not take in time: it
-        is given up."""
+        """With `sent_again` the caller retries a batch that the store does not take in time: it is
+        dropped."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -120,19 +118,18 @@ class DurableArchive:
 
     @property
     def where(self) -> Where:
-        """Where a batch goes now."""
+        """The place that a batch is written to now."""
         if self._nowhere_since is not None:
             return "nowhere"
         return "spool" if self._spooling else "store"
 
     @property
     def spooling(self) -> bool:
-        """Batches wait, in the spool or in memory."""
+        """True if batches wait, in the spool or in memory."""
         return self.where != "store"
 
     def trouble(self, *, told: Container[object] = ()) -> str:
-        """Problems of the store and its spool, without those already `told`; empty if there is
-        none."""
+        """Problems of the store and its spool that are not in `told`; empty if there are none."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
             texts.append(f"batches wait in the spool: {self._drain_said}")
@@ -143,8 +140,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def gives_up(self) -> bool:
-        """Whether messages that are durable nowhere may leave a view, because it would grow for
-        ever."""
+        """True if messages that are durable nowhere may leave a view, which would grow without
+        limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -181,14 +178,15 @@ class DurableArchive:
             raise
 
     async def spool(self) -> Spool | None:
-        """The spool of this machine; None where there is none, or it cannot be opened."""
+        """The spool of this machine; None if there is none, or it cannot be opened."""
         await self._look_at_spool()
         return self._spool
 
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Query the store, within `seconds`, else `store.read_seconds`; a failure says why."""
+        """Query the store within `seconds`, else `store.read_seconds`; a failure names the
+        reason."""
         await self._settle_in()
         if self._unread:
             self._probe_soon()
@@ -251,7 +249,7 @@ class DurableArchive:
                 self._store_works()
                 self._note_jobs(answer)
                 return Kept(where="store", written=answer)
-            if not issubclass(answer.error, BatchRefused):  # told when it is set aside
+            if not issubclass(answer.error, BatchRefused):  # reported when it is set aside
                 self._store_fails(answer.said)
             text = answer.said
         if self._sent_again:
@@ -262,13 +260,13 @@ class DurableArchive:
         def work() -> Awaitable[WriteResult]:
             return self._answered(lambda store: store.write(batch))
 
-        if self._sent_again:  # as long as the caller waits: cut off, it would be lost
+        if self._sent_again:  # as long as the caller waits: cancelled, it would be lost
             return await attempted(work())
         seconds = self.open_seconds if self._store is None else self._settings.write_seconds
         return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
-        """Count a call of a model in the store, in the background; not while it is down."""
+        """Count a model call in the store, in the background, unless the store is down."""
         if not self._closed and not loop_ends():
             add = partial(_add_use, use=use, day=day)
             self._counting = self._tasks.begin(lambda: self._on_store(add))
@@ -276,7 +274,8 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """The states of a session that wait in the spool, oldest first: newer than the store's."""
+        """The states of a session that wait in the spool, oldest first; they are newer than the
+        store's."""
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
@@ -302,7 +301,7 @@ class DurableArchive:
         return found
 
     async def try_again(self) -> None:
-        """If batches wait in memory: try once more, now; returns soon."""
+        """Retry batches that wait in memory, once; returns soon."""
         if not self._held or self._try_hangs:
             return
         self._tried.clear()
@@ -312,10 +311,10 @@ class DurableArchive:
             async with asyncio.timeout(AGAIN_SECONDS):
                 await self._tried.wait()
         except TimeoutError:
-            self._try_hangs = True  # it costs this once
+            self._try_hangs = True
 
     async def settle(self, seconds: float) -> int:
-        """Give waiting batches this long; return how many still wait, plus 1 if the spool cannot be
+        """Wait this long for batches; return how many still wait, plus 1 if the spool cannot be
         read."""
         await self._settle_in()
         await self._look_at_spool()
@@ -324,12 +323,12 @@ class DurableArchive:
             await asyncio.wait(waits, timeout=seconds)
         held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
-            return held if self._open_spool is None else held + 1  # it cannot be looked into
+            return held if self._open_spool is None else held + 1
         waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
         return held + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> None:
-        """Stop all that runs and close what was opened; what waits in the spool stays there."""
+        """Stop all work and close what was opened; spooled batches stay."""
         await self._settle_in()
         self._closed = True
         if self._held:
@@ -380,7 +379,7 @@ class DurableArchive:
         return f"the store cannot be used: {self._unread}"
 
     def _store_fails(self, text: str) -> None:
-        if not self._closed:  # what was begun before `close` may end after it
+        if not self._closed:  # work that began before `close` may end after it
             self._store_part.away(text)
 
     def _store_works(self) -> None:
@@ -401,7 +400,7 @@ class DurableArchive:
             spool = await open_spool()
             if self._closed:
                 await spool.close()
-            else:  # here, so that it is closed even where nobody waits for it any more
+            else:  # here, so that it is closed even if no caller waits any more
                 self._spool = spool
             return spool
 
@@ -459,7 +458,7 @@ class DurableArchive:
 
     def _start_draining(self) -> None:
         if self._closed or loop_ends():
-            return  # nobody would end what begins now
+            return  # no caller would stop work that begins now
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain(), context=Context())
 
@@ -481,14 +480,14 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
-            async with self._spool_lock:  # no append between looking and letting go
+            async with self._spool_lock:  # no append between the check and the release
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 done = waiting == 0 and failed is None and not self._held
                 if done:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
                     self._spool_part.back(how="nothing waits for it any more")
-                    if self._took:  # a spool that stayed empty says nothing of the store
+                    if self._took:  # a spool that stayed empty says nothing about the store
                         self._store_works()
             self._try_hangs = False
             self._tried.set()
@@ -516,7 +515,7 @@ class DurableArchive:
             record = self._held[0].record
             taken = await attempted(self._take(record)) if failed is None else failed
             if isinstance(taken, Failure):
-                failed = taken  # what follows goes the same way, or it would overtake this one
+                failed = taken  # later batches take the same way, or they would overtake this one
                 if spool is None:
                     return failed
                 appended = await attempted(self._append(spool, record))
@@ -535,7 +534,7 @@ class DurableArchive:
         return failed
 
     async def _take(self, record: bytes) -> WriteResult | None:
-        # A batch that can never be written is set aside: it must not block all behind it.
+        # A batch that can never be written is set aside: it must not block the others.
         written = await attempted(self._write_record(record))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True

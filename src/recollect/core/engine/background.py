@@ -1,4 +1,4 @@
-"""Jobs in the background: their handlers, the count of model calls, lines for the next report."""
+"""Background jobs: their handlers, the count of model calls, and lines for the next report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MeteredModel:
     def __init__(
         self, model: Model, clock: Clock, record: Record, *, used: Used = lambda _: None
     ) -> None:
-        """`used` hears of each call, for the report of the next turn."""
+        """`used` gets each call, for the report of the next turn."""
         self._model = model
         self._clock = clock
         self._record = record
@@ -54,7 +54,7 @@ class MeteredModel:
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The model's answer; what it took is counted, also where it fails."""
+        """The model's answer; its tokens are counted even if it fails."""
         answer: Answer | None = None
         try:
             answer = await self._model.ask(prompt)
@@ -73,7 +73,7 @@ class MeteredModel:
 
 
 def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
-    """The uses added up, one for each purpose."""
+    """The uses summed up per purpose."""
     model_uses: dict[Purpose, ModelUse] = {}
     for use in uses:
         model_uses[use.purpose] = model_uses.get(use.purpose, ModelUse(purpose=use.purpose)) + use
@@ -81,7 +81,7 @@ def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
 
 
 def use_reason(uses: Sequence[ModelUse]) -> Reason:
-    """What was asked since the last turn, for its report."""
+    """The model calls since the last turn, for its report."""
     model_uses = by_purpose(uses)
     return Reason(
         Cause.MODELS_ASKED,
@@ -96,7 +96,7 @@ MOST_LINES: Final = 8
 
 
 class BackgroundNotes:
-    """What was done beside the turns since the last one, for the next report to tell."""
+    """Background work since the last turn, for the next report."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
@@ -107,18 +107,18 @@ class BackgroundNotes:
         self._lines.append(line)
 
     def add_use(self, use: ModelUse) -> None:
-        """Keep a call of a model for the next report."""
+        """Keep a model call for the next report."""
         self._uses = list(by_purpose([*self._uses, use]).values())
 
     def take(self) -> tuple[tuple[str, ...], tuple[ModelUse, ...]]:
-        """The lines, and what was asked of models by purpose; they wait no longer."""
+        """Remove and return the lines and the model calls by purpose."""
         lines, uses = tuple(self._lines), tuple(self._uses)
         self._lines.clear()
         self._uses = []
         return lines, uses
 
     def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
-        """What was to be told in a report that nobody got."""
+        """Keep the lines of a report that no caller received."""
         self._lines.extendleft(reversed(lines))
         self._uses = list(by_purpose([*uses, *self._uses]).values())
 
@@ -128,10 +128,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class PacksItsIndex(Protocol):
-    """A store whose index is put in order in the background, by jobs of the kind "pack"."""
+    """A store whose index is ordered in the background, by jobs of the kind "pack"."""
 
     async def pack(self) -> int:
-        """Put it in order; returns how many passages were moved."""
+        """Order it; return how many passages were moved."""
         ...
 
 
@@ -144,7 +144,7 @@ def handlers_of(
     model: Model | None = None,
     notify: Notify = lambda _: None,
 ) -> Mapping[str, Handler]:
-    """What to do for each kind of job of this space; `model` reads sessions for facts."""
+    """The handler per kind of job of this space; `model` extracts facts."""
     names = tuple(embedder.name for embedder in embedders)
 
     handlers: dict[str, Handler] = {
@@ -155,7 +155,7 @@ def handlers_of(
         DIGEST_JOB: partial(_drop, clock=clock),
         "evict": partial(_drop, clock=clock),
     }
-    if model is not None:  # without one they wait for a worker that has it
+    if model is not None:  # without a model they wait for a worker that has one
         reader = model
 
         def extraction() -> Handler:
@@ -171,7 +171,9 @@ def handlers_of(
             ).extract
 
         handlers[EXTRACT_JOB] = _made_when_needed(extraction)
-    elif settings.models.extraction is None:  # of an earlier version, or before a model was removed
+    elif (
+        settings.models.extraction is None
+    ):  # from an earlier version, or before a model was removed
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
@@ -211,8 +213,7 @@ def runner_of(
     used: Used = lambda _: None,
     heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """A worker for this space; `heard` gets every job that ended, `used` every call of the
-    model."""
+    """A worker for this space; `heard` gets every finished job, `used` every model call."""
     clock = clock or SystemClock()
     if model is not None:
         model = metered(model, store, clock, used)
@@ -235,7 +236,7 @@ def in_process_jobs(
     notify: Notify = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Jobs beside the engine; None where a worker runs them."""
+    """Jobs in the engine's process; None if a worker runs them."""
     if not settings.jobs.in_process:
         return None
 
@@ -245,7 +246,7 @@ def in_process_jobs(
         if failure is None:
             part.back(whose=kind)
         elif not issubclass(failure.error, StoreError):
-            part.away(f"{kind}: {failure.said}", whose=kind)  # the store's trouble is its own
+            part.away(f"{kind}: {failure.said}", whose=kind)  # the store reports its own problems
 
     async def open_runner() -> JobRunner:
         store = await archive.store()

@@ -1,8 +1,6 @@
-"""Free space in a view at an edit batch: end blocks, prune results, trim messages.
-
-Says when a compaction must come first. Nothing leaves a view before it is durable, unless nothing
-could be stored for too long.
-"""
+"""Free space in a view at an edit batch: end blocks, prune results, trim messages. Decides if a
+compaction must come first. Messages leave a view only once durable, unless storing failed for too
+long."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.report import BatchMoment
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
-"""Share of the limit that pruning alone must reach; else there is a compaction, or a trim."""
+"""Share of the limit that pruning alone must reach; otherwise there is a compaction or a trim."""
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
@@ -37,7 +35,7 @@ FEW_MESSAGES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """What a batch moment did."""
+    """The result of an edit batch."""
 
     draft: Draft
     moment: BatchMoment | None = None
@@ -48,14 +46,13 @@ class Freed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
-    """Asks the archive about the messages of one turn."""
+    """Checks which messages of one turn are durable."""
 
     keeper: SessionKeeper
     keeping: ArchiveState
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """The messages that may not leave the view; none if they could be stored nowhere for too
-        long."""
+        """The messages that must stay in the view; none if storing failed for too long."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
@@ -83,7 +80,7 @@ def _durability_reason(kept: Kept) -> Reason:
 
 
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
-    """The draft under these edits; as it was where they cannot be applied."""
+    """The draft under these edits; unchanged if they cannot be applied."""
     applied: Applied | None = await boundary.run(
         "pair", lambda: draft.applied(edits), unchanged=None, reason=lambda applied: applied.reasons
     )
@@ -99,12 +96,12 @@ async def free(
     *,
     wanted_tokens: int = 0,
 ) -> Freed:
-    """Free what a moment asks for; `wanted_tokens` is the recalled block that needs room."""
+    """Free the space that a batch needs; `wanted_tokens` is for a recalled block."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
     if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
-        return Freed(draft=draft)  # nothing to wait for the archive for
+        return Freed(draft=draft)  # no message leaves the view
     if durability is not None:
         work = replace(work, not_durable=await durability.not_durable(draft, boundary))
         if len(work.not_durable) == len(draft.entries):
@@ -134,7 +131,7 @@ class _Moment:
             return Freed(draft=draft, moment=moment)
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
-            # Where the past can become a summary, its results are worth more whole: measured,
+            # If the past can become a summary, its results are worth more whole: measured,
             # pruning first costs as much and keeps less.
             draft = await self.prune(draft) or draft
         if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
@@ -156,7 +153,7 @@ class _Moment:
     async def _prune_at_last(self, draft: Draft) -> Draft:
         limits = draft.given.limits
         if draft.used_tokens() > limits.limit_tokens:
-            draft = await self.prune(draft) or draft  # what counts as recent has changed
+            draft = await self.prune(draft) or draft  # the set of recent messages has changed
         if draft.used_tokens() > limits.available_tokens:
             draft = await self.prune(draft, everything=True) or draft
         return draft
@@ -183,7 +180,7 @@ class _Moment:
         return max(limits.low_water_tokens, enough)
 
     def _stays_full(self, draft: Draft) -> bool:
-        """Whether pruning was not enough: a view that fills again soon breaks the provider's
+        """True if pruning was not enough: a view that fills again soon breaks the provider's
         cache."""
         if self.moment.kind not in FULL_MOMENTS:
             return draft.fills_up()
@@ -191,7 +188,7 @@ class _Moment:
         return draft.given.may_compact and draft.used_tokens() > enough
 
     async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
-        """The draft with results pruned; None where nothing was."""
+        """The draft with pruned results; None if nothing was pruned."""
         given, limits, used = draft.given, draft.given.limits, draft.used_tokens()
         target = limits.limit_tokens if everything else limits.low_water_tokens
         hidden = {
@@ -217,7 +214,7 @@ class _Moment:
             ),
             unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
             reason=lambda result: result.reason,
-            in_thread=True,  # long results are masked whole, and read for their telling lines
+            in_thread=True,  # long results are masked whole, then searched for telling lines
         )
         edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
         if not edits:

@@ -1,8 +1,5 @@
-"""Compactions of a session: one at a time, in parallel with turns, undone on request.
-
-The steps: plan, make durable, hooks, summary, receipt, commit. No lock is held while a hook or a
-model is asked.
-"""
+"""Compact sessions, one at a time, in parallel with turns. The steps: plan, make durable, hooks,
+summary, receipt, commit. No lock is held while a hook or a model is asked."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ COVERS_TOO_LITTLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOrder:
-    """Why a compaction is wanted, and what a person asked to look after."""
+    """The reason of a compaction, and the focus that a user asked for."""
 
     trigger: Trigger
     instructions: str = field(default="", repr=False)
@@ -119,13 +116,13 @@ class Compactor:
 
     @property
     def why_never(self) -> Reason | None:
-        """Why no summary can ever be had; None where one can."""
+        """The reason why no summary is possible at all; None if one is."""
         if self._model is None and not self._hooks.listens("session_before_compact"):
             return Reason(Cause.NO_MODEL)
         return None
 
     def why_not(self, state: SessionState, trigger: Trigger = "threshold") -> Reason | None:
-        """Why there can be no compaction now; None if there can. An overflow overrides a pause for
+        """The reason why no compaction is possible now, or None. An overflow overrides a pause for
         refills."""
         if self.why_never is not None or trigger == "manual":
             return self.why_never
@@ -139,8 +136,8 @@ class Compactor:
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
-        """Compact, and wait for it. A running one is waited for instead, unless a user asked for
-        this one."""
+        """Compact and wait. A running one is waited for instead, unless a user asked for this
+        one."""
         while order.trigger != "manual" and (ahead := _waiting(session)):
             done = await _waited(ahead[0])
             if done.reason.cause is not Cause.ANOTHER_WAY:
@@ -148,7 +145,7 @@ class Compactor:
         return await _waited(self._started(session, draft, order, flush_first=False))
 
     def ahead_of_need(self, session: Session, draft: Draft, due: TriggerResult) -> None:
-        """Do in the background what a window that fills asks for."""
+        """Start in the background what a filling window needs."""
         if _waiting(session):
             return
         if due.due == "flush":
@@ -164,7 +161,7 @@ class Compactor:
             task.add_done_callback(keep)
 
     async def undo(self, session: Session, state: SessionState) -> UndoResult:
-        """Take back the newest cut, durably; the caller holds the session's lock."""
+        """Undo the newest cut, durably; the caller holds the session's lock."""
         done = undo(state.edits, known=frozenset(state.path))
         if done.undone is None:
             return done
@@ -180,12 +177,12 @@ class Compactor:
         for _ in range(KEEP_TRIES):
             trouble = tuple(session.keeping.trouble)
             state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
-            session.keeping.trouble[:0] = trouble  # a turn's report shows it, not this
+            session.keeping.trouble[:0] = trouble  # a turn's report shows it, not this one
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:
                 return
             new = replace(state, flushed_in=written_in)
-            if self._keeper is None or not state.path:  # an empty session is not kept
+            if self._keeper is None or not state.path:  # an empty session is not stored
                 session.state = new
                 return
             session.state = new = replace(new, turn=state.turn + 1)
@@ -194,12 +191,12 @@ class Compactor:
                 return
 
     def cancel(self, session: Session) -> None:
-        """Stop what runs for a session; a commit goes on."""
+        """Cancel the work of a session; a commit continues."""
         for task in (*session.compactions, *([] if session.flush is None else [session.flush])):
             task.cancel()
 
     async def close(self) -> None:
-        """Stop what runs, and wait for commits: half of one would be neither done nor undone."""
+        """Stop all work, and wait for commits: a partial one could not be undone."""
         loop = asyncio.get_running_loop()
         running = [task for task in self._running if task.get_loop() is loop]
         for task in running:
@@ -218,12 +215,12 @@ class Compactor:
             if before:
                 await asyncio.wait(before)
             if flush_first:
-                if session.flush is not None:  # one that runs already is enough
+                if session.flush is not None:
                     await asyncio.wait({session.flush})
                 else:
                     await self._flush(session, draft)
             latest = session.last_draft if newest and session.last_draft is not None else draft
-            async with session.lock:  # turns may have gone on since the draft was made
+            async with session.lock:  # turns may have run since the draft was made
                 standing = _as_it_stands(latest, session.state)
             return await self._compact(session, standing, order)
 
@@ -441,7 +438,7 @@ class Compactor:
     ) -> CompactionResult:
         plan, nothing = ready.plan, ready.nothing
         async with session.lock:
-            # A turn that waits for this compaction has not been committed: its history is new.
+            # A turn that waits for this compaction is not committed: its history is new.
             state, began = session.state, draft.given.state
             if (state.path, state.edits) == (began.path, began.edits):
                 state = draft.aligned_state(state)
@@ -449,7 +446,7 @@ class Compactor:
             if base is None or plan.anchor not in state.path:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
             cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
-            blocks = newest_exchange(draft.entries)  # what was recalled for it stays
+            blocks = newest_exchange(draft.entries)  # blocks recalled for it stay
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
             tokens_after = draft.under(edits).used_tokens()
             if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
@@ -497,7 +494,7 @@ class Compactor:
     async def _why_not_kept(
         self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
-        """Write a session's state and records; why that failed, or None."""
+        """Writes a session's state and records; returns the failure, or None."""
         if self._keeper is None:
             return None
         kept = await self._keeper.keep_state(

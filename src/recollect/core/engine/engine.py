@@ -1,8 +1,6 @@
-"""The engine: one request in, one request out, and a report.
-
-It serialises the turns of a session. It never raises for the content of a message: a request that
-it cannot shape is sent unchanged, and the report says so.
-"""
+"""The engine: one request in, one request out, and a report. It serialises the turns of a session.
+It never raises for message content: a request that it cannot shape is sent unchanged and
+reported."""
 
 from __future__ import annotations
 
@@ -118,7 +116,7 @@ class Engine(StoredMemory):
         self.settings = settings or Settings()
         self.space = check_name(space, "space")
         self._secret = space_secret(space, deployment_secret)
-        own = os.urandom(32)  # then seals hold in this engine alone
+        own = os.urandom(32)  # seals are then valid in this engine alone
         self._seal: SealSecret = seal or (lambda: own)
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
@@ -196,7 +194,7 @@ class Engine(StoredMemory):
         if context is None:
             draft = handle.last_draft
             assert draft is not None
-            # Tools were just run where the newest message holds results: nobody has spoken since.
+            # The newest message holds tool results: no user message has come since.
             mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactor.run(handle, draft, order)
@@ -367,7 +365,7 @@ class Engine(StoredMemory):
         )
 
     def __exit__(self, *_: object) -> None:
-        """Python asks for it before `__enter__` can say what to do."""
+        """Python asks for it before `__enter__` can raise."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -413,7 +411,7 @@ class Engine(StoredMemory):
             return await self._compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
-        """Say that the host has written its notes: no flush is due until the next compaction."""
+        """Note that the host has written its notes: no flush is due until the next compaction."""
         handle = self._handle(session)
         async with handle.lock:
             await self._compactor.flushed(handle)

@@ -1,7 +1,5 @@
-"""Hooks around a compaction, with OpenClaw's events.
-
-A hook that raises, hangs or answers nonsense costs a line in the notes and nothing else.
-"""
+"""Hooks around a compaction, with OpenClaw's events. A hook that raises, hangs or returns an
+unusable answer only adds a note."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class HookAnswers:
 
     @property
     def cancelled(self) -> bool:
-        """Whether a hook wants no compaction now."""
+        """True if a hook vetoes the compaction."""
         return any(isinstance(one, Mapping) and one.get("cancel") is True for one in self.answers)
 
 
@@ -43,7 +41,7 @@ class Hooks:
         self._listening: dict[HookName, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Listen; the function that is returned stops it."""
+        """Add a listener; the returned function removes it."""
         if name not in get_args(HookName):
             raise ValueError(f"{name!r} is no hook; there are {', '.join(get_args(HookName))}")
         if not callable(hook):
@@ -58,7 +56,7 @@ class Hooks:
         return stop
 
     def listens(self, name: HookName) -> bool:
-        """Whether any hook listens to this event."""
+        """True if a hook listens to this event."""
         return bool(self._listening.get(name))
 
     async def fire(
@@ -69,13 +67,13 @@ class Hooks:
         *,
         seconds: float = HOOK_SECONDS,
     ) -> HookAnswers:
-        """Call all listeners at once, and wait no longer than this for any of them."""
+        """Call all listeners at once, and wait at most this long for each."""
         answers = await asyncio.gather(
             *[
                 attempted(_called(hook, event, context, seconds))
                 for hook in self._listening.get(name, ())
             ],
-            return_exceptions=True,  # a hook that was cancelled cancels no other
+            return_exceptions=True,  # a cancelled hook cancels no other
         )
         failed = [
             answer.error if isinstance(answer, Failure) else type(answer)

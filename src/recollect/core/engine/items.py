@@ -1,8 +1,5 @@
-"""Values under keys in namespaces, as frameworks' stores have them.
-
-An item is one segment of the session of its namespace: the text is what it is found by, its JSON is
-stored next to it.
-"""
+"""Values under keys in namespaces, for the stores of frameworks. An item is one segment in the
+session of its namespace: it is found by its text, and its JSON is stored next to it."""
 
 from __future__ import annotations
 
@@ -60,13 +57,13 @@ class NewItem:
 
     @property
     def place(self) -> ItemPlace:
-        """Where it goes."""
+        """Namespace and key."""
         return self.namespace, self.key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItem:
-    """A value as it is kept: secrets in it are masked."""
+    """A stored value, with its secrets masked."""
 
     namespace: Namespace
     key: str
@@ -81,7 +78,7 @@ class StoredItem:
 
     @property
     def place(self) -> ItemPlace:
-        """Where it stands."""
+        """Namespace and key."""
         return self.namespace, self.key
 
 
@@ -93,16 +90,16 @@ class _Put:
 
 
 class ItemStore:
-    """The items of an engine's space, as far as their sessions begin with `prefix`."""
+    """The items of an engine's space whose sessions begin with `prefix`."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
-        """Labels of namespaces hold no full stop: it stands between them in a session's name."""
+        """Labels of namespaces hold no full stop, which separates them in a session's name."""
         self._engine = engine
         self._prefix = prefix
         self._changing = asyncio.Lock()
 
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
-        """These items, as far as they are there."""
+        """Those of these items that exist."""
         wanted = {id_: place for place in places for id_ in self._ids(place)}
         stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
         return _newest(self._items(stored))
@@ -110,8 +107,8 @@ class ItemStore:
     async def put(
         self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
     ) -> bool:
-        """Store these values, and remove those at the places of `gone`, with the version to remove.
-        False if another process changed one of them."""
+        """Store these values, and remove the versions in `gone`. False if another process changed
+        one."""
         if self._engine._keeper is None:
             raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
         async with self._changing:
@@ -138,13 +135,13 @@ class ItemStore:
         return True
 
     async def namespaces(self) -> tuple[Namespace, ...]:
-        """Those that hold items, in order."""
+        """The namespaces that hold items, in order."""
         sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(self._prefix)]
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
     async def under(self, prefix: Namespace) -> list[StoredItem]:
-        """All items of the namespaces that begin so, the newest first."""
+        """All items of the namespaces with this prefix, newest first."""
         found: dict[ItemPlace, StoredItem] = {}
         for namespace in await self._beginning(prefix):
             found |= _newest(self._items(await self._read(self._session(namespace))))
@@ -153,7 +150,7 @@ class ItemStore:
     async def scores(
         self, query: str, prefix: Namespace, *, limit: int
     ) -> Mapping[SegmentId, float]:
-        """How well the best items of these namespaces answer; those that do not are missing."""
+        """The scores of the best items of these namespaces for the query; others are missing."""
         question = read_question(query, asked_at=self._engine._clock.now())
         recaller = self._engine._recaller
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
@@ -167,7 +164,7 @@ class ItemStore:
         found = Candidates()
         for namespace in await self._beginning(prefix):
             more = await self._candidates(replace(asked, session=self._session(namespace)))
-            # the statistics are those of the space, whichever session is asked
+            # the statistics are those of the space, whichever session is searched
             found = replace(more, passages=(*found.passages, *more.passages))
         weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
         ranking = rank(question, found, Surroundings(), weighing)
@@ -186,7 +183,7 @@ class ItemStore:
         items: Sequence[tuple[NewItem, str]],
         gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
-        """Write items, then remove all but the current one per place and nothing that was written
+        """Writes items, then removes older versions of each place, but nothing that was written
         since."""
         now = self._engine._clock.now()
         places = [*(item.place for item, _ in items), *gone]
@@ -244,7 +241,7 @@ class ItemStore:
         mask = TextMask(engine.settings.redaction)
         value = mask.json(written)
         text = mask.text(clean_text(item.text or ""))
-        if mask.secrets:  # what one of them gives away is masked in both
+        if mask.secrets:  # a secret that one of them reveals is masked in both
             value = mask.json(value)
         record = {
             "key": item.key,

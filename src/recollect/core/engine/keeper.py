@@ -1,8 +1,5 @@
-"""Load sessions, and write each turn while the model answers.
-
-A turn waits for a write only before a message may leave the view. The writes of one session follow
-each other.
-"""
+"""Load sessions, and write each turn while the model answers. A turn waits for a write only before
+a message may leave the view. The writes of one session are sequential."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ INLINE_SECONDS: Final = 0.5
 
 
 class SessionKeeper:
-    """Loads and keeps the sessions of one space."""
+    """Loads and stores the sessions of one space."""
 
     def __init__(
         self,
@@ -98,7 +95,7 @@ class SessionKeeper:
         self._closed = False
 
     def note_trouble(self, boundary: Boundary) -> None:
-        """What is wrong with the store and its spool, unless a line has said so already."""
+        """Report problems of the store and its spool, unless a line does so already."""
         told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
         if trouble := self.archive.trouble(told=told):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
@@ -106,7 +103,7 @@ class SessionKeeper:
     async def load(
         self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
     ) -> SessionState:
-        """The session as it was left, by this process or another one."""
+        """The session's last state, of this process or another one."""
         boundary.add(keeping.trouble)
         keeping.trouble.clear()
         self.note_trouble(boundary)
@@ -132,7 +129,7 @@ class SessionKeeper:
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
         keeping.path = found.path
-        # A session that went on while the store was away keeps its own edits, if it has any.
+        # A session that continued while the store was down keeps its own edits, if it has any.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
         return replace(
@@ -145,7 +142,7 @@ class SessionKeeper:
         self, session: str, keeping: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
         begun, seconds = time.monotonic(), self.archive.open_seconds
-        # the spool first: what reaches the store in between is then in both, not in neither
+        # the spool first: a batch that moves in between is then seen twice, not missed
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)
         found = await self.archive.ask(lambda store: store.session(session), seconds=left)
@@ -155,14 +152,14 @@ class SessionKeeper:
             return found
         stored = newest_session(None if isinstance(found, Failure) else found, waiting)
         keeping.loaded = stored is not None or not isinstance(found, Failure)
-        if keeping.loaded and not keeping.tasks:  # another process kept what there is
+        if keeping.loaded and not keeping.tasks:  # another process stored it
             keeping.where = self.archive.where
         return found if stored is None else stored
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Kept:
-        """Write these messages, and wait for it. The write goes on if the caller stops waiting."""
+        """Write these messages and wait. The write continues if the caller stops waiting."""
         kept = Kept(where="store", said="all of it")
 
         async def write() -> Kept:
@@ -176,7 +173,7 @@ class SessionKeeper:
         return kept
 
     def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
-        """Those of the messages that may not leave a view yet."""
+        """The messages that may not leave a view yet."""
         return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
 
     def keep_turn(
@@ -190,7 +187,7 @@ class SessionKeeper:
         as_it_came: bool,
     ) -> None:
         """Start writing a turn: its new messages, the session's state, the ledger."""
-        if self._closed:  # a turn that ends after `close`: nobody would take it
+        if self._closed:  # a turn that ends after `close`: it would not be stored
             keeping.where = "nowhere"
             return
         keeping.where = "store"
@@ -207,7 +204,7 @@ class SessionKeeper:
         now: float,
         pieces: tuple[LedgerPiece, ...] = (),
     ) -> None:
-        """Start writing what the model answered, with the pieces by which it is found again."""
+        """Start writing a reply, with the marks by which it is found again."""
         batch = Batch(at=now, pieces=pieces)
         self._beside(
             keeping,
@@ -223,7 +220,7 @@ class SessionKeeper:
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Kept:
-        """Write a session's state apart from a turn, and wait for it."""
+        """Write a session's state outside of a turn, and wait."""
         kept = Kept(where="nowhere", said="it could not be written")
 
         async def write() -> Kept:
@@ -241,20 +238,20 @@ class SessionKeeper:
         return kept
 
     async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
-        """Until what was started is done, but no longer than this; whether it is."""
+        """Wait at most this long for started writes; True if they are done."""
         running = [task for task in keeping.tasks if not task.done()]
         if running:
             await asyncio.wait(running, timeout=seconds)
         return all(task.done() for task in running)
 
     def abandon(self, keeping: ArchiveState) -> None:
-        """Cut off what is being written of a session, where who sent it sends it again."""
+        """Cancel the writes of a session whose caller will send the messages again."""
         keeping.abandoned = True
         for task in keeping.tasks:
             task.cancel()
 
     async def wait_for_all(self, seconds: float) -> None:
-        """The same for every session, ended ones too."""
+        """Wait for the writes of every session, ended ones too."""
         loop = asyncio.get_running_loop()
         running = {task for task in self._tasks if task.get_loop() is loop}
         if running:
@@ -266,7 +263,7 @@ class SessionKeeper:
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
         self._closed = True
-        await self.wait_for_all(CLOSE_SECONDS)  # what was late ends now: the archive is closed
+        await self.wait_for_all(CLOSE_SECONDS)  # late writes end now: the archive is closed
 
     async def hand_over(
         self,
@@ -278,7 +275,7 @@ class SessionKeeper:
         now: float,
         learned: bool,
     ) -> HandedOver:
-        """Wait until all of a session is kept; with what replies taught, where they did."""
+        """Wait until a session is stored, including what its replies taught."""
         keeping.awaited.set()
         if not await self.wait(keeping, seconds):
             return "nowhere"
@@ -378,8 +375,8 @@ class SessionKeeper:
         if written is not None and (written.session_stale or written.session_cleaned):
             keeping.load_again()
         elif kept.where == "spool":
-            # What waits may turn out stale: another process's turn may wait before it. Nothing
-            # later rests on it.
+            # A waiting write may turn out stale, because another process's turn waits before it.
+            # No later write depends on it.
             keeping.path, keeping.last_record = (), LastRecord()
         else:
             keeping.path = path
@@ -462,7 +459,7 @@ class SessionKeeper:
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """Learn secrets of messages that another process wrote, to mask them in later ones."""
+        """Learns secrets of messages that another process wrote, to mask them in later ones."""
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
@@ -531,8 +528,8 @@ class SessionKeeper:
 async def embed_now(
     segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
 ) -> tuple[VectorSet, ...]:
-    """The vectors of a few new passages, by fast embedders; they are written with the batch. A job
-    makes the rest. An embedder that fails is added to `late`, and not asked here again."""
+    """Vectors of a few new passages by fast embedders, written with the batch; a job makes the
+    rest. An embedder that fails is added to `late`, and not asked here again."""
     passages = [
         (new.segment, ordinal, passage)
         for new in segments

@@ -1,6 +1,6 @@
-"""What is written of a session: its state, each turn as a ledger record, and its place in the
-archive. A record names pieces that are stored once, and rests on the record before it. Pieces are
-redacted before they are hashed. A rebuilt request is byte for byte what was sent."""
+"""Write a session's state and ledger, and rebuild past requests from it. A record names pieces that
+are stored once, and extends the record before it. Pieces are redacted before they are hashed. A
+rebuilt request is byte for byte as sent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _E = TypeVar("_E", bound=Edit)
 def session_write(
     session: str, state: SessionState, keeping: ArchiveState, redaction: RedactionSettings
 ) -> SessionWrite:
-    """The stored state of a session; of its path only what was not written yet."""
+    """The stored state of a session, with the unwritten part of its path."""
     written = keeping.path
     shared = len(written)
     if state.path[:shared] != written:  # the same names are compared at once
@@ -98,7 +98,7 @@ def _masked(edit: _E, redaction: RedactionSettings) -> _E:
 
 
 def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
-    """What code carries, as it may be stored."""
+    """Masks the details that code carries, for storing."""
 
     def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(mask(text) for text in texts)
@@ -115,7 +115,7 @@ def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
     )
 
 
-@lru_cache(maxsize=512)  # edits stand for many turns, and are written with each
+@lru_cache(maxsize=512)  # edits last for many turns, and are written with each
 def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
     return redact(text, pii=pii).text
 
@@ -135,7 +135,7 @@ class RecordedOutcomes:
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
 
     def record(self, report: Report, name: NameChanges) -> RecordedOutcomes:
-        """The outcomes of one more turn; `name` keeps a record."""
+        """The outcomes of one more turn; `name` stores a record."""
         keys = tuple([entry.key for entry in report.entries])
         same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
         if self.names and same and keys[: len(self.keys)] == self.keys:
@@ -167,7 +167,7 @@ class RecordedOutcomes:
 
 
 def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
-    """The outcome of each message that is not sent as it came. Summarised messages, thousands in a
+    """The outcome of each message that is not sent unchanged. Summarised messages, thousands in a
     long session, keep the outcome object of the turn before."""
     outcomes = Outcomes(report.entries, report.view, report.edits)
     fates: dict[int, Fate] = {}
@@ -176,7 +176,7 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
             fate = outcomes.at(place)
         elif (known := before.get(place)) and _is_summary_of(known, entry):
             fate = known
-        else:  # all for the same reason, which is recorded once
+        else:  # all for one reason, which is recorded once
             fate = replace(outcomes.at(place), reasons=())
         if fate.fate != "kept":
             fates[place] = fate
@@ -199,7 +199,7 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A turn's record, the pieces that were not written yet, and what the next one rests on."""
+    """A turn's record, its unwritten pieces, and the base of the next record."""
 
     record: TurnRecord
     pieces: tuple[LedgerPiece, ...]
@@ -216,7 +216,7 @@ def record_turn(
     as_it_came: bool,
     forgotten: AbstractSet[MessageId] = frozenset(),
 ) -> RecordedTurn:
-    """The record of a turn. Pieces that quote a forgotten message are named, but not kept."""
+    """The record of a turn. Pieces that quote a forgotten message are named, but not stored."""
     made: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=as_it_came)
@@ -277,7 +277,7 @@ def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
 
 
 def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
-    """How many rows from the start are those of the last record."""
+    """The number of rows from the start that equal the last record's."""
     kept = 0
     for row, raw in zip(rows, last.raws, strict=False):
         if row.raw is not raw and row.raw != raw:
@@ -287,7 +287,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _masked_word(text: str, mask: TextMask) -> str:
-    """Masked, unless it is a word in small letters, which is a code of ours."""
+    """Masks it, unless it is a lower-case word, which is one of our codes."""
     is_code = text.isalpha() and text.islower() and text not in mask.secrets
     return text if is_code else mask.text(text)
 
@@ -314,7 +314,7 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
         texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
         held = [edit for edit in quoting if any(edit.text in text for text in texts)]
         if not held and not _BLOCKS.isdisjoint(row.notes):
-            held = quoting  # a block that reads otherwise: it may be any of them
+            held = quoting  # a block with another text: it may be any of them
         covered = summarized if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
 
@@ -327,7 +327,7 @@ def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
-    """The messages whose words stand in edits: summaries, shortened results, recalled blocks."""
+    """The messages whose words appear in edits: summaries, shortened results, recalled blocks."""
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     covered = [id_ for cut in cuts for id_ in cut.covers]
     blocks = [block for cut in cuts for block in cut.ended]
@@ -343,7 +343,7 @@ _OWN_KEY = {"openai-responses": "input"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A request as it was sent, as far as it is still kept."""
+    """A request as it was sent, as far as it is stored."""
 
     body: bytes = field(repr=False)
     exact: bool
@@ -355,14 +355,14 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRebuilt:
-    """The ledger does not know this turn, and why."""
+    """The reason why the ledger does not know a turn."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTurn:
-    """A turn of the ledger, and by what the user knows it."""
+    """A turn of the ledger, with its time and the user's message."""
 
     turn: int
     at: float
@@ -371,7 +371,7 @@ class KeptTurn:
 
 
 async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
-    """The turns of a session that are kept, in their order."""
+    """The stored turns of a session, in order."""
     known: dict[PieceHash, str] = {}
     turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
     return tuple(turn for turn in turns if turn is not None)
@@ -438,11 +438,11 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
     frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
     try:
         filled = fill_frame(frame, rows, system=system, tools=tools)
-    except FormatError:  # the frame itself is gone: what is left of the request is shown
+    except FormatError:  # the frame itself is gone: the rest of the request is shown
         if "parameters" not in missing:
             missing.append("parameters")
         filled = _without_frame(record, rows, system, tools)
-    exact = not missing and not redacted  # outcomes are no part of what was sent
+    exact = not missing and not redacted  # outcomes are not part of the request
     if _lacks_outcomes(record, pieces):
         missing.append("outcomes")
     return Rebuilt(
@@ -489,7 +489,7 @@ _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 @dataclass(slots=True)
 class ArchiveState:
-    """What is known about a session's place in the archive, in this process."""
+    """The state of a session's archive in this process."""
 
     loaded: bool = False
     stale: bool = False
@@ -517,20 +517,20 @@ class ArchiveState:
     abandoned: bool = False
 
     def begin_anew(self, replaced: int) -> None:
-        """The store is another one now: what this session says is written to it from the start."""
+        """Write the session from its start, to a store that replaces the earlier one."""
         self.replaced = replaced
         self.durable.clear()
         self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
-        """What the store has counts from now on, not what is in memory."""
+        """Use the stored state from now on, not the one in memory."""
         self.loaded, self.stale = False, True
         self.path, self.last_record = (), LastRecord()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestCounts:
-    """What became of messages that were ingested."""
+    """The outcome of ingested messages."""
 
     read: int = 0
     stored: int = 0
@@ -540,7 +540,7 @@ class IngestCounts:
     tokens: int = 0
 
     def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
-        """With one more batch."""
+        """The sum with one more batch."""
         stored = frozenset(written.stored)
         new = [one.segment for one in made.segments if one.segment.id in stored]
         return replace(
@@ -568,11 +568,11 @@ def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
 def newest_session(
     stored: StoredSession | None, waiting: Sequence[SessionWrite]
 ) -> StoredSession | None:
-    """A session as it will be once what waits has been written, oldest first."""
+    """A session as it will be once waiting batches, given oldest first, are written."""
     for write in waiting:
         path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
         if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
-            continue  # the store will call it stale
+            continue  # the store will reject it as stale
         stored = StoredSession(
             session=write.session,
             turn=write.turn,

@@ -1,4 +1,4 @@
-"""Explicit use of memory, outside of a turn: search, look up, note (`recollect.tools`)."""
+"""Explicit use of memory outside of a turn: search, look up, note (`recollect.tools`)."""
 
 from __future__ import annotations
 
@@ -32,24 +32,25 @@ class MemoryLookup:
     """The memory of an engine's space, as far as a session may see it."""
 
     def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
-        """With a `session`, what it may see (`recall.scope`); without one the whole space."""
+        """With a `session`, the part that it may see (`recall.scope`); without one the whole
+        space."""
         self._engine = engine
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session
 
     @property
     def space(self) -> str:
-        """Whose memory it is."""
+        """The space's name."""
         return self._engine.space
 
     @property
     def own_session(self) -> SessionId | None:
-        """The conversation that asks; None where it is none."""
+        """The session that asks; None without one."""
         return self._own_session
 
     @property
     def is_stored(self) -> bool:
-        """Whether there is a memory to look into at all."""
+        """True if the space is stored at all."""
         return self._engine._stored is not None
 
     def now(self) -> float:
@@ -68,7 +69,7 @@ class MemoryLookup:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Recalled:
-        """As `Engine.search`, of what may be seen."""
+        """As `Engine.search`, limited to visible content."""
         return await self._engine.search(
             query,
             session=self._session,
@@ -78,19 +79,19 @@ class MemoryLookup:
         )
 
     async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-        """These messages, as far as they are there and may be seen."""
+        """Those of these messages that exist and are visible."""
         stored = await self._engine._look_up(lambda store: store.segments(ids))
         return tuple(one for one in stored if self._reaches(one))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
-        """The message at this place of the archive, where it is there and may be seen."""
+        """The message at this place of the archive, if it exists and is visible."""
         page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int
     ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
-        """What was said in its session just before and just behind a message."""
+        """The messages just before and after a message in its session."""
         session, place = stored.segment.session, stored.sequence
 
         async def read(store: Store) -> tuple[tuple[StoredSegment, ...], ...]:
@@ -135,20 +136,20 @@ class MemoryLookup:
         return await self._engine._look_up(read)
 
     async def files(self) -> tuple[str, ...]:
-        """The memory files that are followed, by their paths."""
+        """The followed memory files, by their paths."""
         sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
     async def file(self, path: str) -> tuple[StoredSegment, ...]:
-        """The stored sections of a memory file. Nothing is read from the disk."""
+        """The stored sections of a memory file. Reads nothing from the disk."""
         name = f"{FILE_SESSIONS}{path}"
         return await self._engine._look_up(
             lambda store: store.page(session=name, limit=_MOST_SECTIONS)
         )
 
     async def note(self, text: str) -> NoteResult:
-        """Keep a note in the model's words, in the session it is told in."""
+        """Store a note in the model's words, in its own session."""
         self._check_writable()
         engine = self._engine
         session = self._own_session or NOTES_SESSION
@@ -169,19 +170,19 @@ class MemoryLookup:
         return done
 
     async def facts(self) -> FactBook:
-        """The facts that may be seen."""
+        """The visible facts."""
         return await self._engine.facts(self._session)
 
     async def settled(self) -> bool:
-        """Whether all that was said is in the store: else it could hold what is to be forgotten."""
+        """True if all messages are in the store: others could not be forgotten."""
         return not await self._engine.settle()
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """Seal an answer of a tool that quotes these messages; return the text to send."""
+        """Seal a tool answer that quotes these messages; return the text to send."""
         return self._engine._tell(text, quotes)
 
     async def keep_told(self) -> None:
-        """Whom answers quote is known to whichever process sees them come back."""
+        """Store the marks of answers, so that any process recognises them."""
         await self._engine._keep_told()
 
     def _reaches(self, stored: StoredSegment) -> bool:
@@ -202,7 +203,7 @@ NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteResult:
-    """What became of a note."""
+    """The outcome of a note."""
 
     outcome: NoteOutcome
     segment: Segment | None = None

@@ -90,7 +90,7 @@ class StoredMemory:
         check_session_name(id)
         known = self._sessions.get(id)
         if known is None or state is not None:
-            self._check_open()  # those that there were can be looked at
+            self._check_open()  # stored sessions can be listed
             known = self._sessions[id] = Session(id, state)
         return known
 
@@ -180,7 +180,7 @@ class StoredMemory:
         if self._stored is None:
             raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
         archive = self._stored.archive
-        book = await asyncio.to_thread(_fact_book)  # its imports take their time
+        book = await asyncio.to_thread(_fact_book)  # slow to import
         spool = await archive.spool()
         return book(
             await archive.store(),
@@ -317,7 +317,7 @@ class StoredMemory:
         return answer
 
     def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """Seal an answer of a memory tool: it is recognised when it comes back."""
+        """Seal an answer of a memory tool, so that it is recognised when it comes back."""
         text = sealed(text, self._seal())
         self._told.add(text, quotes)
         return text

@@ -1,7 +1,5 @@
-"""Learn from a reply: its usage, an overflow, and its messages.
-
-No field of a reply is trusted to be there, or to be as documented.
-"""
+"""Learn from a reply: its usage, an overflow, and its messages. No field of a reply is trusted to
+exist, or to be as documented."""
 
 from __future__ import annotations
 
@@ -72,7 +70,7 @@ class Observer:
         wait: bool = True,
         mark: MarkReply | None = None,
     ) -> Observation:
-        """Learn from a reply and keep it; the caller holds the session's lock."""
+        """Learn from a reply and store it; the caller holds the session's lock."""
         given = reply
         if isinstance(reply, list | tuple):
             events, none = reply, StreamedReply()
@@ -83,7 +81,7 @@ class Observer:
                 reason=lambda _: Reason(Cause.USAGE_READ),
             )
         state = session.state
-        if state.sent_at is None:  # another process prepared what this is the reply to
+        if state.sent_at is None:  # another process prepared the request of this reply
             state = await load(session, self._memory._stored, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
@@ -198,7 +196,7 @@ class Observer:
             return TriggerResult(due="nothing", reason=never)
         used = None
         if newest_cut(state.edits) != newest_cut(draft.edits):
-            pass  # the counts are those of a request from before the cut
+            pass  # the counts are those of a request before the cut
         elif usage is not None:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
@@ -232,7 +230,7 @@ def _has_no_reply(failures: Iterable[StageLine]) -> bool:
 
 
 def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
-    """What a reply says whose request is not the session's last: its usage, no more."""
+    """The usage in a reply to an earlier request than the session's last."""
     read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
     return Observation(
         usage=read_usage(read),
@@ -245,7 +243,7 @@ def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] =
 def learned_from(
     reply: Any, recognise_overflow: RecogniseOverflow | None
 ) -> tuple[Usage | None, Overflow | None]:
-    """What a reply says of usage, or an error of its size."""
+    """The usage in a reply, or the size that an error names."""
     if isinstance(reply, Overflow):
         return None, reply
     streamed = isinstance(reply, StreamedReply)
@@ -266,7 +264,7 @@ def replied(
     """The messages of a reply, with the keys they will have when the client resends them."""
     sent = next((name for name in CODECS if name == format_name), None)
     if sent is None:
-        return ()  # nothing was asked yet
+        return ()  # there was no request yet
     parent = path[-1] if path else ROOT
     codec = CODECS[sent]
     entries: list[Entry] = []
@@ -294,14 +292,14 @@ def replied(
 
 
 def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
-    """How many messages at the end of a path are this reply, which a client sent twice."""
+    """The number of messages at the end of a path that repeat this reply."""
     count = len(reply)
     same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
     return count if same else 0
 
 
 def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
-    """The session with a reply after what was sent; a second reply replaces the first."""
+    """The session with a reply after its request; a second reply replaces the first."""
     return replace(
         state,
         path=state.path[:sent] + tuple(entry.key for entry in reply),
@@ -311,7 +309,7 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
     """The session after a provider refused a request for its size. Without a limit in the error,
-    the window must be smaller than what was sent."""
+    the window must be smaller than the request."""
     limit = overflow.limit_tokens
     if limit is None:
         limit = int(_sent_tokens(state) * SHRINK_RATIO)
@@ -325,7 +323,7 @@ def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
 def doubt_limit(
     state: SessionState, overflow: Overflow, sent: Iterable[bytes]
 ) -> LimitDoubt | None:
-    """Why the limit that an overflow names cannot be the model's window; None where it can."""
+    """The reason why an overflow's limit cannot be the model's window; None if it can."""
     limit = overflow.limit_tokens
     if limit is None:
         return None

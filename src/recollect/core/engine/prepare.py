@@ -1,6 +1,5 @@
 """The path of every turn: read and align, apply standing edits, free space, standing block, recall,
-inject, send. Each stage takes a draft and returns what it did; `context_of` puts the results
-together."""
+inject, send. Each stage takes a draft and returns its result."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ async def prepare_turn(
     recaller: Recaller | None,
     durability: Durability | None,
 ) -> TurnResult:
-    """Walk the path of a turn."""
+    """Run the path of a turn."""
     draft = await begin(given, boundary)
     if draft is None:
         return TurnResult()
@@ -91,9 +90,11 @@ async def prepare_turn(
         if freed.compact_first:
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
-        if not quoted <= final.quoted():  # what blocks quoted that went may be what is asked
+        if not quoted <= final.quoted():  # ended blocks may have quoted what is asked
             if without_blocks(final.edits) != without_blocks(standing.edits):
-                reads = RecallReads()  # what left with them is to be found: it was stored just now
+                reads = (
+                    RecallReads()
+                )  # messages that left with them must be found: they were stored just now
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
@@ -122,11 +123,11 @@ async def _send(draft: Draft, boundary: Boundary) -> Any:
     )
 
 
-# The history under what stands.
+# The history under standing edits.
 
 
 async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
-    """The history as it stands, without deciding anything new; None when it cannot be read."""
+    """The history under its standing edits, without new decisions; None if it cannot be read."""
     if not given.readable:
         return None
     done = await boundary.run(
@@ -185,7 +186,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
         edits = without_blocks(edits)
     if not recall.standing_tokens:
         edits = tuple(edit for edit in edits if edit.stage != "stand")
-    elif draft.changed_course():  # what another branch said does not stand in this one
+    elif draft.changed_course():  # messages of another branch are not part of this one
         elsewhere = set(state.ids) - {entry.id for entry in draft.entries}
         edits = tuple(
             edit
@@ -219,7 +220,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 
 
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
-    """Whether the client went back to before messages that were trimmed, as chats do."""
+    """True if the client went back to before messages that were trimmed, as chats do."""
     given = draft.given
     if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
@@ -290,7 +291,8 @@ async def _make_room(
     boundary: Boundary,
     durability: Durability | None,
 ) -> Freed:
-    """Make space for a wanted block that does not fit: older blocks end, then the rest is freed."""
+    """Makes space for a wanted block that does not fit: older blocks end, then the rest is
+    freed."""
     draft = freed.draft
     if draft.given.settings.recall.method == "openclaw":
         return freed
@@ -473,7 +475,7 @@ _SAME_RATIO: Final = 0.9
 
 
 def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    """Whether shaping takes so little time that an event loop may do it in place."""
+    """True if shaping is fast enough to run in the event loop."""
     if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
         return False
     if len(request) <= NEW_BYTES:
@@ -520,7 +522,7 @@ def limits_for(
     *,
     window_tokens: int | None,
 ) -> tuple[WindowLimits, WindowSource]:
-    """The limits of a request, and how its window is known."""
+    """The limits of a request, and the source of its window."""
     learned = state.learned_window_tokens
     if request.model != state.learned_for_model:
         learned = None

@@ -1,8 +1,5 @@
-"""Ask memory for a turn: the question's vectors first, then recall.
-
-Without vectors recall goes by words, and the notes say so. An embedder that fails or hangs is left
-out for a while.
-"""
+"""Search memory for a turn: the question's vectors first, then recall. Without vectors recall uses
+words, and the notes say so. An embedder that fails or hangs is left out for a while."""
 
 from __future__ import annotations
 
@@ -54,10 +51,10 @@ _SCALES: Final[dict[str, Scale | None]] = {}
 
 @runtime_checkable
 class EmbedsQuestions(Protocol):
-    """An embedder whose vectors of questions are others than those of passages."""
+    """An embedder with other vectors for questions than for passages."""
 
     async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """As `Embedder.embed`, for what is asked."""
+        """As `Embedder.embed`, for questions."""
         ...
 
 
@@ -91,11 +88,11 @@ class QuestionVectors:
     async def phrased(
         self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
     ) -> Mapping[EmbedderKind, str]:
-        """What each kind of embedder is to be asked with; asks the archive, and no embedder."""
+        """The question for each kind of embedder; reads the archive, and asks no embedder."""
         kinds = {embedder.kind for embedder in (self.embedders if among is None else among)}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
-            # before a name is taken out of it: "Password: …" is masked by its first word
+            # before a name is removed from it: "Password: …" is masked by its first word
             texts["remote"] = redact(texts["remote"], pii=self._pii).text
         meant = {text for kind, text in texts.items() if kind != "hash"}
         without_names = {text: await phrase(text, archive) for text in meant}
@@ -137,7 +134,7 @@ class QuestionVectors:
             if not embedder.ready:
                 return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
-            self._load(embedder)  # it ranks already; its scale is there for the next turn
+            self._load(embedder)  # it ranks already; its scale is ready for the next turn
         answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
         if isinstance(answer, Failure):
             late = answer.error is TimeoutError
@@ -188,12 +185,12 @@ class QuestionVectors:
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
-        """Load every embedder now, and learn its scale; one that fails is told by `of`."""
+        """Load every embedder now, and learn its scale; `of` reports failures."""
         for embedder in self.embedders:
             await self._loaded(embedder)
 
     async def close(self) -> None:
-        """Stop waiting for what loads; what was asked ends within its time."""
+        """Stop waiting for loading embedders; running calls end within their time."""
         loop = asyncio.get_running_loop()
         asking = {task for task in self._asking if task.get_loop() is loop}
         if asking:
@@ -227,10 +224,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class ReadsOneMoment(Protocol):
-    """A store on a server: what belongs together is read in one transaction."""
+    """A store on a server: related reads are one transaction."""
 
     def moment(self) -> AbstractAsyncContextManager[Store]:
-        """The store as it is now; what is asked of it beside each other is sent at once."""
+        """A snapshot of the store; parallel queries are sent at once."""
         ...
 
 
@@ -272,7 +269,7 @@ class MemoryRecaller:
         self._warming = asyncio.Lock()
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """What bears on the request; StoreUnavailable where memory cannot be asked."""
+        """The content that bears on the request; StoreUnavailable if memory cannot be searched."""
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
         among = self._vectors.embedders
@@ -296,12 +293,12 @@ class MemoryRecaller:
         return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Pinned facts, and what the user asked for once and for all."""
+        """Pinned facts and the user's standing requests."""
         scope = None if self._settings.recall.scope == "space" else session
         return await self._looked(lambda store: _standing(store, scope))
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
-        """The vectors of a text as it is; none of an embedder that is not ready."""
+        """The vectors of a text as it is, of embedders that are ready."""
         texts = {embedder.kind: text for embedder in self._vectors.embedders}
         if "remote" in texts:
             texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
@@ -360,7 +357,7 @@ class MemoryRecaller:
             return await recall(request, archive=seen, vectors=vectors, settings=settings)
 
     async def close(self) -> None:
-        """Stop what runs beside the turns."""
+        """Stop background work."""
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._vectors.close()

@@ -1,8 +1,6 @@
 """A session's handle, the results of turns and replies, checks of arguments, keyed marks.
-
-`ToldAnswers` knows the messages that answers of memory tools quote, also those of other
-processes: forgetting must reach them. `find_sessions` finds the session that received a reply.
-"""
+`ToldAnswers` knows which messages the answers of memory tools quote, in any process: forgetting
+must reach them."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ from recollect.errors import FormatError
 
 
 class Session:
-    """A conversation's handle: where its state lives between turns of this process."""
+    """A conversation's handle, which holds its state between turns of this process."""
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
@@ -49,7 +47,7 @@ class Session:
         self.remembered = LastRequest()
         self.keeping = ArchiveState(loaded=state is not None)
         self.sent_messages = len(self.state.path)
-        """How much of the path the last request showed; replies follow it."""
+        """Length of the path in the last request; replies follow it."""
         self.last_draft: Draft | None = None
         """A compaction between turns starts from it."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []
@@ -65,10 +63,10 @@ class Session:
 
 
 async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
-    """The session's state, as it was left where the store knows it; with its lock held."""
+    """The session's last stored state, with its lock held."""
     if reader is not None:
         known = await reader.load(session.id, session.state, session.keeping, boundary)
-        if known.path is not session.state.path:  # what was worked out belongs to the other
+        if known.path is not session.state.path:  # cached results belong to the other state
             session.remembered, session.sent_messages = LastRequest(), len(known.path)
         session.state = known
     return session.state
@@ -164,7 +162,7 @@ class Observation:
 
 
 def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
-    """ValueError for an order to forget that names nothing, or everything by accident."""
+    """ValueError for an order to forget that selects nothing, or everything by accident."""
     texts = (order.matching, order.pattern)
     if not (order.segments or order.sessions or order.by_time or facts or any(texts)):
         raise ValueError(
@@ -180,7 +178,7 @@ def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
 
 
 def listed_message(stored: StoredSegment) -> StoredMessage:
-    """A stored message as a program lists it."""
+    """A stored message as programs list it."""
     one = stored.segment
     return StoredMessage(
         id=one.id,
@@ -194,7 +192,7 @@ def listed_message(stored: StoredSegment) -> StoredMessage:
 
 
 def check_name(given: Any, what: str) -> str:
-    """The name of a session or space; TypeError or ValueError if it is none."""
+    """The name of a session or space; TypeError or ValueError if it is invalid."""
     if not isinstance(given, str):
         raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
     if not given.strip():
@@ -203,15 +201,15 @@ def check_name(given: Any, what: str) -> str:
 
 
 def check_session_name(given: Any) -> SessionId:
-    """The name of a session; TypeError or ValueError if it is none."""
+    """The name of a session; TypeError or ValueError if it is invalid."""
     name = check_name(given, "session")
-    if name.startswith(FILE_SESSIONS):  # every session of the space may read those
+    if name.startswith(FILE_SESSIONS):  # every session of the space may read memory files
         raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
     return name
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:
-    """A request as it was given; TypeError if it is none."""
+    """A request as it was passed; TypeError if it is none."""
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
     if not isinstance(given, bytes | Mapping):
@@ -223,7 +221,7 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
 
 
 def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
-    """Messages as they were given; TypeError if one is none."""
+    """Messages as they were passed; TypeError if one is invalid."""
     alone = isinstance(given, Mapping | str | bytes | bytearray)
     messages = () if alone else tuple(given)
     if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
@@ -234,7 +232,7 @@ def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
 
 
 def check_format(given: str | None) -> None:
-    """ValueError for the name of a wire format that there is none of."""
+    """ValueError for an unknown wire format."""
     if given is not None and given not in CODECS:
         raise ValueError(f"format {given!r} is none of {', '.join(CODECS)}")
 
@@ -256,7 +254,7 @@ def check_reply(given: Any) -> None:
 
 
 def holds_reply(given: Any) -> bool:
-    """Whether anything of a provider's can be in it: a reply, its error, events of a stream."""
+    """True if it can hold a provider's reply, error or stream events."""
     if isinstance(given, BaseException | Overflow | StreamedReply):
         return True
     if isinstance(given, list | tuple):
@@ -277,7 +275,7 @@ MOST_BLOCKS: Final = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What the stages of a turn did."""
+    """The results of a turn's stages."""
 
     draft: Draft | None = None
     outgoing: Any = field(default=None, repr=False)
@@ -292,7 +290,7 @@ class TurnResult:
 def check_size(
     given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
 ) -> None:
-    """Note that the request is over its limit although everything was done."""
+    """Note that the request is over its limit although everything was tried."""
     over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
     if over > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
@@ -307,7 +305,7 @@ def context_of(
     as_it_came: Any,
     compaction: CompactionResult | None,
 ) -> Context:
-    """The result of the stages for the caller; `as_it_came` is sent if nothing could be shaped."""
+    """The result for the caller; `as_it_came` is sent if nothing could be shaped."""
     draft = done.draft
     if draft is None:
         size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
@@ -384,7 +382,7 @@ def _next_state(draft: Draft) -> SessionState:
 
 
 def _pause_seconds(draft: Draft) -> float | None:
-    """Seconds since the last request; None if nothing of it can be in the provider's cache."""
+    """Seconds since the last request; None if the provider's cache cannot hold any of it."""
     given = draft.given
     before, edits = given.state.sent_at, draft.edits
     same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
@@ -403,7 +401,7 @@ def _marked_blocks(draft: Draft) -> tuple[str, ...]:
 
 
 def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
-    """How a compaction ended, for the report of a turn."""
+    """The end of a compaction, for the report of a turn."""
     if done.compacted:
         return "done", Reason(
             Cause.COMPACTED,
@@ -458,28 +456,28 @@ class ToldAnswers:
 
     @property
     def marks(self) -> Mapping[str, tuple[MessageId, ...]]:
-        """All that this process knows."""
+        """All marks that this process knows."""
         return dict(self._marks)
 
     def add(self, text: str, quotes: Sequence[MessageId]) -> None:
-        """A model gets this answer, which quotes these messages."""
+        """Add an answer that quotes these messages."""
         mark, quoted = block_mark(text, self._secret), tuple(dict.fromkeys(quotes))
         if quoted and mark not in self._marks:
             self._unkept[mark] = quoted
         self._remember(mark, quoted)
 
     async def keep(self, archive: DurableArchive, *, now: float) -> None:
-        """Make new marks known to other processes."""
+        """Store new marks for other processes."""
         unkept, self._unkept = self._unkept, {}
         if unkept:
-            # `about` stays empty: when a message is forgotten, what quotes it has to stay known
+            # `about` stays empty: the mark must stay known when a quoted message is forgotten
             pieces = [_piece("told", mark, {"quotes": list(ids)}) for mark, ids in unkept.items()]
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 
     async def look_for(
         self, request: Request, remembered: LastRequest, archive: DurableArchive
     ) -> None:
-        """Learn which messages the answers of other processes quote that are new in a request."""
+        """Learn which messages the new answers of other processes in a request quote."""
         codec = CODECS[request.format]
         found = answers_in(request.messages, codec, self._secret, self._seal, remembered)
         names = {_name("told", mark): mark for mark in found if mark not in self._marks}

@@ -1,4 +1,4 @@
-"""The steps of a compaction that change nothing: the plan, the masked input, the proof, the cut."""
+"""The steps of a compaction that change nothing: plan, masked input, proof, cut."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """Shares of the usual kept part, tried one after the other until the view would fit."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""Else a small cut would free nothing."""
+"""Otherwise a small cut would free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryInput:
-    """The masked messages and texts that a summary is made of."""
+    """The masked messages and texts that a summary is made from."""
 
     plan: CutPlan
     previous: str = field(default="", repr=False)
@@ -53,7 +53,7 @@ class SummaryInput:
 
 
 def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
-    """The first plan whose view would fit; else the one that keeps least."""
+    """The first plan whose view would fit, else the one that keeps least."""
     given, limits = draft.given, draft.given.limits
     allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
     pins = int(limits.window_tokens * settings.compaction.pin_ratio)
@@ -82,7 +82,7 @@ def summary_tokens(draft: Draft) -> int:
 
 
 def lines_room(draft: Draft, plan: CutPlan) -> int:
-    """The limit of the lines behind the summary of this cut, as an estimate."""
+    """Estimated limit of the lines after the summary of this cut."""
     window = draft.given.estimated(draft.given.limits.window_tokens)
     return min(lines_tokens(window), sum([e.tokens for e in plan.summarized]) // LINES_PART)
 
@@ -97,7 +97,7 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
 
 
 def masked_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
-    """Mask all that a compaction reads: later it stands alone, without what gives it away."""
+    """Mask all input of a compaction: later it appears without the labels that reveal secrets."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
@@ -108,7 +108,7 @@ def masked_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryIn
 
 
 def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    """The edits that the cut is added to; None where they rest on another cut than the plan."""
+    """The edits that the cut is added to; None if they depend on another cut than the plan."""
     if state.edits == draft.given.state.edits:
         return draft.edits
     return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
@@ -134,7 +134,7 @@ def new_cut(
 
 
 def masked_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
-    """The result as it may be stored."""
+    """The masked result, for storing."""
 
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
@@ -177,8 +177,8 @@ async def prove(
     recaller: Recaller | None,
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
-    """The summary with quotes of what it lost, and its receipt. If memory cannot be asked, a probe
-    counts as not found, and the receipt says so."""
+    """The summary with quotes of what it lost, and its receipt. If memory cannot be searched, a
+    probe counts as not found, and the receipt says so."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 
@@ -202,7 +202,7 @@ async def prove(
         )
         return "\n".join(passage.text for passage in recalled.passages)
 
-    # Code adds its sections again, so only what the model wrote, and what was pinned, is probed.
+    # Code adds its sections again, so only the model's text and pinned quotes are probed.
     previous = strip_carried(read.previous)
     probes = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
     made = await receipt(

@@ -1,5 +1,5 @@
-"""Watch a stream: pass its events on at once, and observe the reply when it ends, fails, is closed
-or left, at the latest before the session's next request. Never raises into the reader."""
+"""Watch a stream: pass its events on at once, and observe the reply when the stream ends, fails or
+is closed, at the latest before the session's next request. Never raises into the reader."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _CLOSES: Final = frozenset({"close", "aclose"})
 
 
 class Watching:
-    """What has been heard of one stream, and whether it is observed."""
+    """The events of one stream so far, and the state of their observation."""
 
     def __init__(
         self, observe: Callable[[StreamedReply], Awaitable[object]], fail: Callable[[str], None]
     ) -> None:
-        """`fail` is told of an event that cannot be read, or a reply that cannot be observed."""
+        """`fail` gets an event that cannot be read, or a reply that cannot be observed."""
         self._reply = StreamedReply()
         self._observe = observe
         self._fail = fail
@@ -38,7 +38,7 @@ class Watching:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Any) -> None:
-        """Hear an event; after one that cannot be read no other: the reply would have a gap."""
+        """Take an event; none after an unreadable one, because the reply would have a gap."""
         if self._unreadable:
             return
         taken = guarded(lambda: self._reply.take(event))
@@ -47,7 +47,7 @@ class Watching:
             self._fail(taken.said)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
-        """Begin to observe what came, unless it is; in the event loop of the memory only."""
+        """Start observing the reply unless that has begun; only in the memory's event loop."""
         if isinstance(error, Exception):
             self._reply.error = error
         events = self._reply.events + (self._reply.error is not None)
@@ -57,7 +57,7 @@ class Watching:
         return self._task
 
     async def ended(self, error: BaseException | None = None) -> None:
-        """Observe what came, unless it is, and wait for that."""
+        """Observe the reply unless that has begun, and wait."""
         task = self.end(error)
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({task})
@@ -69,7 +69,7 @@ class Watching:
 
 
 def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
-    """The stream, to be read in place of the one given; TypeError for what is none."""
+    """A stream to read in place of the given one; TypeError if it is none."""
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):
@@ -108,7 +108,7 @@ class _Watched:
 
 
 class WatchedAsync(_Watched):
-    """An asynchronous stream, or a manager of one, that is read through us."""
+    """An asynchronous stream, or its context manager, that is read through us."""
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -121,7 +121,7 @@ class WatchedAsync(_Watched):
                 return await self._given.__aexit__(kind, error, trace)
             if hasattr(self._given, "aclose"):
                 await self._given.aclose()
-        finally:  # an error of who reads is none of the reply's
+        finally:  # an error of the reader is not the reply's
             await self._over(None if isinstance(error, Exception) else error)
         return None
 
@@ -144,7 +144,7 @@ class WatchedAsync(_Watched):
             self._events = self._stream if own else aiter(self._stream)
         try:
             event = await anext(self._events, _END)
-        except BaseException as error:  # it goes on to who reads
+        except BaseException as error:  # the reader gets it
             await self._over(error)
             raise
         if event is _END:
@@ -184,7 +184,7 @@ class WatchedAsync(_Watched):
 
 
 class WatchedSync(_Watched):
-    """A stream that is read by `for`, or a manager of one, that is read through us."""
+    """A stream that is read by `for`, or its context manager, that is read through us."""
 
     def __init__(self, stream: Any, watching: Watching) -> None:
         try:
@@ -230,7 +230,7 @@ class WatchedSync(_Watched):
             self._events = self._stream if own else iter(self._stream)
         try:
             event = next(self._events, _END)
-        except BaseException as error:  # it goes on to who reads
+        except BaseException as error:  # the reader gets it
             self._over(error)
             raise
         if event is _END:
@@ -241,7 +241,7 @@ class WatchedSync(_Watched):
 
     def _over(self, error: BaseException | None) -> None:
         if self._loop.is_closed():
-            return  # and with it the memory, which observed what had come
+            return  # the memory ended with it, and has observed the events
         if _running_loop() is self._loop:
             self._watching.end(error)
             return

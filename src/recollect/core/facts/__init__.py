@@ -1,1 +1,1 @@
-"""Facts: what was stated, by whom, what it is about, and what holds now."""
+"""Facts: statements, their speakers and subjects, and which of them are current."""

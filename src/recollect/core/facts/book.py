@@ -1,8 +1,5 @@
-"""Facts for users: list, add, correct, pin, forget and trace them.
-
-Everything written is redacted. Ids may be prefixes. A replaced fact stays as history; only
-forgetting removes one.
-"""
+"""Facts for users: list, add, correct, pin, forget and trace them. Everything written is redacted.
+Ids may be prefixes. A replaced fact stays as history; only forgetting removes one."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ _DECIDES: Final = re.compile(
 
 
 async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
-    """The facts that are asked for: pinned ones first, then by time."""
+    """The selected facts: pinned ones first, then by time."""
     for what, names, known in (
         ("types", asked.types, get_args(FactType)),
         ("trusts", asked.trusts, get_args(Trust)),
@@ -86,7 +83,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
 
 
 async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
-    """The fact with this id, or the only one whose id begins so; in any case of letters."""
+    """The fact with this id or unique id prefix, in any case."""
     if not id:
         raise RecollectError("an id is missing; `recollect facts list` shows them")
     exact = await store.facts([FactId(id)], superseded=True)
@@ -109,12 +106,12 @@ async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
 
 
 def spelled(id: str) -> str:  # noqa: A002
-    """An id for a message: what a terminal would act upon is escaped."""
+    """An id for a message, with control characters escaped."""
     return id if id.isprintable() else repr(id)[1:-1]
 
 
 async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
-    """The messages that a fact names, as far as they are there, and the spans of them."""
+    """The stored messages that a fact names, and their spans."""
     segments = {segment.segment.id: segment for segment in await store.segments(fact.sources)}
     sources: list[FactSource] = []
     for id_ in fact.sources:
@@ -156,7 +153,7 @@ def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
 
 
 def before(history: FactHistory) -> tuple[Fact, ...]:
-    """The versions before the one that was asked for, newest first."""
+    """The versions before this one, newest first."""
     earlier = [fact for fact in history.facts if fact.id != history.asked.id]
     return tuple(reversed([fact for fact in earlier if fact.at <= history.asked.at]))
 
@@ -168,7 +165,7 @@ Done = TypeVar("Done")
 
 
 async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
-    """Decide and write; again where somebody else wrote facts in between."""
+    """Decide and write; retry if another process wrote facts in between."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return await decide()
@@ -196,7 +193,7 @@ def _name(statement: Fact | FactDraft) -> tuple[str, str]:
 
 
 class FactBook:
-    """The facts of one space, for people."""
+    """The facts of one space, for users."""
 
     def __init__(
         self,
@@ -211,8 +208,8 @@ class FactBook:
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """`session` limits the book to its facts and those of no session. `spools` and `cascades`
-        are what forgetting reaches besides the store; `forgotten` is called after it."""
+        """`session` limits the book to its facts and those of no session. Forgetting also reaches
+        `spools` and `cascades`, then calls `forgotten`."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
@@ -342,7 +339,8 @@ class FactBook:
     async def forget(
         self, order: ForgetOrder, *, spools: Sequence[Spool] = (), cascades: Sequence[Cascade] = ()
     ) -> Certificate:
-        """Forget what `order_to_forget` named, for good; further spools and cascades are named."""
+        """Forget permanently what `order_to_forget` named; further spools and cascades are
+        named."""
         self._check_writable()
         certificate = await forget_all(
             self._store,
@@ -374,14 +372,14 @@ class FactBook:
         known = await self._candidates(draft)
         for fact in known:
             if same_words(fact.content, draft.content):
-                if draft.made_by == "user" and fact.trust != "high":  # theirs from now on
+                if draft.made_by == "user" and fact.trust != "high":  # now it is the user's fact
                     return await self._edit(fact.id, draft.content, None)
                 return FactWritten(outcome="known", fact=fact, reason="it is known already")
         pinned: set[FactId] = set()
-        if draft.made_by == "user":  # only extraction must leave alone what is pinned
+        if draft.made_by == "user":  # only extraction must not change pinned facts
             pinned = {fact.id for fact in known if fact.pinned}
             known = [replace(fact, pinned=False) for fact in known]
-        if draft.subject:  # closed versions too: what is said late belongs to the past
+        if draft.subject:  # closed versions too: a late statement belongs to the past
             chain = await self._store.facts(superseded=True, subjects={draft.subject})
             known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
         done = settle(draft, known, now=self._clock.now())
@@ -391,7 +389,7 @@ class FactBook:
         return await self._taken(done, {fact.id for fact in known}, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
-        """Write a version in a user's words, and close the one before; the same words raise its
+        """Writes a version in a user's words, and closes the one before; the same words raise its
         trust."""
         revision = await self._store.facts_revision()
         old = await self._current(id)
@@ -448,7 +446,7 @@ class FactBook:
                 type=type,
                 content=content,
                 context="",
-                at=max(now, old.at),  # never before what it replaces, whatever other clocks say
+                at=max(now, old.at),  # never before the fact it replaces, whatever other clocks say
                 recorded_at=now,
                 words=tuple(tokenize(content)),
                 subject=named.subject,

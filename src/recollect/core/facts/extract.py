@@ -1,10 +1,7 @@
-"""Extract facts from sessions with a model, and check each claim in code.
-
-A claim becomes a fact only if its quotation is in a new message and `support` finds the statement
-there. Its trust is that of the least trusted source whose words it repeats. A job is charged to the
-day before it asks the model, and ends with one write. Facts of one session never replace those that
-another one recalls.
-"""
+"""Extract facts from sessions with a model, and check each claim in code. A claim becomes a fact
+only if its quotation is in a new message and `support` finds the statement there. A job is charged
+to the day before it asks the model. Facts of one session never replace those that another one
+recalls."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ _ASKED_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """What was found in the first messages of a stretch, and what was not taken for a fact."""
+    """The facts in the first messages of a stretch, and rejected claims."""
 
     drafts: tuple[FactDraft, ...] = ()
     refused: tuple[str, ...] = ()
@@ -236,8 +233,8 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
         if not joint:
             grounds, why = (asked, ground), ""
     if why:
-        # A small model copies well and restates badly: if everything exact in its statement stands
-        # in the words it copied, those words are the statement.
+        # A small model copies well and restates badly: if the copied words hold everything exact
+        # in its statement, they become the statement.
         quote = " ".join(claim.quote.split()).strip(" \"“”'`")
         if len(quote) > _CONTENT_CHARS or not anchored(content, quote):
             return why
@@ -249,7 +246,7 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
 
 def _states_nothing(ground: _Ground) -> str:
     if is_below(ground.piece.segment.trust, "medium"):
-        return ""  # held to more, by `admit`
+        return ""  # `admit` checks it further
     reasons = [states_nothing(sentence) for sentence in sentences(ground.text)]
     return reasons[0] if reasons and all(reasons) else ""
 
@@ -291,7 +288,7 @@ def _draft(claim: _Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft
     segments = [ground.piece.segment for ground in grounds]
     named = name_property(content)
     words = content_words(claim.subject)
-    # the statement itself has to speak of what the model says that it is about
+    # the statement itself must name its subject
     subject = claim.subject.casefold() if words and words <= content_words(content) else ""
     context = " ".join(" ".join(ground.text for ground in grounds).split())
     if context.casefold().strip(" .。") == content.casefold().strip(" .。"):
@@ -336,7 +333,7 @@ _FOUND: Final = frozenset({"add", "update", "supersede"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactScope:
-    """Which facts are in reach, and whose a new one is."""
+    """The facts in reach, and the session of a new one."""
 
     session: str | None
     """None: the whole space."""
@@ -344,13 +341,13 @@ class FactScope:
 
     @property
     def asked(self) -> str | None:
-        """What a store is asked for; it finds those of no session, too."""
+        """The session to query the store for; it also finds facts of no session."""
         if self.everything:
             return None
         return NO_SESSION if self.session is None else self.session
 
     def holds(self, fact: Fact) -> bool:
-        """Whether a fact may be replaced or joined from here."""
+        """True if a fact may be replaced or joined from here."""
         return self.everything or fact.session == self.session
 
 
@@ -364,7 +361,7 @@ def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> FactSco
 
 
 class Decisions:
-    """What is known while one job's drafts are held against it, its own included."""
+    """The known facts during one job, its own included."""
 
     def __init__(self, store: Archive, reach: FactScope, *, now: float) -> None:
         self._store = store
@@ -374,7 +371,7 @@ class Decisions:
         self.operations: list[str] = []
 
     async def take(self, drafts: Sequence[FactDraft]) -> None:
-        """Decide about drafts in their order, and keep what they change."""
+        """Decide about drafts in their order, and keep the changes."""
         for draft in drafts:
             if not self._reach.everything:
                 draft = replace(draft, session=self._reach.session)
@@ -398,7 +395,7 @@ class Decisions:
         return tuple(known.values())
 
     def done(self) -> str:
-        """What was done, in numbers."""
+        """The counts of the changes."""
         counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
         if not counts:
             return "no facts"
@@ -407,7 +404,7 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingNote:
-    """What one reading of messages for facts came to."""
+    """The result of reading messages for facts."""
 
     facts: int
     messages: int
@@ -440,7 +437,7 @@ class Extraction:
         now = self.clock.now()
         if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
-        # before anything is read: what is forgotten or masked from now on makes the answer stale
+        # before the read: forgetting or masking from now on makes the answer stale
         revision = await self.store.facts_revision()
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
@@ -455,10 +452,10 @@ class Extraction:
             jobs = [extract_job(session, run_at=now, left=True)] if more else []
             return Batch(at=now, extracted=(read_to,), jobs=tuple(jobs))
         needed, day_tokens = self._cost(page), self.settings.jobs.day_tokens
-        if day_tokens is not None and needed > day_tokens:  # it would wait for ever
+        if day_tokens is not None and needed > day_tokens:  # it would wait forever
             self._notify_trouble("one call costs more than jobs.day_tokens allows")
             return Batch(at=now)
-        if needed > lease.cost_tokens:  # charged when it is handed out, so it is handed out again
+        if needed > lease.cost_tokens:  # charged when it is claimed, so it is claimed again
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         earlier, unseen = await self._earlier(session, after)

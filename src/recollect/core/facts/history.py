@@ -1,8 +1,8 @@
-"""Versions of a fact: the same property, its values over time, and which statement replaces which.
-Code decides, by the same words or by another value of the same property. No fact is removed; a
-forgotten version leaves a visible gap. A speaker may replace what is trusted as much or less. The
-assistant may also replace the user's statements about the world, never their preferences or
-decisions. Tools replace nothing of higher trust. Only a user replaces a pinned fact."""
+"""Versions of a fact: values of one property over time. Code decides which statement replaces
+which. No version is removed; a forgotten one leaves a visible gap. A speaker may replace what is
+trusted as much or less. The assistant may replace the user's statements about the world, never
+preferences or decisions. Tools replace nothing of higher trust. Only a user replaces a pinned
+fact."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FactFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactWritten:
-    """What became of a statement that a person gave."""
+    """The outcome of a statement that a user added."""
 
     outcome: WriteOutcome
     fact: Fact | None = None
@@ -57,7 +57,7 @@ class FactWritten:
     masked: int = 0
 
     def __str__(self) -> str:
-        """What became of it, the fact that says it now, and what it replaced."""
+        """The outcome, the current fact, and the fact that it replaced."""
         lines = [f"{self.outcome}: {self.reason if self.fact is None else self.fact}"]
         lines += [f"in place of: {fact}" for fact in self.replaced]
         return "\n".join(lines)
@@ -65,7 +65,7 @@ class FactWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPinned:
-    """What became of a pin."""
+    """The outcome of a pin."""
 
     fact: Fact
     changed: bool
@@ -90,7 +90,7 @@ class FactHistory:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The versions that are there."""
+        """The versions that are stored."""
         return tuple(version.fact for version in self.versions if version.fact is not None)
 
 
@@ -108,7 +108,7 @@ class FactSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactWhy:
-    """Why a fact is known."""
+    """The reason why a fact is known."""
 
     fact: Fact
     sources: tuple[FactSource, ...]
@@ -150,7 +150,7 @@ _FILLERS: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """What a statement gives a value, and the value; all empty if code cannot tell."""
+    """The property that a statement gives a value, and the value; empty if code cannot tell."""
 
     subject: str = field(default="", repr=False)
     attribute: str = ""
@@ -195,19 +195,19 @@ def _plain(text: str) -> list[str]:
 
 
 def may_replace(old: Fact, *, by: Trust) -> bool:
-    """Whether what is said with this trust may take the place of a fact."""
+    """True if a statement of this trust may replace a fact."""
     if old.pinned:
         return False
     return not is_below(by, old.trust) or (by == "medium" and not is_users_word(old))
 
 
 def is_users_word(old: Fact) -> bool:
-    """Whether only the user may change it: the user's own preference or decision."""
+    """True if only the user may change it: the user's own preference or decision."""
     return old.trust == "high" and old.type in ("preference", "decision")
 
 
 def new_fact(draft: FactDraft, *, now: float) -> Fact:
-    """The fact that a statement becomes, following nothing yet."""
+    """The fact of a statement, without predecessors."""
     return Fact(
         id=fact_id(draft.evidence, draft.content),
         type=draft.type,
@@ -246,7 +246,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
 
 
 def closed_by(old: Fact, new: Fact) -> Fact:
-    """A fact as it is kept once another one has replaced it: both go by one name."""
+    """A fact after another one has replaced it; both share one name."""
     named = old if old.subject else new
     return replace(
         old,
@@ -258,7 +258,7 @@ def closed_by(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """A known fact with the statement as one more source; nothing if it may not gain one. A less
+    """A known fact with the statement as one more source; None if it may not gain one. A less
     trusted source would lower its trust; joint facts and those of users gain none."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
@@ -271,7 +271,7 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
 
 
 def held_at(old: Fact, moment: float) -> bool:
-    """Whether a fact held at this time; one that ended at an unknown time did not."""
+    """True if a fact held at this time; one that ended at an unknown time did not."""
     if old.at > moment:
         return False
     if old.valid_to is not None:
@@ -327,7 +327,7 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
-    """All versions that are linked, in both directions; across a gap by the same name."""
+    """All linked versions, in both directions; across a gap by the same name."""
     fact_ids: set[FactId] = set()
     waiting = [id]
     before: dict[FactId, list[FactId]] = {}
@@ -362,7 +362,7 @@ _VALUE: Final = re.compile(r"\d|\w[_/@:.-]\w|^[a-z]+[A-Z]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """What became of a statement, and what is to be written for it."""
+    """The outcome of a statement, and the facts to write for it."""
 
     operation: Operation
     written: tuple[Fact, ...] = field(default=(), repr=False)
@@ -396,8 +396,8 @@ def _words_beside_values(text: str) -> frozenset[str]:
 
 
 def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
-    """Decide how a statement follows what is known. `known` holds current facts that may be about
-    the same, and all versions of the draft's subject."""
+    """Decide how a statement follows known facts: current ones that may be about the same, and all
+    versions of the draft's subject."""
     unique = {fact.id: fact for fact in known}
     facts = [fact for fact in unique.values() if fact.type != "digest"]
     if fact_id(draft.evidence, draft.content) in unique:
@@ -455,7 +455,7 @@ def _carry_out(
     if verdict.operation == "none" and followed is not None:
         written = gain_source(followed, draft)
         return Reconciled(operation="none", written=written, reason=reason)
-    if followed is not None and followed.subject:  # all versions go by one name
+    if followed is not None and followed.subject:  # all versions share one name
         draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
     followed_id = None if followed is None else followed.id
     value = name_property(draft.content).value

@@ -1,9 +1,6 @@
-"""The page of messages that a model reads for facts, and the prompt.
-
-Recalled blocks, summaries, notes, noise, thinking, code and quotations are never read. No message
-can forge a line or close a tag. The prompt suits models of one to two billion parameters: task
-last, quotation first, and no number on lines that support nothing.
-"""
+"""The page of messages that a model reads for facts, and the prompt. Recalled blocks, summaries,
+notes, noise, thinking, code and quotations are never read. No message can forge a line or close a
+tag. The prompt suits models of one to two billion parameters."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _NO_STATEMENTS: Final = frozenset({"note", "file"})
 
 
 def is_read(segment: Segment) -> bool:
-    """Whether a segment is read at all: no noise, system prompt, summary, note or file."""
+    """True if a segment is read at all: no noise, system prompt, summary, note or file."""
     return (
         segment.noise is None
         and segment.role != "system"
@@ -56,7 +53,7 @@ def is_read(segment: Segment) -> bool:
 
 
 def readable(segment: Segment) -> str:
-    """The segment's text with white space for everything that may not be read."""
+    """The segment's text, blanked where it must not be read."""
     text = segment.text
     if not is_read(segment):
         return " " * len(text)
@@ -88,7 +85,7 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
-        if injected := _INJECTED.search(text):  # from there on it is not the user who speaks
+        if injected := _INJECTED.search(text):  # the following text is not the user's
             yield text.rfind("\n", 0, injected.start()) + 1, len(text)
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
@@ -132,7 +129,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a model reads at once: new lines, and what stands before them."""
+    """The page that a model reads: new lines, and the lines before them."""
 
     new: tuple[Piece, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -219,7 +216,7 @@ def _before(segments: Sequence[Segment]) -> tuple[tuple[Piece, ...], tuple[str, 
 
 
 def line_count(segment: Segment) -> int:
-    """As how many lines a prompt shows it: a sentence is one, a tool's output another."""
+    """The number of prompt lines of a segment: one per sentence, one per tool output."""
     return 1 if segment.role == "tool" else sum(1 for _ in _spans(segment, segment.text))
 
 
@@ -320,7 +317,7 @@ def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
 
 
 def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int) -> int:
-    """How much may be new in one prompt: as much as is wanted, or as the model's window holds."""
+    """Token limit of new content in one prompt, bounded by the model's window."""
     if model_window is None:
         return wanted
     room = (model_window - max_output_tokens) / COUNT_MARGIN - PROMPT_TOKENS
@@ -328,7 +325,7 @@ def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int
 
 
 def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
-    """What one call with so much new in its prompt may cost at the most, by the model's count."""
+    """The most that one call with this much new content can cost, by the model's count."""
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 

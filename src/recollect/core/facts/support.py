@@ -1,7 +1,7 @@
 """Check a claim of a model: do the quoted words support it, and may their speaker say so? Exact
-values must be in the quotation, and enough of the other words. A question, a conjecture, a secret
-or a contradiction supports nothing. A claim that repeats a tool's words has the tool's trust: it is
-no preference and no decision, and tells nobody what to do. Refusals quote nothing."""
+values and enough other words must be in the quotation. Questions, conjectures, secrets and
+contradictions support nothing. A claim that repeats a tool's words has the tool's trust: it cannot
+be a preference, a decision or an order. Refusals quote nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
 def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
-    """Where a quotation stands in the text before `end`; (0, 0) if it does not."""
+    """The span of a quotation in the text before `end`; (0, 0) if it is missing."""
     wanted = _plain(quote.strip(_CUT_SHORT))
     if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
         return (0, 0)
@@ -60,7 +60,7 @@ def _place(text: str, end: int, at: int) -> int:
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
-    """The span of the sentences that this span reaches into, looked for up to `last`."""
+    """The span of the sentences that this span touches, up to `last`."""
     reached = [
         (begin, stop)
         for begin, stop in statement_spans(text, 0, min(last, len(text)))
@@ -127,8 +127,8 @@ class _Clause:
 
 
 def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
-    """Why these spans do not support `content`, without its words; empty if they do. `context` may
-    lend names and words ("it listens on 8443"), but no numbers."""
+    """The reason why these spans do not support `content`, without its words; empty if they do.
+    `context` may lend names and words ("it listens on 8443"), but no numbers."""
     if found := _of_shape(content, spans) or _exact(content, spans, context):
         return found
     if not _worded(content, spans, context):
@@ -139,7 +139,7 @@ def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str
 
 
 def anchored(content: str, quote: str) -> bool:
-    """Whether all exact values of a statement are in a quotation; a heading has none."""
+    """True if all exact values of a statement are in a quotation; a heading has none."""
     text = _folded(quote)
     exact = [
         *_NUMBERS.findall(_folded(content)),
@@ -180,7 +180,7 @@ def _is_heading(content: str) -> bool:
 
 
 def states_nothing(sentence: str) -> str:
-    """Why a sentence supports nothing by itself, and need not be asked about; empty: it may."""
+    """The reason why a sentence alone supports nothing; empty if it may support something."""
     if len(content_words(sentence)) < _LEAST_WORDS:
         return "it says too little"
     if _asks(sentence):
@@ -215,12 +215,12 @@ def _worded(content: str, spans: Sequence[str], context: str) -> bool:
     held = content_words("\n".join(spans))
     lent = content_words(context)
     shared = len(wanted & held) + len((wanted - held) & lent)
-    # what it rests on itself has to carry it, or any sentence would support its neighbour
+    # its own words must carry it, or any sentence would support its neighbour
     return shared >= WORDS_SHARE * len(wanted) and len(wanted & held) * 2 >= shared
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words that a text is about: stems, and pairs where words are not spaced."""
+    """The words that carry a text's meaning: stems, or pairs if words are not spaced."""
     words = tokenize(text)
     return frozenset(
         word
@@ -308,7 +308,7 @@ _CHINESE_ORDER: Final = re.compile(
 
 
 def is_order(text: str) -> bool:
-    """Whether a text tells its reader, or lays down for anybody, what is to be done."""
+    """True if a text tells its reader, or anyone, what to do."""
     return (
         _SAYS.search(text) is not None
         or _BEGINS_AS_ORDER.search(text) is not None
@@ -336,7 +336,7 @@ Run: TypeAlias = tuple[str, str, str] | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedForm:
-    """A statement as it is looked for in texts."""
+    """A statement prepared for searching in texts."""
 
     runs: tuple[Run, ...] = field(repr=False)
     names: frozenset[str] = field(repr=False)
@@ -345,7 +345,7 @@ class RepeatedForm:
 
 
 def as_statement(text: str) -> RepeatedForm:
-    """A text as a statement to be looked for."""
+    """A text as a statement to search for."""
     orders = is_order(text)
     names = (
         *map(str.casefold, shapes_in(text)),
@@ -361,7 +361,7 @@ def as_statement(text: str) -> RepeatedForm:
 
 
 class RepeatIndex:
-    """One text, with those of the statements' runs and words that stand in it."""
+    """One text, with the runs and words of statements that it holds."""
 
     def __init__(self, text: str, statements: Iterable[RepeatedForm]) -> None:
         self._text = text
@@ -376,7 +376,7 @@ class RepeatIndex:
         self._present = wanted.intersection(_runs(spaced, unspaced))
 
     def repeated_by(self, form: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
-        """Whether a statement repeats the text; `unheard` are its names that no user said
+        """True if a statement repeats the text; `unheard` are its names that no user said
         before."""
         if is_echo(self.held(form)):
             return True
@@ -385,7 +385,7 @@ class RepeatIndex:
         return form.orders and self._has_sentence(form.words)
 
     def held(self, form: RepeatedForm) -> list[bool]:
-        """Of each run of a statement, whether it stands in the text."""
+        """For each run of a statement, whether the text holds it."""
         return [run in self._present for run in form.runs]
 
     def _has_name(self, name: str) -> bool:
@@ -414,12 +414,12 @@ class RepeatIndex:
 
 
 def is_echo(held: Sequence[bool]) -> bool:
-    """Whether so many of a statement's runs stand in a text that it says the same again."""
+    """True if a text holds so many of a statement's runs that one repeats the other."""
     return share(held) >= RUN_SHARE or _longest(held) >= LONG_RUN
 
 
 def share(held: Sequence[bool]) -> float:
-    """The share of a statement's runs that stand in a text; 0 where it has too few to tell."""
+    """The share of a statement's runs that a text holds; 0 if it has too few to tell."""
     return sum(held) / len(held) if len(held) >= _LEAST_RUNS else 0.0
 
 
@@ -449,7 +449,7 @@ def _runs(spaced: Sequence[str], unspaced: Sequence[str]) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """A statement, who said it, and what its speaker can have read."""
+    """A statement, its speaker, and the segments that its speaker can have read."""
 
     statement: str = field(repr=False)
     trust: Trust
@@ -459,7 +459,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """How far a statement may be trusted, and the segments whose words it repeats."""
+    """The trust of a statement, and the segments whose words it repeats."""
 
     trust: Trust
     segments: tuple[SegmentId, ...] = ()
@@ -541,8 +541,8 @@ class Proposed:
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
 ) -> list[FactDraft | str]:
-    """Each draft with its trust, or why it is refused. `around` are the segments it was found
-    among; with `unseen_low` tools may have spoken even earlier."""
+    """Each draft with its trust, or the reason of its refusal. `around` are the segments it was
+    found among; with `unseen_low` tools may have spoken even earlier."""
     places = {segment.id: place for place, segment in enumerate(around)}
     utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
     traced = lineages((each for other in utterances for each in other), around)

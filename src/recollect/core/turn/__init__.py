@@ -1,1 +1,1 @@
-"""The path of every request: one verb a file, values in, a result out that says why."""
+"""The path of every request: one verb per file, values in, a result with its reasons out."""

@@ -1,9 +1,6 @@
-"""Read incoming messages into entries, and align them with the known history.
-
-Known messages are found by their bytes. Keys chain identities, so a resent prefix keeps its keys.
-After a break, the rest is matched by longest runs (docs/design.md). A lone short message ("ok") is
-never taken for an earlier one.
-"""
+"""Read incoming messages into entries, and align them with the known history. Known messages are
+found by their bytes. Keys chain identities, so a resent prefix keeps its keys. After a break, the
+rest is matched by longest runs (docs/design.md); a lone short message ("ok") never is."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ SPARE_ROWS = 256
 
 
 class Reading(NamedTuple):
-    """A message with what was worked out about it; a tuple, since a request makes thousands."""
+    """A message with its derived values; a tuple, since a request makes thousands."""
 
     message: Message
     id: MessageId
@@ -53,7 +50,7 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """The last request of a session; only speed depends on it. Its tables fill while turns run."""
+    """The last request of a session, a cache that only affects speed."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -73,7 +70,7 @@ class ReadResult:
 
     @property
     def reason(self) -> Reason:
-        """What it did, for the report."""
+        """The result, for the report."""
         return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.fresh))
 
 
@@ -87,8 +84,8 @@ def read(
     told: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
 ) -> ReadResult:
-    """Read what was not at this place last time. `blocks` are marks of recalled blocks and tool
-    answers in the session, `told` those of recent answers with the messages they quote."""
+    """Read messages that were not at this place last time. `blocks` are marks of recalled blocks
+    and tool answers in the session, `told` those of recent answers with the messages they quote."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -106,7 +103,7 @@ def read(
 
 def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
     both = min(len(raws), len(remembered.raws))
-    if tuple(raws[:both]) == remembered.raws[:both]:  # at once: mostly all of them are
+    if tuple(raws[:both]) == remembered.raws[:both]:  # at once: usually all are known
         return both
     settled = 0
     for raw, known in zip(raws, remembered.raws, strict=False):
@@ -123,7 +120,7 @@ def answers_in(
     seal: SealSecret,
     remembered: LastRequest,
 ) -> tuple[str, ...]:
-    """The marks of new answers of memory tools, whichever process gave them."""
+    """The marks of new answers of memory tools, of any process."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
@@ -156,7 +153,7 @@ def remember(
     done: ReadResult,
     last_view: LastView,
 ) -> LastRequest:
-    """This request's messages for the next one; of older ones only the branch just left."""
+    """This request's messages for the next one, and the branch just left."""
     fresh = {reading.message.raw: reading for reading in done.fresh}
     left = before.entries[len(done.settled) :]
     readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
@@ -242,7 +239,7 @@ Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The key of every incoming message, and how the history relates to the known one."""
+    """The key of every incoming message, and the relation of the history to the known one."""
 
     keys: tuple[EntryKey, ...]
     course: Course
@@ -252,7 +249,7 @@ class Alignment:
 
     @property
     def reason(self) -> Reason:
-        """How the history relates to the known one, for the report."""
+        """The relation of the history to the known one, for the report."""
         if not self.rejoined:
             return Reason(Cause.ALIGNED, course=self.course, shared=self.shared)
         return Reason(
@@ -304,7 +301,7 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
-    # an alias may be wanted again when the client comes back to a branch that has edits
+    # an alias is needed again if the client returns to a branch that has edits
     wanted = {*keys, *(edit.anchor for edit in state.edits)}
     wanted.update(edit.anchor for edit, _ in state.dormant)
     aliases = {alias: key for alias, key in aliases.items() if key in wanted}

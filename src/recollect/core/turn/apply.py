@@ -1,8 +1,5 @@
-"""Apply standing edits to a history: the view, valid for its provider.
-
-The order: cut, leave out, shorten, pair, insert, roles. Pairing comes late, so that no edit breaks
-a pair.
-"""
+"""Apply standing edits to a history: the view, valid for its provider. The order: cut, leave out,
+shorten, pair, insert, roles. Pairing comes late, so that no edit breaks a pair."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ Weigh = Callable[[Iterable[Part]], int]
 
 
 def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
-    """The row as it goes out; a slot that shows its entry unchanged is the entry itself."""
+    """The row to send; a slot that shows its entry unchanged is the entry itself."""
     if isinstance(row, Entry):
         return row
     known = memory.get(row)
@@ -75,7 +72,7 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
 
 
 def shown_part(piece: SlotPiece) -> Part:
-    """The part a piece shows, as it shows it."""
+    """The part that a piece shows."""
     if isinstance(piece, KeptPart):
         return _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(piece, OwnText):
@@ -114,7 +111,7 @@ def keys_of(row: Arranged) -> list[EntryKey]:
 
 
 def gap_note(count: int) -> str:
-    """What stands where `count` messages were left out of the view."""
+    """The note in place of `count` messages that were left out of the view."""
     messages = "message" if count == 1 else "messages"
     return f"[recollect] {count} earlier {messages} left out here to fit the window."
 
@@ -234,14 +231,14 @@ def _with_blocks(row: Arranged, blocks: list[OwnText]) -> Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The view, and the edits whose anchor this history does not hold."""
+    """The view, and the edits whose anchor is not in this history."""
 
     view: View
     gone: tuple[Edit, ...]
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What the edits and the provider's rules made of the history, for the report."""
+        """The changes by edits and by the provider's rules, for the report."""
         reasons = [Reason(Cause.VIEW_MADE, rows=len(self.view.rows))]
         if self.view.repairs:
             reasons.append(Reason(Cause.REPAIRED, repairs=len(self.view.repairs)))
@@ -361,7 +358,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
         elif isinstance(edit, Shorten):
             standing.reworded.setdefault(edit.anchor, {})[edit.part] = edit.text
         elif isinstance(edit, Cut):
-            standing.cut = edit  # the newest cut stands; older ones lie behind it
+            standing.cut = edit  # the newest cut applies; older ones are before it
         else:
             standing.inserts.append(edit)
     return standing, gone
@@ -410,7 +407,7 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastView:
-    """The last turn's history and edits, and the view that they gave."""
+    """The last turn's history, edits and view."""
 
     entries: tuple[Entry, ...]
     edits: tuple[Edit, ...]
@@ -427,7 +424,7 @@ def extend(
     thinking: bool = True,
     composed: dict[Slot, Slot],
 ) -> Applied | None:
-    """The view of `entries`, if it can be had from the last one; else None."""
+    """The view of `entries`, extended from the last one if possible; else None."""
     if last is None or last.edits is not edits or not _only_grew(last, entries):
         return None
     joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
@@ -436,7 +433,7 @@ def extend(
     row_at, entry_at = joint
     tail = entries[entry_at:]
     if codec.rules.system_inside and tail[0].role == "system":
-        return None  # it stands behind a message before the joint
+        return None  # it follows a message before the joint
     if not _stands_alone(tail, last.view):
         return None
     reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
@@ -445,17 +442,17 @@ def extend(
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
     if any(entry.message.opens for entry in entries[:entry_at]):
-        return None  # whether it is still at work is told by what follows
+        return None  # later messages decide if it still applies
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
     if any(isinstance(edit, Cut) for edit in tail_edits):
-        return None  # its summary stands before the joint
+        return None  # its summary is before the joint
     applied = apply(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )
     first = applied.view.rows[0] if applied.view.rows else None
     if isinstance(first, Slot) and not first.sources:
-        return None  # a row of our own that may stand further up
+        return None  # a row of our own that may belong further up
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows
@@ -481,7 +478,7 @@ def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
             continue
         before = rows[row_at - 1]
         if isinstance(before, Slot) and not before.sources:
-            continue  # a row of our own may be there because of this one
+            continue  # a row of our own may depend on this one
         if thinking_leads and row.role == "assistant" and before.role == "assistant":
             continue
         while entry_at > 0 and entries[entry_at - 1] is not row:

@@ -1,7 +1,4 @@
-"""A turn as values: its input, and the draft of its request that the stages work on.
-
-Nothing in here changes; a stage that edits makes another draft.
-"""
+"""A turn as immutable values: its input, and the draft of its request that the stages work on."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ VERSIONS_BETWEEN: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """What a turn begins with."""
+    """The input of a turn."""
 
     settings: Settings
     space: SpaceId
@@ -75,37 +72,37 @@ class TurnInput:
 
     @property
     def version(self) -> int:
-        """The version of the session that this turn makes."""
+        """The version of the session after this turn."""
         return self.state.turn + 1
 
     @property
     def number(self) -> int:
-        """Which request of the session it is, from 1."""
+        """The number of the request in its session, from 1."""
         return requests_of(self.state) + 1
 
     def calibrated(self, estimate_tokens: int) -> int:
-        """An estimate, corrected by what providers reported for this session."""
+        """An estimate, corrected by the counts that providers reported for this session."""
         if not self.settings.tokens.calibrate:
             return estimate_tokens
         return self.state.calibration.apply(estimate_tokens)
 
     def estimated(self, tokens: int) -> int:
-        """The other way round for a difference: calibrated tokens as an estimate."""
+        """Calibrated tokens as an estimate, for differences."""
         if not self.settings.tokens.calibrate:
             return tokens
         return ceil(tokens / self.state.calibration.ratio)
 
     def estimated_within(self, tokens: int) -> int:
-        """Calibrated tokens as an estimate that is surely within them."""
+        """Calibrated tokens as an estimate that is certainly within them."""
         if not self.settings.tokens.calibrate:
             return max(0, tokens)
-        # Rounded down, and one less: counting the whole request anew rounds up.
+        # Rounded down, minus one: counting the whole request again rounds up.
         return max(0, int((tokens - 1) / self.state.calibration.ratio))
 
     def block_tokens(self, asks: Asks, *, uses_tools: bool) -> int:
-        """What a block may take for a message that asks so much, as an estimate."""
+        """Estimated limit of a block for a message that asks this much."""
         limits = self.limits
-        if self.settings.recall.method == "openclaw":  # its cap is the text's, not the message's
+        if self.settings.recall.method == "openclaw":  # the limit is the text's, not the message's
             return self.estimated_within(limits.block_tokens)
         asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
         wants = asks in ("past", "question") or (asks == "reference" and uses_tools)
@@ -114,7 +111,7 @@ class TurnInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallResult:
-    """What memory found for a turn, and what it was asked for."""
+    """The result of recall for a turn, and its question."""
 
     found: Recalled
     budget_tokens: int
@@ -123,7 +120,7 @@ class RecallResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A turn's history, the edits on it, and the view that they give."""
+    """A turn's history, its edits, and the resulting view."""
 
     given: TurnInput
     read: ReadResult = field(repr=False)
@@ -137,15 +134,15 @@ class Draft:
     committed: bool = False
 
     def used_tokens(self) -> int:
-        """The request as it stands, by the calibrated count."""
+        """The calibrated size of the request."""
         return self.given.calibrated(self.given.fixed_tokens + self.view.tokens)
 
     def room_tokens(self) -> int:
-        """What the request leaves of its limit."""
+        """The tokens left of the limit."""
         return self.given.limits.available_tokens - self.used_tokens()
 
     def fills_up(self) -> bool:
-        """Whether a compaction is due, and can happen now."""
+        """True if a compaction is due, and can happen now."""
         return self.given.may_compact and self.used_tokens() > self.given.limits.compact_tokens
 
     def applied(self, edits: Sequence[Edit]) -> Applied:
@@ -182,17 +179,17 @@ class Draft:
         return tuple([entry for entry in self.entries if entry.key not in out])
 
     def hidden(self) -> set[EntryKey]:
-        """Entries that only a repair keeps out of the view."""
+        """Entries that only a repair hides from the view."""
         shown = {entry.key for entry in self.visible()}
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
 
     def trims(self) -> int:
-        """How many messages or parts were trimmed."""
+        """The number of trimmed messages and parts."""
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
-        """Whether the standing block must be made again: the view changed before its tail, or the
-        block repeats what the view shows."""
+        """True if the standing block is outdated: the view changed before its tail, or shows its
+        text."""
         blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
         cut, state = newest_cut(self.edits), self.given.state
         if self.trims() or cut is not None:
@@ -204,7 +201,7 @@ class Draft:
         return bool(quoted) and any(entry.id in quoted for entry in self.entries)
 
     def changed_course(self) -> bool:
-        """Whether this history is not the last one and more."""
+        """True if this history does not extend the last one."""
         branched = self.alignment.course in ("branched", "rejoined")
         return branched or len(self.entries) < len(self.given.state.path)
 
@@ -218,14 +215,14 @@ class Draft:
         return {name for block in self.blocks() for name in block.recalled}
 
     def wanted_tokens(self, recall: RecallResult) -> int:
-        """What a block with all that was recalled takes."""
+        """Tokens of a block with everything that was recalled."""
         if recall.found.empty:
             return 0
         tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
         return self.given.calibrated(tokens + MESSAGE_TOKENS)
 
     def has_room(self, wanted_tokens: int) -> bool:
-        """Whether a block of this size fits the view as it stands, and its share of it."""
+        """True if a block of this size fits the view and its share of it."""
         if wanted_tokens > self.room_tokens():
             return False
         standing = self._blocks_tokens()
@@ -233,7 +230,7 @@ class Draft:
         return not standing or self.given.calibrated(standing) + wanted_tokens <= most
 
     def block_budget(self, recall: RecallResult) -> int:
-        """What the block may take, as an estimate: what was wanted for it, and the view leaves."""
+        """Estimated limit of the block: the wanted tokens, as far as the view leaves space."""
         given, room = self.given, self.room_tokens()
         if given.settings.recall.method != "openclaw":
             room = min(room, given.limits.blocks_tokens - given.calibrated(self._blocks_tokens()))
@@ -243,7 +240,7 @@ class Draft:
         return sum([text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
-        """The session with this turn's history, before anything is decided about it."""
+        """The session with this turn's history, before any decision."""
         return replace(
             state,
             path=self.alignment.keys,
@@ -255,12 +252,12 @@ class Draft:
 
 @lru_cache(maxsize=512)
 def text_tokens(weigher: Weigher, text: str) -> int:
-    """Tokens of a text that is counted with every turn: a block, or the system prompt."""
+    """Tokens of a text that is counted every turn: a block, or the system prompt."""
     return weigher.text(text)
 
 
 def is_block(edit: Edit) -> bool:
-    """Whether it is a recalled block, and no standing one."""
+    """True for a recalled block, and not a standing one."""
     return isinstance(edit, Insert) and edit.stage != "stand"
 
 

@@ -1,6 +1,6 @@
-"""The gate: whether a turn refers to something that has left the view; and other pure steps of
+"""The gate: decide if a turn refers to something that has left the view; and other pure steps of
 recall. It opens by terms that memory holds and the view lost, or by a calibrated probability. It
-must open rarely: a block that nobody needs costs tokens and the provider's cache."""
+must open rarely: a block that is not needed costs tokens and the provider's cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COMMON_LEAST: Final = 5
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """What the view shows whole: as a message, in a block, or as the question itself."""
+    """Content that the view shows whole: as a message, in a block, or as the question itself."""
     shown = {known_id(request.session, key) for key in request.shown}
     if request.asking is not None:
         shown.add(known_id(request.session, request.asking))
@@ -88,7 +88,7 @@ def exchanges_of(
 def beside_cut(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
-    """The messages of an exchange next to which something was cut: from them it is reached."""
+    """The messages of an exchange next to a cut: the search continues from them."""
     ends = [
         segment_id
         for before, segment_id, after in zip(
@@ -105,7 +105,7 @@ def within_exchanges(
     in_view: AbstractSet[SegmentId],
     exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """Messages in view lend their score to their own exchange only, all alike."""
+    """Let messages in view lend their score to their own exchange only."""
     others = [
         neighbour
         for neighbour in around.neighbours
@@ -121,7 +121,7 @@ def within_exchanges(
 
 
 def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    """The output of tools next to the messages that are nearest to the question."""
+    """The tool output next to the messages that are nearest to the question."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {candidate.segment for candidate in nearest if candidate.tool is None}
@@ -133,7 +133,7 @@ def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[Segmen
 
 
 def common_words(candidates: Candidates) -> frozenset[str]:
-    """Words that too many passages hold to ask for a fact."""
+    """Words in too many passages to search facts with."""
     most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
     return frozenset(
         word for word, count in candidates.document_frequencies.items() if count > most
@@ -141,7 +141,7 @@ def common_words(candidates: Candidates) -> frozenset[str]:
 
 
 def tail_share(question: Question) -> float:
-    """Of the best score, the least that a passage needs."""
+    """The least share of the best score that a passage needs."""
     pairs = sum(map(is_unspaced_pair, question.words))
     if 4 * pairs > len(question.words):
         return UNSPACED_TAIL_SHARE
@@ -149,7 +149,7 @@ def tail_share(question: Question) -> float:
 
 
 def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
-    """Weights as measured for these embedders, or as the settings say."""
+    """The measured weights of these embedders, or those of the settings."""
     kinds = tuple(vector.kind for vector in vectors)
     shares = vector_shares(kinds)
     hybrid = settings.hybrid
@@ -173,7 +173,7 @@ LEAST_WORDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What has to be so sure for a message of one kind to open the gate by its meaning."""
+    """The certainty that a message of one kind needs to open the gate by its meaning."""
 
     certainty: float
     ahead: float
@@ -218,7 +218,7 @@ def gate(
     least: float | None = None,
     may_correct: Callable[[Candidate], bool] = bool,
 ) -> GateVerdict:
-    """Whether to recall, and why."""
+    """Decide if to recall, with the reason."""
     shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
@@ -257,7 +257,7 @@ def gate(
             lost = _lost_identifiers(request, everything)
             if not lost and says_enough and not is_work:
                 lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
-            # how many and not which: the line is kept in the ledger, where nothing is that was said
+            # the count only: the line is stored in the ledger, which holds no message content
             reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
     return GateVerdict(
         open=closed is None or bool(lost),
@@ -270,19 +270,19 @@ def gate(
 
 
 def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
-    """Whether tools are used in this session, or printed something of what was found."""
+    """True if tools are used in this session, or printed some of the findings."""
     return request.uses_tools or any(
         candidate.tool is not None for candidate in candidates.passages
     )
 
 
 def wants_statements(question: Question, *, among_tools: bool) -> bool:
-    """Whether only what the user stated bears on a message: it is work for an agent with tools."""
+    """True if only the user's statements bear on a message: it is work for an agent with tools."""
     return among_tools and question.asks == "other"
 
 
 def of_the_user(candidates: Candidates) -> Candidates:
-    """Those that the user said."""
+    """The user's messages among these."""
     return replace(candidates, passages=tuple(filter(is_the_users, candidates.passages)))
 
 
@@ -319,8 +319,7 @@ def _closed(
 def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
-    """Why a question's words open nothing: no passage holds several that matter, or most of their
-    worth."""
+    """The reason why a question's words open nothing: no passage holds several that matter."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
@@ -341,7 +340,7 @@ def _still_holding(
     worths: Mapping[str, _Worth],
     may_correct: Callable[[Candidate], bool],
 ) -> list[Candidate]:
-    """The shown messages without those that a later message of the user may have corrected."""
+    """The shown messages without those that a later user message may have corrected."""
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
     later = max(
         [
@@ -397,7 +396,7 @@ def _says_enough(question: Question, candidates: Candidates, least: int) -> bool
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
-    """The words that the gate wants to know about, beside those of the question."""
+    """The words that the gate looks up in addition to those of the question."""
     texts = (request.newest or request.query, *request.recent)
     written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
     return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
@@ -436,7 +435,7 @@ def _lost_rare_words(
         return {}
     shown = _Shown((*request.view, *request.recent))
     written = {
-        # a sentence without spaces is not a word: there the pairs of the index are
+        # a sentence without spaces is not a word: use the index's pairs
         word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
         for text in dict.fromkeys(question.text.split())
         for word in tokenize(text)

@@ -1,7 +1,5 @@
-"""Turn new messages into segments, passages and jobs; write nothing.
-
-No secret passes redaction, and no recalled block enters the archive.
-"""
+"""Turn new messages into segments, passages and jobs; write nothing. No secret passes redaction,
+and no recalled block enters the archive."""
 
 from __future__ import annotations
 
@@ -54,12 +52,12 @@ _ERROR = re.compile(
     r"|exit (?:code|status):? [1-9])\b)|\b[A-Z]\w{0,60}(?:Error|Exception)\b"
     r"|错误|失败|异常|报错|超时|拒绝|找不到"
 )
-# In a call's JSON a line end is written as a backslash and a letter, which would join words.
+# A call's JSON writes a line end as a backslash and a letter, which would join words.
 _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
 def index(segment: Segment) -> tuple[NewPassage, ...]:
-    """The passages of a segment, in order; none where it is noise."""
+    """The passages of a segment, in order; none for noise."""
     if segment.noise is not None:
         return ()
     text = segment.text
@@ -143,7 +141,7 @@ _MOST_TOOL_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """What is to be written for some new messages."""
+    """The segments, passages and jobs to write for new messages."""
 
     segments: tuple[NewSegment, ...] = field(repr=False)
     jobs: tuple[NewJob, ...]
@@ -167,7 +165,7 @@ def ingest(
     secrets: dict[str, None] | None = None,
     judged: JudgedTexts | None = None,
 ) -> IngestResult:
-    """What to write for these messages of a session."""
+    """The result to write for these messages of a session."""
     names = {**(tool_names or {}), **called_tools(entries)}
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
@@ -197,7 +195,7 @@ def ingest(
 
 
 def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
-    """The tool that each call among these messages is for."""
+    """The tool of each call in these messages."""
     return {
         part.id: part.name
         for entry in entries
@@ -276,7 +274,7 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """Calls of memory tools alone: found again, they would answer the next search best."""
+    """True for calls of memory tools alone: stored, they would answer the next search best."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(
@@ -291,8 +289,7 @@ def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
 def earlier_calls(
     fresh: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
-    """Tools whose results are new but whose calls came earlier, and the calls that fetched
-    content."""
+    """Tools of new results with earlier calls, and the calls that fetched content."""
     wanted = {call_id for entry in fresh for call_id in entry.results}
     calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}

@@ -1,7 +1,5 @@
-"""Inject one recalled block within its budget: all, fewer details, facts only, or none.
-
-Recalled text cannot close its block, and is marked as reference material (docs/design.md).
-"""
+"""Inject one recalled block within its budget: all, fewer details, facts only, or none. Recalled
+text cannot close its block, and is marked as reference material (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectResult:
-    """The block as an edit, if any, how full it is, and why."""
+    """The block as an edit, if any, its size, and the reason."""
 
     edit: Insert | None
     fill: Fill
@@ -55,7 +53,7 @@ def inject(
     turn: int,
     method: RecallMethod = "recollect",
 ) -> InjectResult:
-    """Pack what was recalled into a block of at most `budget_tokens`, and place it."""
+    """Pack recalled content into a block of at most `budget_tokens`, and place it."""
     if recalled.empty:
         return _none(Reason(Cause.NOTHING_RECALLED))
     if not entries:
@@ -99,7 +97,7 @@ def quote(
 
 
 def day_and_minute(at: float) -> tuple[str, str]:
-    """Day and minute, as shown; an imported time may be one that no calendar knows."""
+    """Day and minute, as shown; an imported time may be outside of any calendar."""
     try:
         said_at = datetime.fromtimestamp(at, UTC)
     except (OverflowError, OSError, ValueError):
@@ -128,7 +126,7 @@ def _source(segment: Segment, citations: Citations) -> str:
 
 
 def block_text(recalled: Recalled) -> str:
-    """The block with all that was recalled."""
+    """The block with everything that was recalled."""
     return write_block(recalled.facts, recalled.passages)
 
 
@@ -183,7 +181,7 @@ def _packed(
             whole = count == len(passages) and len(facts) == len(recalled.facts)
             fill: Fill = "everything" if whole else "fewer details"
             return text, fill, facts, passages[:count]
-        # as many of the last as surely are too much, at least one
+        # drop as many of the last as are certainly too much, at least one
         while count and excess > 0:
             count -= 1
             excess -= weigher.text(passage_line(passages[count])) + 1
@@ -201,8 +199,7 @@ def pack_openclaw(
     count: Callable[[str], int],
     budget_tokens: int,
 ) -> tuple[list[RecalledFact], list[RecalledPassage]]:
-    """OpenClaw's block: facts up to 30% of the cap, then details; dropped from the end until it
-    fits."""
+    """OpenClaw's block: facts up to 30% of the limit, then details, cut from the end to fit."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
         facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget

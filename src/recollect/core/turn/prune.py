@@ -1,9 +1,6 @@
-"""Free space at an edit batch: prune old tool results, trim whole messages.
-
-Prune keeps head and tail of long results, and one line of the oldest. Trim leaves out what is least
-relevant to the query, then what is oldest; calls and results leave together, a question with its
-answer.
-"""
+"""Free space at an edit batch: prune old tool results, trim whole messages. Prune keeps head and
+tail of long results, and one line of the oldest. Trim leaves out the least relevant messages, then
+the oldest; calls leave with their results, a question with its answer."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ _PROSE_CHARS: Final = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """The edits made, what they free (before calibration), and why."""
+    """The edits, the tokens they free (before calibration), and the reason."""
 
     edits: tuple[Shorten, ...]
     freed_tokens: int
@@ -134,7 +131,7 @@ class _Pruner:
         lines_tokens: int,
     ) -> None:
         self.settings = settings
-        self.mask = cache(mask)  # a long result may be shortened, and then cleared
+        self.mask = cache(mask)  # a long result may be shortened, then cleared
         self.lines = lines
         self.lines_tokens = lines_tokens
         self.weigher = weigher
@@ -155,7 +152,7 @@ class _Pruner:
                 f"[Tool result shortened: first {trim.head_chars} and last {trim.tail_chars} "
                 f"of {len(item.text)} characters kept]"
             )
-            text = self.mask(item.text)  # a secret that is cut in two is known by neither half
+            text = self.mask(item.text)  # a secret that is cut in two is recognised by neither half
             if len(text) > trim.max_chars:
                 head, tail = text[: trim.head_chars], text[len(text) - trim.tail_chars :]
                 text = f"{head}\n...\n{tail}\n{note}"
@@ -226,7 +223,7 @@ class _KeyLines:
         self._called_for: _CalledFor | None = None
 
     def of(self, item: _Prunable, mask: Callable[[str], str]) -> str:
-        """The line, as it may be stored; empty where none bears on it."""
+        """The masked line; empty if none is relevant."""
         if self._lines is None:
             return ""
         if self._called_for is None:
@@ -253,7 +250,7 @@ def _called_for(entries: Sequence[Entry]) -> _CalledFor:
         for at, part in enumerate(entry.parts):
             if isinstance(part, ToolCall):
                 of_call = asked | said | set(tokenize(part.arguments[:_PROSE_CHARS]))
-                of_calls[part.id] = of_call  # an id may be used again, in a later exchange
+                of_calls[part.id] = of_call  # an id may be reused in a later exchange
                 latest.append(of_call)
             elif isinstance(part, ToolResult) and part.call_id in of_calls:
                 found[entry.key, at] = of_calls[part.call_id]
@@ -314,7 +311,7 @@ def _allowed(name: str, settings: Pruning) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """What leaves the view, what that frees (before calibration), and why."""
+    """The messages to leave out, the tokens that frees (before calibration), and the reason."""
 
     edits: tuple[LeaveOut, ...]
     freed_tokens: int
@@ -336,8 +333,7 @@ def trim(
     hidden: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
     """Leave out groups of the visible `entries` until `excess_tokens` are freed. With `by_exchange`
-    a question leaves with its answer; OpenClaw chooses by message. `hidden` messages weigh
-    nothing."""
+    a question leaves with its answer. `hidden` messages weigh nothing."""
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
@@ -427,7 +423,7 @@ def _with_answers(
         if first.role == "user":
             question = candidate if not protected.intersection(candidate.entries) else None
         elif candidate.calls or protected.intersection(candidate.entries):
-            pass  # tool work leaves by itself; what stays, stays
+            pass  # tool work leaves by itself
         elif first.role == "assistant" and question is not None:
             question.members += candidate.members
             question.entries += candidate.entries

@@ -1,7 +1,5 @@
-"""Ask memory in the user's own words: the query of a turn, and its request to memory.
-
-A turn that ends in tool results asks with the user message that started it.
-"""
+"""Build the query of a turn in the user's own words, and its request to memory. A turn that ends in
+tool results uses the user message that started it."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The words to search with, and why if there are none."""
+    """The words to search with, or the reason for having none."""
 
     text: str
     reason: Reason
@@ -73,22 +71,22 @@ def spoken_text(entry: Entry | Message) -> str:
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:
-    """Whether tools are called in these messages: then it is no mere chat."""
+    """True if these messages call tools: then it is not a mere chat."""
     return any(entry.calls or entry.results for entry in entries)
 
 
 def last_turn(entries: Sequence[Entry]) -> Entry:
-    """The last message, system messages aside, unless there are no others."""
+    """The last message that is no system message, if there is one."""
     return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
 
 
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """The newest message in which the user says something, and all behind it."""
+    """The newest message with words of the user, and all after it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
 
 
 def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """The message in which the user said something before the newest one, and all behind it."""
+    """The message with words of the user before the newest one, and all after it."""
     since = _last_said(entries, _last_said(entries, len(entries)))
     return frozenset(entry.key for entry in entries[since:])
 
@@ -117,10 +115,10 @@ _LEANT_ON_CHARS: Final = 600
 
 
 class WantedTokens(Protocol):
-    """What a block may take for a message that asks so much, where tools are used or not."""
+    """The limit of a block for a message that asks this much, with or without tools."""
 
     def __call__(self, asks: Asks, /, *, uses_tools: bool) -> int:
-        """In tokens, as an estimate."""
+        """The estimate in tokens."""
         ...
 
 
@@ -142,7 +140,7 @@ def ask(
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
-    # also where it says too little to be part of the query: "thanks" asks for nothing
+    # even if it is too short for the query: "thanks" asks for nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
     said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
@@ -320,9 +318,8 @@ _SPACES = re.compile(r"\s{2,}")
 
 
 async def phrase(text: str, archive: Archive) -> str:
-    """The text for a question's vectors, without the names of speakers in this memory: they draw
-    the question to all that mentions the name (measured). Mask what must not leave this machine
-    first."""
+    """The text for a question's vectors, without names of speakers in this memory, which draw it to
+    all that mentions them (measured). Mask what must not leave this machine first."""
     names = speaker_names_asked(text)
     if not names:
         return text

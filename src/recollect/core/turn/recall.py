@@ -1,7 +1,5 @@
-"""Recall what a turn needs and its view lacks: search, gate, rank, pack.
-
-Never returns what the view shows, nor anything of another space.
-"""
+"""Recall content that a turn needs and its view lacks: search, gate, rank, pack. Never returns
+content of the view, nor of another space."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ async def recall(
     vectors: Sequence[AskedVector],
     settings: RecallSettings,
 ) -> Recalled:
-    """What to put back for this request, and the ranking it was taken from."""
+    """The content to add to this request, and its ranking."""
     question = read_question(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
@@ -135,9 +133,9 @@ async def recall(
     search = replace(search, replaced=await replaced_statements(reads.facts, archive))
     passages = await search.packed(ranking, known.facts, printed)
     facts = known.beside(passages)
-    if len(facts) < len(known.facts):  # what passages say in full gives its place to others
+    if len(facts) < len(known.facts):  # facts that passages state in full make space for others
         more = await search.packed(ranking, facts, printed)
-        if known.beside(more) == facts:  # a larger one may have come in its place
+        if known.beside(more) == facts:  # a larger one may have taken its place
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
@@ -170,12 +168,12 @@ class _MemorySearch:
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
-        """Those that were read."""
+        """The segments that were read."""
         return self.reads.segments
 
     async def judged(self) -> _Judged:
-        """Ask the store and the gate. If it stays shut but the view shows part of the exchange, try
-        what was cut next to it."""
+        """Query the store and the gate. If it stays shut but the view shows part of the exchange,
+        try the part next to it that was cut."""
         question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
         candidates = await self._without_itself(candidates)
@@ -201,9 +199,9 @@ class _MemorySearch:
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
         stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
-        if verdict.open and not request.on_purpose:  # there they lead to what answered them
+        if verdict.open and not request.on_purpose:  # there they lead to their answers
             answering = await self._answering(candidates, stated=stated)
-            if answering is not candidates or shown:  # orders among what was read void nothing
+            if answering is not candidates or shown:  # orders in the read text cancel nothing
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
             stated = stated and not verdict.lost_words
@@ -242,7 +240,9 @@ class _MemorySearch:
             if candidate.segment in asked.leave_out
             or request.quotes(candidate.segment, candidate.ordinal)
         )
-        if 2 * len(shown) > len(candidates.passages):  # what the view shows has crowded others out
+        if 2 * len(shown) > len(
+            candidates.passages
+        ):  # content of the view took the places of others
             candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
         return replace(candidates, passages=hidden), shown
@@ -255,11 +255,11 @@ class _MemorySearch:
             if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
                 return found
         read[query] = await self.archive.candidates(query)
-        self.reads.known.clear()  # what was stored since then counts in these statistics
+        self.reads.known.clear()  # later messages count in these statistics
         return read[query]
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """The statistics without the asking message: its names would count as heard of."""
+        """The statistics without the asking message: its names would count as known."""
         if self.request.asking is None:
             return candidates
         itself = known_id(self.request.session, self.request.asking)
@@ -319,15 +319,14 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Findings and their surroundings worth showing, best first; and tool output next to the
-        best."""
+        """Findings and their surroundings, best first; and tool output next to the best."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
-            # among what stands around are echoes and askings, too: the best of them is no measure
+            # surroundings include echoes and questions: the best of them is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             share, packed = tail_share(question), list[SegmentId]()
-            if not request.on_purpose:  # about what `packed` will read
+            if not request.on_purpose:  # about as much as `packed` reads
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
@@ -335,7 +334,7 @@ class _MemorySearch:
                 ranking = ranking.without(lambda candidate: not is_the_users(candidate))
             asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            if request.on_purpose:  # who asks judges by himself what is far from the best
+            if request.on_purpose:  # an explicit search leaves this judgement to its caller
                 ranking = await self._by_kind(ranking)
             else:
                 ranking = ranking.near_best(share).without_stray_results(share, printed)
@@ -441,7 +440,7 @@ class _MemorySearch:
             and segments[candidate.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
-        if request.on_purpose:  # the same words again tell nobody anything
+        if request.on_purpose:  # a repetition adds nothing
             once: dict[str, RecalledPassage] = {}
             for passage in ready:
                 once.setdefault(" ".join(passage.text.split()), passage)
@@ -478,7 +477,8 @@ class _MemorySearch:
         return "; ".join(dict.fromkeys(by))
 
     async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
-        """The best of the ranking, with the text of those that were read; of who asks, all."""
+        """The best of the ranking, with the text of those that were read; of an explicit search,
+        all."""
         hits = ranking.hits(self.request.most_hits)
         if not self.request.gated:
             await self._read([hit.passage.segment for hit in hits])
@@ -504,7 +504,7 @@ def _asked(
     vectors: Sequence[AskedVector],
 ) -> CandidateQuery:
     limit = _wanted(request) * _CANDIDATE_MULTIPLIER
-    # quoted passages are found too: they must not take the place of others
+    # quoted passages are found too: they must not take the places of others
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
@@ -563,8 +563,7 @@ def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """How many of the first may fit the budget; what a message has beyond its share is not
-    counted."""
+    """How many of the first may fit the budget, counting each message up to its share."""
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
     for at, candidate in enumerate(ranking.passages):

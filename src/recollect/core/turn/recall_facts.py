@@ -1,7 +1,5 @@
-"""Recall facts for a turn, next to its passages.
-
-Shows current facts whose words are not in the view, each with its trust.
-"""
+"""Recall facts for a turn, next to its passages: current ones whose words are not in the view, each
+with its trust."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ _TOGETHER: Final = "\f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFacts:
-    """The facts that may be shown, best first, and why, where they alone open the gate."""
+    """The facts to show, best first, and the reason if they alone open the gate."""
 
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
@@ -50,7 +48,7 @@ class FoundFacts:
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
-        """Those whose words these passages do not hold in full."""
+        """The facts whose words these passages do not hold in full."""
         texts = [passage.text for passage in passages]
         return tuple(
             fact
@@ -70,7 +68,7 @@ async def recall_facts(
     common: Container[str] = frozenset(),
     read: dict[FactQuery, FactCandidates] | None = None,
 ) -> FoundFacts:
-    """What is known that bears on the question and stands nowhere in the view."""
+    """The known facts that bear on the question and are not in the view."""
     read = {} if read is None else read
     closed = request.gated and not verdict.open
     about = _about(question, common) if closed else ()
@@ -120,7 +118,7 @@ def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A stretch of a message that no longer holds, and what was said since in its place."""
+    """A stretch of a message that is outdated, and the statement that replaced it."""
 
     span: EvidenceSpan
     by: str = field(repr=False)
@@ -143,7 +141,7 @@ def corrections_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_corrected(text: str, value: str, sentence: str) -> bool:
-    """Whether a text states the denied value, and is about what the sentence is about."""
+    """True if a text states the denied value, about the same thing."""
     words = {word.casefold() for word in _WORDS.findall(text)}
     about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
     return value.casefold() in words and len(words & about - {value.casefold()}) > 1
@@ -152,7 +150,7 @@ def is_corrected(text: str, value: str, sentence: str) -> bool:
 async def replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
 ) -> Mapping[SegmentId, tuple[Replaced, ...]]:
-    """What the facts that were read replaced, by the messages that said it."""
+    """The statements that the read facts replaced, by message."""
     current = {
         candidate.fact.id: candidate.fact
         for found in read.values()
@@ -178,8 +176,8 @@ async def replaced_statements(
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
-    """Pinned facts, then standing requests of the user, newest first; `session` None: of the
-    space."""
+    """Pinned facts, then the user's standing requests, newest first; without `session` the
+    space's."""
     pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
@@ -242,7 +240,7 @@ async def _ranked(
         )
     if not verdict.lost_words:
         return ranked
-    # a term that left the view was asked for, and nothing else
+    # only a term that left the view was asked for
     lost = set(verdict.lost_words)
     return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
@@ -258,8 +256,8 @@ def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
 
 
 def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
-    """Whether it answers well enough without a message. A user's own or pinned fact needs one word,
-    others half of what a question is about."""
+    """True if it answers well enough without a message. A user's own or pinned fact needs one word,
+    others half of the question's words."""
     fact = ranked.fact
     if not about or not set(about).intersection(fact.words):
         return False
@@ -276,7 +274,7 @@ def _in_view(
     segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """Whether the view shows a message that says it; all of them if it needs all."""
+    """True if the view shows a message that states it; all of them if it needs all."""
     seen = [
         source in shown
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
@@ -286,7 +284,7 @@ def _in_view(
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """Whether a block quotes the words it rests on; all of them if it needs all."""
+    """True if a block quotes its words; all of them if it needs all."""
     if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
@@ -330,7 +328,7 @@ def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegmen
 
 def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.change is not None:
-        return ()  # beside what it replaced, which may be found as well, it says what holds
+        return ()  # shown next to the statement it replaced
     if any(span.segment not in segments for span in fact.evidence):
         return ()
     texts = [

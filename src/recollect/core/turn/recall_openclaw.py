@@ -44,7 +44,7 @@ _SEARCHES: Final = 3
 
 
 def warm_message(segment: Segment) -> WarmMessage | None:
-    """A stored message as OpenClaw would have archived it; None: it would not have."""
+    """A stored message as OpenClaw would have archived it, or None."""
     text = _spoken_text(segment)
     if not text.strip() or segment.noise is not None:
         return None
@@ -76,7 +76,7 @@ async def recall_openclaw(
     vectors: Sequence[AskedVector],
     settings: RecallSettings,
 ) -> Recalled:
-    """What to put back for this request, from the messages that `index` holds."""
+    """The content to add to this request, from the messages in `index`."""
     weights = _weights(settings)
     limit = hit_limit(request.budget_tokens)
     near = await _near(archive, request, vectors, limit)

@@ -1,4 +1,5 @@
-"""The standing block: the user's decisions and rules stay in the view after their messages left."""
+"""The standing block: keeps the user's decisions and rules in the view after their messages
+left."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ _STATES: Final = re.compile(
     r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re|m)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# How people lay down a rule or a taste without saying "must" or "decided".
+# Rules and preferences that are stated without "must" or "decided".
 _RULES: Final = re.compile(
     r"""\b(?:nobody|no\ one|none\ of\ you|only\b.{1,60}\b(?:may|can|is\ allowed|are\ allowed)
       |may\ only|(?:no|not)\b.{1,80}\bever\b|ever\W*$|no\ (?:way|exceptions?)|hands\ off|stay\ away
@@ -79,7 +80,7 @@ _BARE_VERB: Final = re.compile(
     [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their|us|me|an?)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What the model advised: people ask for it later.
+# Advice of the model: people ask for it later.
 _ADVICE: Final = re.compile(
     r"\b(?:i(?:['’]d|\ would)\ \w+|i\ (?:suggest|recommend|propose|advise)"
     r"|my\ (?:suggestion|recommendation|advice|proposal)|better\ to|worth\ (?:a|trying|using)"
@@ -90,7 +91,7 @@ _ADVICE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandResult:
-    """The block as an edit, None where nothing stands, and why."""
+    """The block as an edit, None if it is empty, and the reason."""
 
     edit: Insert | None
     reason: Reason
@@ -134,7 +135,7 @@ def stand(
         for statement in _statements(() if _between_people(left) else left, mask, known)
         if (among_tools or _lays_down(statement.text)) and statement.text.casefold() not in told
     ]
-    chosen = [  # what was read earlier may hold what is known for a secret since
+    chosen = [  # cached text may hold what is known to be a secret since
         replace(statement, text=mask(statement.text))
         for statement in _fitting(statements, chosen_facts, weigher, budget_tokens)
     ]
@@ -246,7 +247,7 @@ def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iter
 
 
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
-    if is_summary(entry.role, entry.parts):  # a client's: nobody laid down what it says
+    if is_summary(entry.role, entry.parts):  # a client's text: no user decided it
         return
     for part in entry.parts:
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
@@ -285,25 +286,26 @@ def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]
 
 
 def laid_down(text: str, *, by_user: bool) -> float:
-    """How much a text lays down, between 0 and 1: as its sentence that lays down most."""
+    """The degree from 0 to 1 to which a text states a rule or decision, by its strongest
+    sentence."""
     worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
     return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
 
 
 def states(text: str) -> bool:
-    """Whether a message of the user states something that may hold on, beside asking for work."""
+    """True if a user message states something lasting in addition to asking for work."""
     return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
 
 
 def only_states(text: str) -> bool:
-    """Whether a message states something and asks for no work, in none of its clauses."""
+    """True if a message states something and asks for no work in any clause."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
     return not any(map(_asks_once, clauses)) and states(text)
 
 
 def may_correct(text: str) -> bool:
-    """Whether a user's message may change an earlier statement, also by an order that names
+    """True if a user's message may change an earlier statement, also by an order that names
     something."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)

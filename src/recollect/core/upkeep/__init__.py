@@ -1,1 +1,1 @@
-"""What is done to a stored memory beside the turns: jobs, vectors, forgetting, redacting."""
+"""Maintenance of a stored memory outside of turns: jobs, vectors, forgetting, redacting."""

@@ -1,5 +1,5 @@
 """Certificates of forgetting and reports of redaction, as text and as sealed JSON without content.
-Whatever was found and not masked is counted as left."""
+Secrets that were found and not masked are counted as left."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
 def counted(count: int, what: str) -> str:
-    """The number and the name, which is a plural."""
+    """The number and the plural name."""
     return f"{count:,} {_named(count, what)}"
 
 
@@ -83,7 +83,7 @@ def _named(count: int, what: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RedactionResult:
-    """What secrets stand where, or stood there; counts and names, never one of them."""
+    """The secrets per place, before or after masking: counts and names, never a secret."""
 
     applied: bool
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
@@ -99,12 +99,12 @@ class RedactionResult:
 
     @property
     def secrets(self) -> int:
-        """How many there are, wherever they can be masked."""
+        """The number of secrets, wherever they can be masked."""
         return sum(count for kinds in self.kinds.values() for count in kinds.values())
 
     @property
     def in_clear(self) -> int:
-        """How many stand in clear now, as far as could be looked."""
+        """The number of unmasked secrets, as far as they could be searched."""
         return self.left + (0 if self.applied else self.secrets)
 
     def count(
@@ -115,7 +115,7 @@ class RedactionResult:
         *,
         again: bool = False,
     ) -> None:
-        """Count what one of a place holds; `again` if it is counted among the place's."""
+        """Count the secrets of one item; `again` if the place's count includes it."""
         self.changed[place] += not again
         self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
@@ -134,7 +134,7 @@ def extended(
     covers: Iterable[str],
     cannot: Iterable[str],
 ) -> Certificate:
-    """The certificate with what was done besides the store; sealed again."""
+    """The certificate extended by work outside of the store; sealed again."""
     return seal(
         replace(
             certificate,
@@ -146,20 +146,20 @@ def extended(
 
 
 def digest_of(identities: Iterable[MessageId]) -> str:
-    """A hash over identities, whatever their order."""
+    """A hash over identities, independent of their order."""
     listed = "\n".join(sorted(set(identities)))
     return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
-    """One object with its checksum."""
+    """The certificate as one JSON object with its checksum."""
     record = asdict(certificate)
     record["counts"] = dict(certificate.counts)
     return {"format": _FORMAT, **record}
 
 
 def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()) -> str:
-    """A page to read, print or keep; a short one without the `standing` lines."""
+    """The certificate as a page of text, short without the `standing` lines."""
     plain = plain_line
     counts = certificate.counts.items()
     removed = [f"  {count:>8,}  {plain(_named(count, what))}" for what, count in counts if count]
@@ -222,7 +222,7 @@ def _checksum(sealed: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactionReport:
-    """What was found, where, and what was done about it."""
+    """The findings per place, and the actions taken."""
 
     at: float
     space: str
@@ -234,7 +234,7 @@ class RedactionReport:
 
 
 def redaction_json(report: RedactionReport) -> dict[str, Any]:
-    """One object, sealed."""
+    """The report as one sealed JSON object."""
     done = report.done
     record = {
         "format": _REDACTION_FORMAT,
@@ -259,7 +259,7 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
 
 
 def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
-    """A page for people, without `whole` the short one."""
+    """The report as a page of text, short without `whole`."""
     done, plain = report.done, plain_line
     cannot = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
     lines = [
@@ -291,7 +291,7 @@ def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
 
 
 def headline(done: RedactionResult) -> str:
-    """What was found, in one line; it never denies secrets in what could not be read."""
+    """The findings in one line; it never denies secrets in content that could not be read."""
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"

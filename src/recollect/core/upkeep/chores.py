@@ -1,7 +1,5 @@
-"""Keeps the index and the ledger in order: vectors, expiry, indexing again.
-
-Jobs hold no content, and doing one again changes nothing.
-"""
+"""Maintain the index and the ledger: vectors, expiry, indexing again. Jobs hold no content, and
+repeating one changes nothing."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ _PAGE_SEGMENTS: Final = 200
 async def expire(
     lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
 ) -> Batch:
-    """Remove old turns from the ledger (`ledger.retention_days`); come back when the rest is
-    old."""
+    """Remove old turns from the ledger (`ledger.retention_days`); repeat when the next are old."""
     del lease
     now = clock.now()
     if retention_days is None:
@@ -98,7 +95,7 @@ async def embed_next(
 async def _with_facts(
     batch: Batch, store: Archive, embedder: Embedder, *, limit: int
 ) -> tuple[Batch, bool]:
-    """The batch with the vectors of the next facts that wait for one, and whether more wait."""
+    """Adds vectors of the next facts to the batch; True if more wait."""
     revision = await store.facts_revision()
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
@@ -109,15 +106,12 @@ async def _with_facts(
         FactVector(fact=text.fact, values=value) for text, value in zip(chosen, values, strict=True)
     )
     made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
-    # a fact whose text is another one by then must not get the vector of what it said
+    # a fact whose text has changed must not get the vector of the old one
     return replace(batch, fact_vectors=(made,), facts_revision=revision), len(waiting) > limit
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
-    """Vectors of these texts; stored, wrong ones would be taken for made and never mended.
-
-    Rounded to what 16 bits hold, as those are that are written with their message.
-    """
+    """Vectors rounded to 16 bits. Wrong ones must not be stored: they would never be replaced."""
     with measured("embedder", embedder.name) as heard:
         heard.note(texts=len(texts))
         values = await embedder.embed(texts)
@@ -128,7 +122,7 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
-    """How much was indexed."""
+    """The counts of an indexing run."""
 
     segments: int = 0
     passages: int = 0
@@ -152,7 +146,7 @@ async def reindex(
 
 
 class OpenableArchive(Protocol):
-    """What opens a space's store, and keeps a batch while it is away."""
+    """Opens a space's store, and keeps a batch while it is down."""
 
     async def store(self) -> Store:
         """The open store."""
@@ -186,7 +180,7 @@ class VectorUpkeep:
         self.notes: tuple[Reason, ...] = ()
 
     def look_soon(self) -> None:
-        """Look in the background, if it was not done lately."""
+        """Check in the background, unless that was done lately."""
         now = self._monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return
@@ -199,14 +193,14 @@ class VectorUpkeep:
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
 
     async def look(self) -> None:
-        """Compare what there is with what there should be, and queue what is missing."""
+        """Compare existing vectors with the expected ones, and queue jobs for the missing."""
         store = await self._archive.store()
         waiting = [
             embedder
             for embedder in self._embedders
             if await store.unembedded(embedder.name, limit=1)
         ]
-        if not waiting:  # as nearly always: only then is all of the space counted
+        if not waiting:  # as nearly always: only otherwise is the whole space counted
             self.notes = ()
             return
         stats = await store.stats()

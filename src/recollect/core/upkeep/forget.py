@@ -1,8 +1,6 @@
-"""Forget: remove messages from everywhere, and certify it without content.
-
-Tombstones come first, so that nothing brings a message back; then bodies that a pattern matches,
-cascades, spools. After a crash, forgetting again finishes it.
-"""
+"""Forget: remove messages everywhere, and certify it without content. Tombstones come first, so
+that nothing restores a message; then bodies that a pattern matches, cascades, spools. After a
+crash, forgetting again finishes it."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Mask what the order's pattern matches in a store's bodies; the store removes the rest
+    """Mask matches of the order's pattern in a store's bodies; the store removes the rest
     itself."""
     if order.pattern is None:
         return Forgotten()
@@ -110,7 +108,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         counts[body.kind] += done.bodies
         left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=new.body)))
-        if body.kind == "pieces":  # it comes again with each request, once this one has expired
+        if body.kind == "pieces":  # it is in every request, and returns when this one has expired
             pieces.append(MessageId(body.id))
     if pieces:
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
@@ -140,7 +138,7 @@ async def held_meant(store: Store, order: ForgetOrder) -> int:
 
 
 def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
-    """The body with what the masks leave of it; None if that is nothing else."""
+    """The masked body; None if nothing else remains."""
     try:
         body = masked_body(stored.kind, stored.body, masks, Counter())
     except FormatError:
@@ -155,7 +153,7 @@ def _plain(body: StoredBody) -> bytes:
 
 
 class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
-    """What a cascade could not remove, and what to do: a line of the certificate."""
+    """Content that a cascade could not remove, and the fix: a line of the certificate."""
 
 
 async def forget(
@@ -168,7 +166,7 @@ async def forget(
 ) -> Certificate:
     """Forget what the order names; `cascades` run in this order."""
     gone = _gone(order)
-    for spool in spools:  # the store cannot know what is meant by a session that only waits
+    for spool in spools:  # the store cannot know a session that is only in a spool
         await spool.rewrite(gone.look_at)
     named = await _resolved(store, order, gone)
     forgotten = await _forget_in_store(store, named, gone)
@@ -211,7 +209,7 @@ class DeletesItself(Protocol):
         """What the space holds."""
 
     async def delete(self) -> Mapping[str, int]:
-        """Remove everything; how many rows, by what they are."""
+        """Remove everything; return the row counts by kind."""
 
 
 async def delete_space(
@@ -221,8 +219,8 @@ async def delete_space(
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Remove a space with all that it holds, called `named`. `let_go` removes its name from a list;
-    what was written until then is removed after it."""
+    """Delete a space and its contents, called `named`. `let_go` removes its name from a list;
+    batches written until then are removed after it."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:
@@ -234,7 +232,7 @@ async def delete_space(
 def certify_deletion(
     named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
 ) -> Certificate:
-    """The certificate of a space that is gone; a database's files keep its pages for a while."""
+    """The certificate of a deleted space; a database's files keep its pages for a while."""
     return seal(
         Certificate(
             at=now,
@@ -280,7 +278,7 @@ def _asked(order: ForgetOrder) -> ForgetScope:
 
 
 async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
-    """What `forget` would remove, for those who are asked first; nothing is changed."""
+    """The preview of `forget`; changes nothing."""
     stored = tuple([segment async for segment in stored_meant(store, order)])
     goes, twins = await said_again(store, order, stored)
     stored += goes
@@ -345,7 +343,7 @@ async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) ->
     gone.segments.update(forgotten.segments)
     gone.facts.update(forgotten.facts)
     marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
-    if marks:  # of facts that rested on it: whoever asks for one is told that it was forgotten
+    if marks:  # of facts that rested on it: lookups report that it was forgotten
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
         gone.message_ids.update(marks)
     return forgotten

@@ -1,9 +1,6 @@
-"""Run the jobs of a space, in a worker or next to an engine.
-
-An effect is written only through `complete`, in one write with the job's removal: it happens
-exactly once, however often workers die. A handler that lost its lease is stopped. A failed job says
-why, without content.
-"""
+"""Run the jobs of a space, in a worker or next to an engine. An effect is written only through
+`complete`, in one write with the job's removal: it happens exactly once, even if workers die. A
+handler that lost its lease is stopped. Failures are reported without content."""
 
 from __future__ import annotations
 
@@ -48,14 +45,14 @@ Answer: TypeAlias = Literal["done", "lost"] | GiveUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """When a job that failed is tried again: later each time, and not all at once."""
+    """The delay before a failed job is retried: longer each time, and spread out."""
 
     base_seconds: float = 2.0
     factor: float = 4.0
     max_seconds: float = 3600.0
 
     def seconds(self, lease: Lease) -> float:
-        """How long to wait; jobs that failed together spread over half of it."""
+        """Seconds to wait; jobs that failed together spread over half of it."""
         full = min(self.max_seconds, self.base_seconds * self.factor ** (lease.attempt - 1))
         seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
         return full * (1 - int.from_bytes(seed) / 2**33)
@@ -63,7 +60,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What became of the jobs of a run."""
+    """The outcomes of a run's jobs."""
 
     done: int = 0
     failed: int = 0
@@ -120,7 +117,7 @@ class JobRunner:
         self._looked_at = float("-inf")
 
     async def run_once(self) -> RunResult:
-        """Take one job that is due and do it; StoreError when the store cannot be asked."""
+        """Run one due job; StoreError if the store cannot be queried."""
         self._looked_at = now = self._clock.now()
         leases = await self._store.claim(
             now=now,
@@ -147,7 +144,7 @@ class JobRunner:
         told: OnRun | None = None,
         most: int | None = None,
     ) -> RunResult:
-        """Do all that is due now, or `most` of it, or until `stop` is set."""
+        """Run all due jobs, at most `most` of them, or until `stop` is set."""
         total = RunResult()
         while (stop is None or not stop.is_set()) and (most is None or total.taken < most):
             result = await (self.run_once() if stop is None else _unless_stopped(self, stop))
@@ -161,7 +158,8 @@ class JobRunner:
     async def run(
         self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
     ) -> RunResult:
-        """Do jobs until `stop` is set; a job that does not end soon then is given back."""
+        """Run jobs until `stop` is set; a job that does not end soon then is returned to the
+        queue."""
         results: list[RunResult] = []
 
         def tell(result: RunResult) -> None:
@@ -185,13 +183,13 @@ class JobRunner:
         return sum(results, RunResult())
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
-        """How long until something may be due; None when nothing waits at all."""
+        """Seconds until a job may be due; None if none waits."""
         now = self._clock.now()
         due_at = (await self._store.queue(day=day_of(now))).due_at
         if due_at is None:
             return None
         if due_at <= self._looked_at:
-            return idle_seconds  # not handed out: paused, over budget, or of a kind we do not know
+            return idle_seconds  # not handed out: paused, over budget, or of an unknown kind
         return min(max(due_at - now, 0.0), idle_seconds)
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
@@ -261,12 +259,12 @@ class JobRunner:
 
 
 def day_of(now: float) -> str:
-    """The day, in UTC, whose budget is charged."""
+    """The UTC day whose budget is charged."""
     return datetime.fromtimestamp(now, tz=UTC).date().isoformat()
 
 
 async def until(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, this long at most; whether it came."""
+    """Wait at most this long for an event; True if it came."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:
@@ -303,8 +301,8 @@ class BackgroundJobs:
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called whenever work begins; `heard` gets failures of the whole,
-        `trouble` says how jobs failed last."""
+        """`open_runner` is called when work begins; `heard` gets failures of the whole, `trouble`
+        the last failure of jobs."""
         self._open_runner = open_runner
         self._heard = heard
         self._idle_seconds = idle_seconds
@@ -319,12 +317,12 @@ class BackgroundJobs:
 
     @property
     def running(self) -> bool:
-        """Whether it is at work or waits for a job that will be due."""
+        """True if it runs, or waits for a job that will be due."""
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def wake(self, seconds: float = 0.0) -> None:
-        """Look at the queue in `seconds`; returns at once."""
+        """Check the queue in `seconds`; returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -336,12 +334,12 @@ class BackgroundJobs:
         self._look_at = min(self._look_at, time.monotonic() + seconds)
         self._woken.set()
         if self._look_at <= time.monotonic():
-            self._resting.clear()  # not a new one: somebody may wait for it
+            self._resting.clear()  # not a new one: a caller may wait for it
         if not self.running:
             self._task = loop.create_task(self._run(), context=Context())
 
     async def rest(self, seconds: float) -> bool:
-        """Wait until all that is due was done, but no longer than this; whether it was."""
+        """Wait at most this long for due jobs; True if all are done."""
         if not self.running:
             return True
         try:
@@ -351,11 +349,11 @@ class BackgroundJobs:
         return True
 
     async def close(self) -> None:
-        """Stop. A job that does not end in time is given back to the queue."""
+        """Stop. A job that does not end in time is returned to the queue."""
         self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is not asyncio.get_running_loop():
-            return  # what ran in another loop ended with it
+            return  # work in another loop ended with it
         self._stop.set()
         self._woken.set()
         _, waits = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
@@ -367,8 +365,8 @@ class BackgroundJobs:
         woken, stop = self._woken, self._stop
         runner: JobRunner | None = None
         while await self._is_due(woken, stop):
-            self._look_at = float("inf")  # what is written from here on may be overlooked below
-            # a store that is away, or jobs that fail, must never end in the event loop
+            self._look_at = float("inf")  # jobs written from here on may be missed below
+            # a store that is down, or failing jobs, must never raise in the event loop
             done = await attempted(self._look(runner, stop))
             runner = None if isinstance(done, Failure) else done
             self._heard("all", done if isinstance(done, Failure) else None)

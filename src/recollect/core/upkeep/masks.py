@@ -38,7 +38,7 @@ _MOST_COPIES: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedText:
-    """A text afterwards, and what of which kind was masked."""
+    """A masked text, and the count of masks by kind."""
 
     text: str = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -46,13 +46,13 @@ class MaskedText:
     """Per pass, in the text that the pass before left."""
 
     def moved(self, start: int, end: int) -> tuple[int, int]:
-        """Where a span of the original text stands now; one that was masked stands for its mask."""
+        """The new place of a span of the original text; a masked one is its mask's."""
         for spans in self.steps:
             start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
         return start, end
 
     def masked_in(self, original: str) -> Iterator[str]:
-        """What was masked in the text that this was made of; never to be kept or told."""
+        """The secrets masked in the original text; never store or show them."""
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
@@ -61,7 +61,7 @@ class MaskedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBytes:
-    """Bytes afterwards, and what of which kind was masked."""
+    """Masked bytes, and the count of masks by kind."""
 
     body: bytes = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class MaskedBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masks:
-    """What is masked; the rules always, personal data and own patterns on request."""
+    """The masks: the rules always, personal data and own patterns on request."""
 
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
@@ -85,13 +85,13 @@ class Masks:
                 break
             changed = _spliced(changed, spans)
             steps.append(spans)
-            if not self._own_patterns:  # the rules alone are done in one pass
+            if not self._own_patterns:  # the rules alone need one pass
                 break
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
-        """JSON with its secrets masked, by own patterns not under the keys to `leave`; other bytes
-        as text. FormatError for a record that cannot be read."""
+        """JSON with its secrets masked, own patterns not under the keys to `leave`; other bytes as
+        text. FormatError for a record that cannot be read."""
         texts = texts_of_outcomes(raw)
         if texts is not None:
             done = self.json(texts, leave=leave)
@@ -110,7 +110,7 @@ class Masks:
         return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
 
     def name(self, name: str) -> bool:
-        """Whether a name, which stays as it is, holds something to mask."""
+        """True if a name, which is never changed, holds a secret."""
         return bool(self.text(name).steps)
 
     @property
@@ -122,7 +122,7 @@ class Masks:
         return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
 
     def left_in(self, raw: bytes) -> bool:
-        """Whether an own pattern still matches: in a key, or where texts are left alone."""
+        """True if an own pattern still matches: in a key, or in texts that are not changed."""
         return bool(self.patterns) and any(
             any(True for _ in self._own_spans(text)) for text in strings_in(raw, keys=True)
         )
@@ -164,7 +164,8 @@ class Masks:
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Regular expressions as people write them; SettingsError for what is none, or matches all."""
+    """Regular expressions of users; SettingsError for an invalid one, or one that matches
+    everything."""
     made = []
     for number, text in enumerate(written, 1):
         try:
@@ -189,7 +190,7 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def _may_never_end(pattern: str) -> bool:
-    """Whether an unbounded repeat holds another one, which takes exponential time."""
+    """True if an unbounded repeat holds another one, which takes exponential time."""
 
     def repeats(parsed: Any, *, inside: bool) -> bool:
         for kind, value in parsed:
@@ -217,7 +218,7 @@ def _bodies(value: Any) -> Iterator[Any]:
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
-    """Every text that JSON holds, that of inner JSON too; other bytes as one text."""
+    """Every text in JSON, including inner JSON; other bytes as one text."""
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
     if not _is_json(raw):
@@ -304,7 +305,7 @@ def _moved(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
 
 
 def new_masks(before: str, after: str) -> Mapping[str, int]:
-    """How many masks of each kind the text afterwards has more."""
+    """How many more masks of each kind the masked text has."""
     if before == after:
         return {}
     return Counter(_kinds(after)) - Counter(_kinds(before))
@@ -334,14 +335,14 @@ def _written(text: str) -> bytes:
 
 
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """What finds these secrets where they stand without a label; None for none."""
+    """A finder for unlabelled copies of these secrets; None for none."""
     known = sorted(told_apart(secrets), key=lambda text: (-len(text), text))
     found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
     return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """What finds these secrets cut by one or two characters at an end; None for none."""
+    """A finder for these secrets cut by one or two characters at an end; None for none."""
     found = sorted(
         {cut for text in _few(secrets) for cut in _cuts(text)}, key=lambda text: -len(text)
     )
@@ -356,6 +357,6 @@ def _few(secrets: Iterable[str]) -> list[str]:
 def _cuts(secret: str) -> Iterator[str]:
     for cut in range(1, _MOST_CUT + 1):
         for left in (secret[cut:], secret[:-cut]):
-            # a part with spaces at its end is a sentence's, and matches what nobody meant
+            # a part with spaces at its end is part of a sentence, and matches unrelated text
             if len(left) >= LEAST_CHARS and left == left.strip():
                 yield left

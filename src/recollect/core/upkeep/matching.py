@@ -1,7 +1,5 @@
-"""Which segments, facts and records an order to forget means, stored or still in a spool.
-
-A spooled batch that holds none of them stays byte for byte.
-"""
+"""Select the segments, facts and records that an order to forget names, stored or spooled. A
+spooled batch without any of them stays byte for byte."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ PAGE_BODIES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTargets:
-    """What an order means, before it is carried out."""
+    """The targets of an order, before it runs."""
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
     spooled: tuple[Segment, ...] = field(default=(), repr=False)
@@ -44,34 +42,34 @@ class ForgetTargets:
 
     @property
     def nothing(self) -> bool:
-        """Whether nothing at all is meant."""
+        """True if the order selects nothing."""
         return not (self.messages or self.facts or self.records)
 
     @property
     def messages(self) -> int:
-        """How many messages, stored and spooled."""
+        """The number of messages, stored and spooled."""
         return len(self.stored) + len(self.spooled)
 
 
 class TextMatcher:
-    """Finds an order's text and pattern, wherever they stand; used for store, spool and files."""
+    """Finds an order's text and pattern in store, spool and files."""
 
     def __init__(self, order: ForgetOrder) -> None:
         self._text = None if order.matching is None else SoughtText(order.matching)
         self._pattern = None if order.pattern is None else compiled(order.pattern)
 
     def __bool__(self) -> bool:
-        """Whether there is anything to look for."""
+        """True if there is anything to find."""
         return self._text is not None or self._pattern is not None
 
     def in_text(self, text: str) -> bool:
-        """Whether a text holds it, also in its escaped form."""
+        """True if a text holds it, also in its escaped form."""
         if self._text is not None and self._text.stands_in(text):
             return True
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def in_bytes(self, raw: bytes) -> bool:
-        """Whether JSON, or other bytes, hold it; keys count as well."""
+        """True if JSON or other bytes hold it; keys count as well."""
         if self._text is not None and self._text.stands_in(raw):
             return True
         if self._pattern is None:
@@ -79,7 +77,7 @@ class TextMatcher:
         return any(self._pattern.search(text) for text in strings_in(raw, keys=True))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """What the pattern matches in a text."""
+        """The pattern's matches in a text."""
         return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
 
 
@@ -91,12 +89,12 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """Whether the order names a segment, by content or by place."""
+    """True if the order names a segment, by content or by place."""
     return content_meant(order, segment) or place_meant(order, segment)
 
 
 def content_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """Whether it means what a segment says, wherever it is said."""
+    """True if the order names a segment's content, wherever it appears."""
     return (
         segment.id in order.segments
         or segment.message_id in order.message_ids
@@ -105,7 +103,7 @@ def content_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def place_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """Whether it means just this segment: a session, a time, or both together."""
+    """True if the order names this segment: its session, its time, or both."""
     if not order.sessions and not order.by_time:
         return False
     return (not order.sessions or segment.session in order.sessions) and order.said_then(
@@ -114,7 +112,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
-    """Whether the order names a fact itself, not what it rests on."""
+    """True if the order names a fact itself, not its source."""
     said = (fact.content, fact.context, fact.subject, fact.attribute)
     _, line = split_foreign(fact.foreign or "")
     return fact.id in order.facts or _holds(order, said, line)
@@ -129,7 +127,7 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
 
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
-    """The segments of a store that the order names, in the order of arrival; all are looked at."""
+    """The segments of a store that the order names, in order of arrival; reads all."""
     async for segment in every_segment(store):
         if segment_meant(order, segment.segment):
             yield segment
@@ -159,8 +157,7 @@ async def every_body(
 async def said_again(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
 ) -> tuple[tuple[StoredSegment, ...], Mapping[str, str]]:
-    """Other segments with the same words: those that go along, and those that facts rest on
-    instead."""
+    """Other segments with the same words: those to remove as well, and new sources of facts."""
     known = {segment.segment.id for segment in meant}
     content = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
     by_place = {segment.segment.message_id for segment in meant} - content
@@ -185,12 +182,12 @@ async def said_again(
 
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
-    """The facts of a store that the order names themselves."""
+    """The facts of a store that the order names directly."""
     if not TextMatcher(order) and not order.facts:
         return ()
     facts = await store.facts(superseded=True)
     meant = {fact.id: fact for fact in facts if fact_meant(order, fact)}
-    # A digest says what the facts it was made of say.
+    # A digest repeats the facts that it was made from.
     subjects = {fact.subject for fact in meant.values() if fact.subject}
     sources = {source for fact in meant.values() for source in fact.sources}
     for fact in facts:
@@ -201,7 +198,7 @@ async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
 
 
 def damaged_parts(spools: Iterable[Spool]) -> list[str]:
-    """What of spools cannot be looked into, one line each with what to do."""
+    """The unreadable parts of spools, one line each with the fix."""
     return [
         f"{name}, a damaged part of the spool: look into it, or delete it"
         for spool in spools
@@ -211,7 +208,7 @@ def damaged_parts(spools: Iterable[Spool]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class ForgetSet:
-    """Which messages are to go; grows while spooled ones are found that the order means."""
+    """The messages to remove; grows with spooled ones that the order names."""
 
     order: ForgetOrder
     message_ids: set[MessageId] = field(default_factory=set)
@@ -221,13 +218,13 @@ class ForgetSet:
     unread: int = 0
 
     def look_at(self, record: bytes) -> bytes:
-        """Note what of a spooled record is meant; gives the record back."""
+        """Note the named content of a spooled record; returns the record."""
         if (batch := self.read(record)) is not None:
             self.note(batch)
         return record
 
     def note(self, batch: Batch) -> tuple[Segment, ...]:
-        """Note what of a batch is meant; the messages of it."""
+        """Note the named content of a batch; returns its messages."""
         segments = tuple(new.segment for new in batch.segments if self._noted(new.segment))
         for fact in batch.facts:
             if fact_meant(self.order, fact):
@@ -236,7 +233,7 @@ class ForgetSet:
         return segments
 
     def remove(self, record: bytes) -> bytes | None:
-        """The record without them; None when nothing is left of it."""
+        """The record without them; None if it is empty then."""
         batch = self.read(record)
         if batch is None:
             self.unread += 1
@@ -255,7 +252,7 @@ class ForgetSet:
         return None if left.empty else write_batch(left)
 
     def read(self, record: bytes) -> Batch | None:
-        """The batch in a record; None where it cannot be read here."""
+        """The batch in a record; None if it cannot be read here."""
         try:
             return read_batch(record)
         except FormatError:
@@ -265,8 +262,8 @@ class ForgetSet:
         if segment.message_id in self.message_ids or content_meant(self.order, segment):
             self.message_ids.add(segment.message_id)
         elif segment.id in self.segments or place_meant(self.order, segment):
-            # its place has a tombstone of its own; what quotes it here goes, since nobody
-            # here knows whether the same is said elsewhere
+            # its place has its own tombstone; quotes of it here are removed, because it is
+            # unknown here whether the same is said elsewhere
             self.message_ids.add(MessageId(segment.id))
             self.unsaid.add(segment.message_id)
         else:
@@ -343,7 +340,7 @@ def without(
     *,
     unsaid: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """The batch without these messages and facts, and without anything that quotes them or those
+    """The batch without these messages and facts, and without anything that quotes them or
     `unsaid`."""
     quoted = message_ids | unsaid
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
@@ -370,7 +367,7 @@ def without(
 
 
 def readable_state(state: bytes) -> bytes:
-    """A session's state as it reads; its bytes where it cannot be read."""
+    """A session's state, decoded; its bytes if it cannot be read."""
     try:
         return write_state(join_state(state, (), ()))
     except FormatError:
@@ -383,8 +380,8 @@ def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionW
     try:
         state = join_state(write.state, (), ())
     except FormatError:
-        return None  # it quotes them, and nobody here can tell where: the stored one stays
-    # Which edit quotes whom is not said: all that quote anybody go, and can be made again.
+        return None  # it quotes them at an unknown place: the stored one stays
+    # It is not recorded which edit quotes which message: all that quote any are removed.
     edits = (*state.edits, *(edit for edit, _ in state.dormant))
     anchors = frozenset(edit.anchor for edit in edits if edit.anchor is not None)
     return replace(

@@ -1,8 +1,6 @@
-"""Redact: mask secrets in what is stored already, in place.
-
-Spools come first, then segments with the facts that rest on them, then the rest. Ids, places and
-times stay; a second run finds nothing. After a crash, redacting again finishes it.
-"""
+"""Redact: mask secrets in stored content, in place: spools first, then segments with the facts that
+rest on them, then the rest. Ids, places and times stay; a second run finds nothing. After a crash,
+redacting again finishes it."""
 
 from __future__ import annotations
 
@@ -65,8 +63,7 @@ _MOST_JOBS: Final = 100_000
 def masked_segment(
     segment: Segment, masks: Masks, kinds: Counter[str]
 ) -> tuple[Segment, MaskedText | None]:
-    """A segment without secrets, and its masked text; None if there was none. `kinds` counts
-    them."""
+    """A masked segment and its text; None if it held no secret. `kinds` counts them."""
     masked = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
@@ -84,7 +81,7 @@ def masked_segment(
 
 
 def masked_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
-    """A fact that holds no secret, and whose spans stand where their texts do now."""
+    """A masked fact, with its spans moved to the new places of their texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
     number, imported = split_foreign(fact.foreign or "")
@@ -113,7 +110,7 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> 
 
 
 def masked_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
-    """A body without secrets; FormatError for a state that cannot be read."""
+    """A masked body; FormatError for a state that cannot be read."""
 
     def change(text: str) -> str:
         done = masks.text(text)
@@ -130,14 +127,14 @@ def masked_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) 
 
 
 def masked_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
-    """A batch that waits, without secrets; vectors of what changed are made again later."""
+    """A masked spooled batch; vectors of changed texts are made again later."""
     moved: dict[SegmentId, MaskedText] = {}
     segments: list[NewSegment] = []
     for new in batch.segments:
         segment, text = masked_segment(new.segment, masks, kinds)
         if text is not None:
             moved[segment.id] = text
-            # what was kept without being indexed stays so
+            # unindexed content stays unindexed
             new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
         segments.append(new)
     facts = [masked_fact(fact, masks, moved, kinds) for fact in batch.facts]
@@ -170,7 +167,7 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
     try:
         return replace(write, state=masked_body("states", write.state, masks, kinds))
     except FormatError:
-        return None  # nobody here can tell what it holds: the stored one stays
+        return None  # its contents are unknown here: the stored one stays
 
 
 async def redact(
@@ -182,7 +179,7 @@ async def redact(
     apply: bool,
     progress: Progress | None = None,
 ) -> RedactionResult:
-    """Mask what is stored, or with `apply` false say what would be."""
+    """Mask stored content, or without `apply` report what would be masked."""
     walk = _RedactionWalk(store, masks, now=now, apply=apply, progress=progress)
     embedders = (await store.stats()).vectors
     for spool in spools:
@@ -197,7 +194,7 @@ async def redact(
     if apply and walk.found.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
-        # The last one says whether the bytes that were replaced are gone from the store's files.
+        # The last one reports whether the replaced bytes are gone from the store's files.
         walk.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
     return walk.result()
 
@@ -222,7 +219,7 @@ class _RedactionWalk:
         self._secrets: dict[str, set[str]] = {}
 
     def record(self, record: bytes) -> bytes:
-        """A spooled record as it may wait."""
+        """A spooled record after masking."""
         self._step(SPOOL, 1, None)
         kinds: Counter[str] = Counter()
         try:
@@ -236,7 +233,7 @@ class _RedactionWalk:
         return write_batch(batch) if self._apply else record
 
     async def segments(self) -> None:
-        """Messages, with their index and vectors, and the facts that rest on them."""
+        """Mask messages, with their index and vectors, and the facts that rest on them."""
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
         after = 0
@@ -249,7 +246,7 @@ class _RedactionWalk:
             self._step(SEGMENTS, len(page), total)
 
     async def remains(self) -> None:
-        """What copies of these secrets that lost a character or two left in their sessions."""
+        """Mask truncated copies of these secrets in their sessions."""
         for session, secrets in self._secrets.items():
             masks = replace(self._masks, remains=remains_of(secrets), copies=copies_of(secrets))
             after = 0
@@ -280,7 +277,7 @@ class _RedactionWalk:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.masked_in(segment.text))
             moved[segment.id] = text
-            # what is kept without an index stays so
+            # unindexed content stays unindexed
             indexed = await self._store.passages(segment.id)
             order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
         await self._segments_rewritten(order, moved, masks)
@@ -311,7 +308,7 @@ class _RedactionWalk:
         self._raced += len(new)
 
     async def facts(self) -> None:
-        """Facts and digests, written only while nobody else decides upon them."""
+        """Mask facts and digests, written only while no other process decides about them."""
         for fact in self._facts_before:
             self._name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
@@ -346,7 +343,7 @@ class _RedactionWalk:
         return bool(left)
 
     async def bodies(self, kind: BodyKind) -> None:
-        """Every body of a kind."""
+        """Mask every body of a kind."""
         after: str | None = None
         while page := await self._store.held(kind, after=after, limit=_PAGE_BODIES):
             after = page[-1].id
@@ -371,7 +368,7 @@ class _RedactionWalk:
             self._step(PLACES[kind], len(page), None)
 
     async def job_keys(self) -> None:
-        """Names that jobs are told apart by."""
+        """Check the names of jobs."""
         for job in await self._store.jobs(limit=_MOST_JOBS):
             self._name(JOB_KEYS, job.key)
 
@@ -395,7 +392,7 @@ class _RedactionWalk:
             self._progress(place, self._looked_at[place], total)
 
     def result(self) -> RedactionResult:
-        """What was found and done."""
+        """The findings and actions."""
         lines = [
             f"{count:,} {place} that could not be read" for place, count in self._unread.items()
         ]
