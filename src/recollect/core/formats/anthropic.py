@@ -1,9 +1,5 @@
-"""Anthropic Messages: messages, replies, streams, and pi's messages in this format.
-
-Each `tool_use` is answered by a `tool_result` at the start of the next message, text blocks are not
-blank, a user begins and roles alternate. Block types are those of anthropic-sdk-python, November
-2026.
-"""
+"""Codec of Anthropic Messages: messages, replies, streams, and pi's messages in this format. Block
+types are those of anthropic-sdk-python, November 2026."""
 
 from __future__ import annotations
 
@@ -55,7 +51,7 @@ RULES = WireRules(
 )
 
 SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
-"""The beta features, less their dates, under which a history may hold system messages."""
+"""Prefixes of the beta features that allow system messages inside a history."""
 
 PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
 
@@ -73,11 +69,11 @@ _OWN_ROLES = frozenset({"assistant", "system", "user"})
 ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
-"""What the API accepts as a call's id: `^[a-zA-Z0-9_-]+$`; the length as pi holds it."""
+"""Limit for call ids, which match `^[a-zA-Z0-9_-]+$`."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 _BROKEN_INPUT: Final = "INVALID_JSON"
-"""Holds an input that was cut off: the provider's own advice for sending such a call back."""
+"""Key for an input that was cut off, as the provider recommends for resending such a call."""
 
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
@@ -134,13 +130,13 @@ class AnthropicCodec:
         return str(event.get("type")) in _EVENTS
 
     def claims_body(self, body: Fields) -> bool:
-        """By keys, or by how the first tool is described."""
+        """Detect by keys, or by the shape of the first tool."""
         if body.keys() & {"system", "anthropic_version", "stop_sequences", "context_management"}:
             return True
         return "input_schema" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:  # noqa: ARG002
-        """Never: only its blocks tell."""
+        """Return False: only blocks identify the format."""
         return False
 
     def claims_block(self, block: Fields) -> bool:
@@ -275,7 +271,6 @@ def _with_id(block: Any, call_id: CallId | None) -> Any:
 
 
 def _read_message(raw: bytes) -> dict[str, Any]:
-    """A message as this API has it; a `tool` message of OpenAI's becomes the user's result."""
     wire = read_wire(raw)
     call_id = word(wire, "tool_call_id") or word(wire, "tool_use_id")
     if word(wire, "role") != "tool" or not call_id:
@@ -326,7 +321,7 @@ def _linked(part: Part, block: Any) -> Part:
 
 
 def _link(kind: str, named: str) -> CallId:
-    """The id of a provider-run call: a call of an MCP server has results of its own kind."""
+    """Provider-run calls of an MCP server have their own kind of results."""
     return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
 
 
@@ -421,7 +416,7 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
 
 
 def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Signed thinking; what broke off before its signature came is refused by the API."""
+    """The API refuses thinking without a signature, as an aborted reply leaves it."""
     signature = block.get("thinkingSignature")
     if not isinstance(signature, str) or not signature:
         return []
@@ -447,7 +442,7 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class AnthropicAssembling:
-    """One message."""
+    """Assembles one streamed message."""
 
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
@@ -457,7 +452,7 @@ class AnthropicAssembling:
 
     @property
     def complete(self) -> bool:
-        """`message_stop` was seen."""
+        """True after `message_stop`."""
         return self._complete
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -479,7 +474,7 @@ class AnthropicAssembling:
         return None if self._message.get("stop_reason") is None else self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        """The blocks that have begun; a call whose input broke off holds it as it was written."""
+        """The blocks that have begun. A call whose input broke off keeps it as text."""
         content = []
         for at in sorted(self._blocks):
             made = {"input": _input(self._inputs[at])} if at in self._inputs else {}
@@ -506,7 +501,6 @@ class AnthropicAssembling:
             elif name == "citation":
                 block["citations"] = [*(block.get("citations") or ()), value]
             elif name != "type" and isinstance(value, str):
-                # text, thinking, signature, and what may come: stretches of a field
                 block[name] = str(block.get(name) or "") + value
         yield from _anthropic_words(delta)
 
@@ -542,6 +536,6 @@ def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SystemInsideCodec(AnthropicCodec):
-    """The same for requests that name the beta of system messages between the turns."""
+    """Codec for requests whose beta feature allows system messages between turns."""
 
     rules = replace(RULES, system_inside=True)

@@ -1,7 +1,5 @@
-"""Content blocks, in every spelling of the formats and OpenClaw, read into parts.
-
-Reading never raises: an unknown block becomes `Other` and is carried along.
-"""
+"""Content blocks of all formats and OpenClaw, read into parts. Reading never raises: an unknown
+block becomes `Other` and is carried along."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
 
 
 def read_wire(raw: bytes) -> dict[str, Any]:
-    """One message as an object; anything else is read as words of the user."""
+    """Decode one message as an object. Anything else is read as text of the user."""
     value = decode(raw)
     if type(value) is dict:
         return value
@@ -43,20 +41,20 @@ def read_wire(raw: bytes) -> dict[str, Any]:
 
 
 def word(fields: Mapping[str, Any], name: str) -> str:
-    """A field that holds one word, or nothing where it holds anything else."""
+    """Return a field that holds a string, else ""."""
     value = fields.get(name)
     return value if isinstance(value, str) else ""
 
 
 def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
-    """Whether the message is an object at all."""
+    """List a flaw if the message is not an object."""
     if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
         return ()
     return (Flaw(part=None, reason=Reason(Cause.MESSAGE_NO_OBJECT)),)
 
 
 def read_content(content: Any) -> tuple[Part, ...]:
-    """The parts of a message's content: a string equals one text part, null is none."""
+    """Parse a message's content: a string equals one text part, null is none."""
     if isinstance(content, str):
         return (Text(text=content),)
     if isinstance(content, list):
@@ -67,7 +65,7 @@ def read_content(content: Any) -> tuple[Part, ...]:
 
 
 def read_block(block: Any) -> Part:
-    """One content block."""
+    """Parse one content block."""
     if not isinstance(block, dict):
         return Text(text=block) if isinstance(block, str) else _other("value", block)
     kind = word(block, "type")
@@ -101,7 +99,7 @@ def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
 
 
 def read_arguments(given: Any) -> str:
-    """Arguments as canonical JSON if they are JSON, else the text itself."""
+    """Return arguments as canonical JSON if they are JSON, else the text itself."""
     if isinstance(given, str):
         try:
             return canonical(decode(given.encode("utf-8", "surrogatepass")))
@@ -121,7 +119,7 @@ def _read_result(block: Mapping[str, Any]) -> ToolResult:
 
 
 def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
-    """A tool's answer: text, images, and blocks that are only carried."""
+    """Parse a tool's answer: text, images, and blocks that are only carried."""
     parts: list[Text | Image | Other] = []
     for part in read_content(content):
         if isinstance(part, Text | Image | Other):
@@ -132,7 +130,7 @@ def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
 
 
 def reword_result(content: Any, text: str) -> Any:
-    """A result's content with its text replaced; blocks that are not text stay."""
+    """Replace the text of a result's content; blocks that are not text stay."""
     if not isinstance(content, list):
         return text
     spelled: dict[str, Any] | None = None
@@ -147,7 +145,7 @@ def reword_result(content: Any, text: str) -> Any:
 
 
 def without_cache_marks(value: Any) -> Any:
-    """The value without cache marks, at any depth of its own structure."""
+    """Remove cache marks from the value at any depth."""
     if isinstance(value, dict):
         return {k: without_cache_marks(v) for k, v in value.items() if k not in CACHE_MARKS}
     if isinstance(value, list):
@@ -191,27 +189,24 @@ def _first_text(fields: Mapping[str, Any], *names: str) -> str:
     return ""
 
 
-# What every direction of the translation needs: pi's blocks read, call ids respelled
-
-
 ITEM_SEPARATOR = "|"
-"""pi joins the two ids of a Responses call by it: `call_id|item_id`."""
+"""Separator that pi puts between the two ids of a Responses call: `call_id|item_id`."""
 _HASH_CHARS = 8
 
 Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
-"""A pi message with its position, and whether the model that is asked has made it."""
+"""A pi message, its position, and whether the requested model made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireMessage:
-    """One message of a request, and the pi message that it begins with."""
+    """One message of a request, and the position of the pi message that it begins with."""
 
     body: dict[str, Any] = field(repr=False)
     source: int
 
 
 def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The content as blocks; a string is one text block."""
+    """Return the content as blocks; a string is one text block."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -227,12 +222,12 @@ def text_in(block: Mapping[str, Any]) -> str:
 
 
 def texts_of(blocks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts that say something, in order."""
+    """Return the texts that are not blank, in order."""
     return [text for block in blocks if (text := text_in(block))]
 
 
 def images_of(blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Media type and base64 data of the images, in order."""
+    """Return media type and base64 data of the images, in order."""
     return [
         (str(block.get("mimeType") or "image/png"), block["data"])
         for block in blocks
@@ -241,13 +236,13 @@ def images_of(blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def data_address(image: tuple[str, str]) -> str:
-    """An image as the `data:` address that OpenAI's wires take."""
+    """Return an image as the `data:` URL that OpenAI's formats take."""
     return f"data:{image[0]};base64,{image[1]}"
 
 
 def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
-    """A call's id as a provider takes it; an id that already fits stays. Another spelling always
-    carries a hash of the whole id: two ids never become one."""
+    """Respell a call's id if the provider would refuse it. A new spelling carries a hash of the
+    whole id, so two ids never become one."""
     whole = str(spelled or "")
     name = whole.partition(ITEM_SEPARATOR)[0]
     if 0 < len(name) <= longest and re.fullmatch(f"[{allowed}]+", name):
@@ -269,65 +264,65 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """The runner of the tool: the client must answer its own calls, the provider answers its
-    own."""
+    """Runner of the tool. Each side must answer its own calls."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"
-    """Whose message it is read as; of an item that says no role itself."""
+    """Role of an item that names none itself."""
 
 
 def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
-    """A call of a tool."""
+    """Describe a call of a tool."""
     return BlockType(name=name, pair="call", run_by=run_by, id_field=id_field)
 
 
 def result_type(
     name: str, run_by: RunBy, answers: tuple[str, ...], id_field: str, said_by: Role
 ) -> BlockType:
-    """The result of a call."""
+    """Describe the result of a call."""
     return BlockType(
         name=name, pair="result", run_by=run_by, answers=answers, id_field=id_field, said_by=said_by
     )
 
 
 def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockType, BlockType]:
-    """A call and its result, which share `call_id`."""
+    """Describe a call and its result, which share `call_id`."""
     role: Role = "tool" if run_by == "client" else "assistant"
     result = result_type(output, run_by, (call,), "call_id", role)
     return call_type(call, run_by, "call_id"), result
 
 
 def other_type(name: str, said_by: Role = "assistant") -> BlockType:
-    """A type that belongs to no pair."""
+    """Describe a type that belongs to no pair."""
     return BlockType(name=name, said_by=said_by)
 
 
 def first_tool(body: Fields) -> Fields:
-    """The first of a request's tools; empty where there is none."""
+    """Return the first of a request's tools, or an empty mapping."""
     tools = array_items(body.get("tools")) or [b""]
     return object_fields(tools[0]) or {}
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is a mapping, else an empty one."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings of a list; none of what is no list."""
+    """Return the mappings of a list; empty for any other value."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return []
     return [other for other in value if isinstance(other, Mapping)]
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """pi's block of text."""
+    """Make pi's text block."""
     return {"type": "text", "text": text}
 
 
 def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
-    """A call; arguments that are no JSON object become none, and the tool says what it misses."""
+    """Make pi's tool call block. Arguments that are not a JSON object become none, so the tool
+    reports what is missing."""
     if isinstance(given, str):
         try:
             given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}

@@ -1,8 +1,5 @@
-"""The wire formats by name, and the detection of a request's format.
-
-A new format is one file with a class like `WireCodec`, one line in `WIRES`, and its name in
-`FormatName`. If a request fits several formats, Anthropic's strictest rules apply.
-"""
+"""Wire formats by name, and detection of a request's format. A new format is one file with a
+`WireCodec`, one line in `WIRES`, and its name in `FormatName`."""
 
 from __future__ import annotations
 
@@ -24,78 +21,78 @@ _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen"
 KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
 _NO_CONTENT = (b"", b"null", b'""', b"[]", b"{}")
 _LOOK_AT = 24
-"""How many messages are looked at from each end; formats do not change in between."""
+"""Number of messages examined from each end; formats do not change in between."""
 
 
 class Codec(Protocol):
-    """Reads one message of a format, and writes rows that are not as they came."""
+    """Reads one message of a format, and composes rows that changed."""
 
     @property
     def rules(self) -> WireRules:
-        """The demands of the format."""
+        """Requirements of the format."""
 
     def read(self, raw: bytes) -> Message:
-        """Read one message; lenient, never raises on JSON it does not understand."""
+        """Read one message leniently. Never raises on JSON that it does not understand."""
 
     def compose(self, slot: Slot) -> bytes:
-        """Write one row; deterministic: the same slot gives the same bytes."""
+        """Write one row. The same slot always gives the same bytes."""
 
     def claims_body(self, body: Fields) -> bool:
-        """Whether a request of these keys can only be of this format."""
+        """Return whether a request of these keys can only be of this format."""
 
     def claims_message(self, message: Fields) -> bool:
-        """Whether a message of these keys can only be of this format."""
+        """Return whether a message of these keys can only be of this format."""
 
     def claims_block(self, block: Fields) -> bool:
-        """Whether a content block of these keys can only be of this format."""
+        """Return whether a content block of these keys can only be of this format."""
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
         """The messages that a reply adds to the history, as a client would send them back."""
 
 
 class Assembling(Protocol):
-    """A reply that is put together from a stream's events."""
+    """Assembles a reply from a stream's events."""
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         """Add an event."""
 
     @property
     def complete(self) -> bool:
-        """The reply's own end was seen: nothing that may follow changes it."""
+        """True once the reply's end was seen: later events do not change it."""
 
     def reply(self) -> Mapping[str, Any] | None:
-        """The reply as it would have come without streaming; None where its end is missing."""
+        """Return the reply as if it had not been streamed; None if its end is missing."""
 
     def partial(self) -> Mapping[str, Any]:
-        """The reply so far, in the same form."""
+        """Return the reply so far, in the same form."""
 
 
 class WireCodec(Codec, Protocol):
-    """A provider's format: also its streams, and pi's messages in it. The same pi
-    messages give the same wire messages, and a further one never changes earlier ones."""
+    """A provider's format with its streams, and pi's messages in it. The same pi messages give the
+    same wire messages, and a further one never changes earlier ones."""
 
     @property
     def api(self) -> str:
-        """pi's word for the wire."""
+        """pi's name of the format."""
 
     @property
     def provider(self) -> str:
-        """The default provider of the wire."""
+        """Default provider of the format."""
 
     def assembling(self) -> Assembling:
-        """Begin to put a streamed reply together."""
+        """Start to assemble a streamed reply."""
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event of a stream is one of this wire's."""
+        """Return whether a stream event is of this format."""
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        """pi messages as the wire has them."""
+        """Translate pi messages into wire messages."""
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """A reply's content as pi's blocks."""
+        """Translate a reply's content into pi's blocks."""
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """The reply with these wire messages in place of its own."""
+        """Return the reply with these wire messages in place of its own."""
 
 
 WIRES: Final[Mapping[FormatName, WireCodec]] = {
@@ -108,20 +105,20 @@ CODECS: Final[Mapping[FormatName, Codec]] = {
     "pi": PiCodec(),
     **WIRES,
 }
-"""Every format, in the order in which they are asked whether a request is theirs."""
+"""All formats, in the order of detection. If a request fits several, Anthropic's rules apply."""
 
 _SYSTEM_INSIDE: Final = SystemInsideCodec()
 
 
 def codec_of(request: Request) -> Codec:
-    """The codec of a request's format, with the rules of what its beta features allow."""
+    """Return the codec of a request's format, with the rules that its beta features allow."""
     if request.format == "anthropic" and request.system_inside:
         return _SYSTEM_INSIDE
     return CODECS[request.format]
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:
-    """The format of these messages, helped by their request."""
+    """Detect the format of these messages, with the help of their request."""
     body = body or {}
     for name, codec in CODECS.items():
         if codec.claims_body(body):
@@ -136,8 +133,8 @@ def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> Forma
 
 
 def is_message(raw: bytes) -> bool:
-    """Whether this can be a message of any format: it has a role that one knows, a type, or
-    content. Unknown roles with content are read as the user's."""
+    """Return whether this can be a message of any format: it has a known role, a type, or
+    content."""
     message = object_fields(raw)
     if message is None:
         return False
@@ -168,8 +165,7 @@ def tool_definition(
     description: str,
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A tool as a provider, or an MCP client, wants it described; `parameters` is the JSON Schema
-    of its arguments."""
+    """Describe a tool for a provider or an MCP client. `parameters` is a JSON Schema."""
     described = {"name": name, "description": description}
     if format == "anthropic":
         return {**described, "input_schema": dict(parameters)}

@@ -1,9 +1,6 @@
-"""JSON as bytes: cut into spans without decoding, written for providers or as JavaScript does.
-
-msgspec finds spans in one pass; where it refuses what JavaScript writes (a lone surrogate, NaN),
-the standard library finds them more slowly. Always holds: spans are exact slices of the input;
-`stringify` gives the bytes of `JSON.stringify`; a bad line of JSONL never raises, it is reported.
-"""
+"""JSON as bytes: cut into spans without decoding, and written for providers or like JavaScript. If
+msgspec refuses what JavaScript writes (a lone surrogate, NaN), the standard library reads it. Spans
+are exact slices of the input, and a bad line of JSONL is reported, never raised."""
 
 from __future__ import annotations
 
@@ -22,18 +19,15 @@ import msgspec
 
 from recollect.errors import FormatError
 
-# Cutting JSON into byte spans without decoding it, and writing JSON any provider reads
-
-
 _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for input the standard library may still read."""
+"""Errors of msgspec for input that the standard library may still read."""
 _WHITESPACE = b" \t\n\r"
 
 Fields: TypeAlias = Mapping[str, bytes]
-"""Values of a JSON object by key, not yet decoded."""
+"""Values of a JSON object by key, not decoded."""
 _STANDARD = json.JSONDecoder()
 
 
@@ -49,7 +43,7 @@ def decode(raw: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON in UTF-8; what UTF-8 cannot carry is escaped."""
+    """Write compact JSON in UTF-8; escapes what UTF-8 cannot carry."""
     try:
         return _COMPACT.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -57,7 +51,7 @@ def encode(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> str:
-    """The one spelling of a JSON value: compact, keys sorted."""
+    """Write the canonical spelling of a JSON value: compact, keys sorted."""
     try:
         return _CANONICAL.encode(value).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -65,7 +59,6 @@ def canonical(value: Any) -> str:
 
 
 def _standard(value: Any, *, sort_keys: bool) -> str:
-    """What msgspec refuses, by the standard library; what that refuses is no JSON."""
     try:
         return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
@@ -75,7 +68,7 @@ def _standard(value: Any, *, sort_keys: bool) -> str:
 def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
-        # A warning of pydantic's would show a stretch of what was said.
+        # pydantic's warnings quote message content
         return dump(mode="json", exclude_unset=True, warnings=False)
     fields = getattr(value, "__dict__", None)
     if isinstance(fields, dict):
@@ -84,7 +77,8 @@ def _plain(value: Any) -> Any:
 
 
 def plain_mapping(value: Any) -> Mapping[str, Any]:
-    """A reply or a part of one as a mapping, from bytes and clients' objects too; empty else."""
+    """Return a reply or a part of one as a mapping, also from bytes and client objects; else an
+    empty one."""
     if value is None or isinstance(value, Mapping):
         return value or {}
     try:
@@ -100,7 +94,7 @@ _CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=_plain)
 
 
 def object_spans(raw: bytes) -> dict[str, bytes]:
-    """The values of a JSON object as bytes, by key."""
+    """Return the values of a JSON object as bytes, by key."""
     try:
         return {key: bytes(value) for key, value in _RAW_OBJECT.decode(raw).items()}
     except _REFUSED:
@@ -108,7 +102,7 @@ def object_spans(raw: bytes) -> dict[str, bytes]:
 
 
 def array_spans(raw: bytes) -> list[bytes]:
-    """The items of a JSON array as bytes."""
+    """Return the items of a JSON array as bytes."""
     try:
         return [bytes(item) for item in _RAW_ARRAY.decode(raw)]
     except _REFUSED:
@@ -116,7 +110,7 @@ def array_spans(raw: bytes) -> list[bytes]:
 
 
 def object_fields(raw: bytes) -> dict[str, bytes] | None:
-    """The values of a JSON object by key, or None where it is not one."""
+    """Return the values of a JSON object by key; None if it is not an object."""
     try:
         return object_spans(raw) if raw.lstrip()[:1] == b"{" else None
     except FormatError:
@@ -124,7 +118,7 @@ def object_fields(raw: bytes) -> dict[str, bytes] | None:
 
 
 def array_items(raw: bytes | None) -> list[bytes] | None:
-    """The items of a JSON array, or None where it is not one."""
+    """Return the items of a JSON array; None if it is not one."""
     try:
         return array_spans(raw) if raw is not None and raw.lstrip()[:1] == b"[" else None
     except FormatError:
@@ -132,7 +126,7 @@ def array_items(raw: bytes | None) -> list[bytes] | None:
 
 
 def text_of(fields: Fields, key: str) -> str | None:
-    """A field that is a string, else None."""
+    """Return a field that is a string, else None."""
     raw = fields.get(key)
     if raw is None or raw[:1] != b'"':
         return None
@@ -146,7 +140,7 @@ def text_of(fields: Fields, key: str) -> str | None:
 
 
 def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int, int]] | None:
-    """Where each value of `spans` stands in `body`; None where the keys do not line up."""
+    """Return start and end of each value of `spans` in `body`; None if the keys do not line up."""
     positions: dict[str, tuple[int, int]] = {}
     at = _skip(body, 0) + 1
     for key, span in spans.items():
@@ -177,7 +171,7 @@ def _skip(body: bytes, at: int) -> int:
 
 
 def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
-    """Spans by the standard library: slower, but it reads what JavaScript writes."""
+    """Slower than msgspec, but reads what JavaScript writes."""
     try:
         return _scan_text(raw.decode(), opening)
     except (ValueError, RecursionError) as error:
@@ -229,7 +223,7 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 def stringify(value: Any) -> str:
-    """The value as `JSON.stringify` spells it; encodes to UTF-8 whatever it holds."""
+    """Write the value as `JSON.stringify` does."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
@@ -266,11 +260,11 @@ def _number(value: float) -> str:
 
 
 def _decimal(number: Decimal) -> str:
-    """The shortest digits that name a double, placed as ECMA-262 places them."""
+    """Shortest digits that name a double, placed as ECMA-262 places them."""
     _, places, exponent = number.as_tuple()
     assert isinstance(exponent, int), "neither infinite nor NaN"
     written = "".join(map(str, places))
-    point = len(written) + exponent  # how many digits stand before the point
+    point = len(written) + exponent  # digits before the point
     digits = written.rstrip("0")
     if 0 < point <= _PLAIN_UP_TO:
         whole = digits[:point].ljust(point, "0")
@@ -288,12 +282,12 @@ class ObjectLine:
 
     number: int
     line: str = field(repr=False)
-    """As it stands in the file, with its line end where it has one."""
+    """Includes the line end if there is one."""
     value: dict[str, Any] = field(repr=False)
 
 
 def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[ObjectLine]:
-    """The objects of a JSONL file given line by line, line ends included."""
+    """Read the objects of a JSONL file given line by line, line ends included."""
     for number, raw in enumerate(lines, 1):
         if not raw.strip():
             continue
@@ -313,13 +307,13 @@ def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[Obj
 
 
 def text_at(value: dict[str, Any], key: str) -> str | None:
-    """A field that is a string, else None."""
+    """Return a field that is a string, else None."""
     found_value = value.get(key)
     return found_value if isinstance(found_value, str) else None
 
 
 def number_at(value: dict[str, Any], key: str) -> float | None:
-    """A field that is a finite number, else None."""
+    """Return a field that is a finite number, else None."""
     found_value = value.get(key)
     if isinstance(found_value, bool) or not isinstance(found_value, int | float):
         return None
@@ -331,7 +325,7 @@ def number_at(value: dict[str, Any], key: str) -> float | None:
 
 
 def instant(seconds: float | None) -> str | None:
-    """A point in time for programs: ISO 8601, UTC; None where it is no time of this calendar."""
+    """Format a point in time as ISO 8601 in UTC; None if the calendar has no such time."""
     if seconds is None:
         return None
     try:
@@ -341,7 +335,7 @@ def instant(seconds: float | None) -> str | None:
 
 
 def when(seconds: float | None) -> str:
-    """A point in time for people: UTC, to the minute."""
+    """Format a point in time for people: UTC, to the minute."""
     text = instant(seconds)
     return "—" if text is None else text[:16].replace("T", " ")
 
@@ -349,7 +343,7 @@ def when(seconds: float | None) -> str:
 def strings_of(
     value: Any, keys: Collection[str] | None = None, *, depth: int = 32
 ) -> Iterator[str]:
-    """Every string of a JSON value in order; of objects only what stands under these keys."""
+    """Return every string of a JSON value in order; in objects only those under these keys."""
     if isinstance(value, str):
         yield value
     elif depth and isinstance(value, list):

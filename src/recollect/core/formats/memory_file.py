@@ -1,8 +1,5 @@
-"""The text of a Markdown file as sections with their line numbers.
-
-A text is cut at headings, a long section at paragraphs, else at lines. Each section repeats the
-headings above it. Nothing but blank lines is lost. Linear in the text.
-"""
+"""Sections of a Markdown file with their line numbers. Text is cut at headings, a long section at
+paragraphs, else at lines. Each section repeats the headings above it; only blank lines are lost."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSection:
-    """A piece of a file that is kept as one: its headings on one line, then its body."""
+    """A piece of a file that is stored as one: its headings on one line, then its body."""
 
     headings: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
     first_line: int
-    """Counted from 1, the heading's own where it begins a section."""
+    """From 1; the line of the heading if one begins the section."""
     last_line: int
 
 
@@ -37,7 +34,7 @@ class _SectionHeading:
 
 
 def read_sections(text: str) -> tuple[FileSection, ...]:
-    """The sections of a file's text, in order."""
+    """Split a file's text into sections."""
     return tuple(_MarkdownLines(text).sections())
 
 
@@ -49,7 +46,7 @@ class _MarkdownLines:
         self.headings = dict(self._headings())
 
     def sections(self) -> Iterator[FileSection]:
-        """The text before the first heading, then heading by heading."""
+        """Yield the text before the first heading, then heading by heading."""
         marks = [*sorted(self.headings), len(self.lines)]
         yield from self._section((), 0, 0, marks[0])
         above: list[_SectionHeading] = []

@@ -1,9 +1,6 @@
-"""OpenAI Chat Completions: messages, replies, streams, and pi's messages in this format.
-
-A `tool` message for each call follows its assistant message at once. The older `function_call`
-pairs by name. Servers of this wire stream calls without an index, reasoning under several names,
-and usage in any chunk.
-"""
+"""Codec of OpenAI Chat Completions: messages, replies, streams, and pi's messages in this format.
+The older `function_call` pairs by name. Servers may stream calls without an index, reasoning under
+several names, and usage in any chunk."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ _ROLES: dict[str, Role] = {
 }
 
 ID_CHARACTERS = r"!-{}~"
-"""Any printable character but the one by which pi joins two ids."""
 
 LONGEST_ID = 40
 """OpenAI's limit on `tool_call_id`."""
@@ -88,13 +84,13 @@ ROLES: Final = frozenset(_ROLES)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that come whole, in some servers with every chunk; other strings come in pieces."""
+"""Fields that are sent whole, by some servers with every chunk; other strings come in pieces."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 
 
 class OpenAIChatCodec:
-    """Reads and writes items of `messages`; the order of parts is content, extras, calls."""
+    """Reads and writes items of `messages`. Parts are ordered as content, extras, calls."""
 
     rules = RULES
     api = "openai-completions"
@@ -107,11 +103,11 @@ class OpenAIChatCodec:
         return event.get("object") == "chat.completion.chunk" or "choices" in event
 
     def claims_body(self, body: Fields) -> bool:
-        """By how the first tool is described."""
+        """Detect by the shape of the first tool."""
         return "function" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:
-        """By its role, or by its `tool_calls`."""
+        """Detect by role or `tool_calls`."""
         return text_of(message, "role") in _OWN_ROLES or "tool_calls" in message
 
     def claims_block(self, block: Fields) -> bool:
@@ -395,7 +391,7 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ChatAssembling:
-    """One completion."""
+    """Assembles one streamed completion."""
 
     def __init__(self) -> None:
         self._top: dict[str, Any] = {}
@@ -403,7 +399,7 @@ class ChatAssembling:
 
     @property
     def complete(self) -> bool:
-        """Never before the stream says so: the usage comes after the last choice."""
+        """False until the stream ends: the usage follows the last choice."""
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -426,7 +422,7 @@ class ChatAssembling:
         return self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        """The choices that have begun."""
+        """Return the choices that have begun."""
         choices = [self._choices[at] for at in sorted(self._choices)]
         shown = [{**choice, "message": _without_indexes(choice["message"])} for choice in choices]
         return {"object": "chat.completion", **self._top, "choices": shown}
@@ -473,8 +469,7 @@ def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[Re
 
 
 def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The call that this piece continues; None if it begins another. A new id begins a call even
-    under a known index: some servers number every call 0."""
+    """A new id begins a call even under a known index, because some servers number every call 0."""
     index, call_id = given.get("index"), given.get("id")
     same = [call for call in calls if index is None or call["index"] == index]
     if not same:
@@ -530,13 +525,13 @@ def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def chat_thinking(fields: Mapping[str, Any]) -> str:
-    """Under whichever name; servers that use both say the same under each."""
+    """Return the reasoning, whatever its field is called. Servers that use both names repeat it."""
     said = (fields.get(name) for name in _CHAT_THINKING)
     return next((text for text in said if text and isinstance(text, str)), "")
 
 
 def chat_text(content: Any) -> str:
-    """The text of a message's content, a string or parts."""
+    """Return the text of a message's content, a string or parts."""
     if isinstance(content, str):
         return content
     parts = [mapping(part) for part in content] if isinstance(content, list) else []

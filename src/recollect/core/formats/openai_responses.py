@@ -1,8 +1,6 @@
-"""OpenAI Responses: items, replies, streams, and pi's messages in this format.
-
-Every call item has one output item behind it, and a reasoning item is followed by the item it led
-to. Item types are those of openai-python, November 2026.
-"""
+"""Codec of OpenAI Responses: items, replies, streams, and pi's messages in this format. Every call
+item needs one output item after it, and a reasoning item the item it led to. Item types are those
+of openai-python, November 2026."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ from recollect.errors import FormatError
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 TEXT_ANSWERED = frozenset(ARGUMENTS)
-"""Calls whose output may be plain text; the others want structures we do not invent."""
+"""Calls whose output may be plain text; others need structures that we do not invent."""
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
@@ -104,7 +102,7 @@ RESPONSES_ITEM_TYPES: Final = frozenset(
     | {"image_generation_call", "code_interpreter_call", "mcp_call", "mcp_list_tools"}
     | {"item_reference", "compaction"}
 )
-"""Types that tell an item from a message of another format."""
+"""Types that distinguish an item from a message of another format."""
 _OWN_TYPES: Final = frozenset({"input_text", "output_text", "input_image"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 
@@ -126,7 +124,7 @@ _STRETCHES: Final[Mapping[str, tuple[str, str | None, str]]] = {
 RESPONSES_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 
 _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
-"""States of a Responses reply in which its items are not, or not yet, part of a history."""
+"""States of a reply whose items are not (yet) part of a history."""
 
 BLOCK_TYPES: Final = (
     other_type("message", "user"),
@@ -186,11 +184,11 @@ class OpenAIResponsesCodec:
         return str(event.get("type")).startswith("response.")
 
     def claims_body(self, body: Fields) -> bool:
-        """By `input` in place of `messages`."""
+        """Detect by `input` in place of `messages`."""
         return "input" in body and "messages" not in body
 
     def claims_message(self, message: Fields) -> bool:
-        """By its type; an Anthropic response is of type message, too."""
+        """Detect by type, except `message`, which an Anthropic response has too."""
         kind = text_of(message, "type")
         return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
 
@@ -349,9 +347,8 @@ def _text_type(role: Role) -> str:
 
 
 def _call_id(wire: dict[str, Any]) -> str:
-    """The id that ties an output to its call: `call_id` and the kind, since each kind has its own
-    output. A local shell's items may name the call in `id` alone; Codex answers them with function
-    outputs."""
+    """`call_id` with the kind, since each kind has its own output. A local shell's items may name
+    the call in `id` alone; Codex answers them with function outputs."""
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
@@ -382,7 +379,7 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
-    """Whether the provider searched for tools by itself: such items name no call."""
+    """Items of a tool search by the provider name no call."""
     return kind in ("tool_search_call", "tool_search_output") and (
         wire.get("execution") == "server" or not wire.get("call_id")
     )
@@ -502,7 +499,7 @@ def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ResponsesAssembling:
-    """One response."""
+    """Assembles one streamed response."""
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
@@ -512,7 +509,7 @@ class ResponsesAssembling:
 
     @property
     def complete(self) -> bool:
-        """The event that carries the whole response was seen."""
+        """True after the event that carries the whole response."""
         return self._response is not None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -543,7 +540,7 @@ class ResponsesAssembling:
         return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}
 
     def partial(self) -> Mapping[str, Any]:
-        """The items that are finished, and what has come of the others."""
+        """Return the finished items, and the received part of the others."""
         items = {at: {**item, "status": "incomplete"} for at, item in self._begun.items()}
         items |= self._items
         output = [items[at] for at in sorted(items)]
@@ -572,5 +569,5 @@ class ResponsesAssembling:
 
 
 def responses_call_id(item: Mapping[str, Any]) -> str:
-    """The id by which a call's output names it."""
+    """Return the id by which a call's output names it."""
     return str(item.get("call_id") or item.get("id") or "")

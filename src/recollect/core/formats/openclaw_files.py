@@ -1,8 +1,6 @@
-"""OpenClaw's memory files: `segments.jsonl` and `knowledge.jsonl` both ways.
-
-An imported line is exported byte for byte unless its fact changed. A torn end is reported and the
-rest is kept. Trust, maker and pin of a file count only in a restore.
-"""
+"""Reader and writer of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. An imported line is
+exported byte for byte unless its fact changed. Trust, maker and pin of a file count only in a
+restore."""
 
 from __future__ import annotations
 
@@ -17,8 +15,6 @@ from recollect.core.values.segment import Segment, SegmentId, Trust
 
 SEGMENTS: Final = "segments.jsonl"
 KNOWLEDGE: Final = "knowledge.jsonl"
-
-# OpenClaw's `segments.jsonl`: one archived message a line, both ways
 
 
 SEGMENT_FIELDS: Final = frozenset(
@@ -37,7 +33,7 @@ _ROLES: Final[dict[str, Role]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentLine:
-    """One line, read."""
+    """One line of `segments.jsonl`."""
 
     number: int
     line: str = field(repr=False)
@@ -51,7 +47,7 @@ class SegmentLine:
 
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
-    """Read lines one by one; bad ones are reported in `passed_over`."""
+    """Read lines one by one; reports bad ones in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
@@ -76,7 +72,7 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
 
 
 def write_segment_line(segment: Segment) -> str:
-    """A segment as its line; one of our own ends with a newline."""
+    """Write a segment as its line; a line of our own ends with a newline."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
     own = {
@@ -91,14 +87,11 @@ def write_segment_line(segment: Segment) -> str:
     return stringify(own) + "\n"
 
 
-# What our own facts say beyond OpenClaw's keys, as keys of a line in `knowledge.jsonl`
-
-
 OWN_KEYS: Final = frozenset(
     {"trust", "validTo", "recordedAt", "subject", "attribute", "sources", "evidence", "madeBy",
      "change", "session", "pinned", "joint"}
 )  # fmt: skip
-# What every reader of JSON can hold exactly; stores take no more.
+# Integers that every JSON reader holds exactly; stores accept no larger ones.
 _NUMBER_MAX: Final = 2**53
 _TRUSTS: Final[dict[str, Trust]] = {name: name for name in get_args(Trust)}
 _MAKERS: Final[dict[str, MadeBy]] = {name: name for name in get_args(MadeBy)}
@@ -106,7 +99,7 @@ _CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
 
 
 def own_keys(fact: Fact) -> dict[str, Any]:
-    """The further keys of a fact; times in milliseconds, as OpenClaw has them."""
+    """Return the keys that OpenClaw does not have; times in milliseconds, as OpenClaw has them."""
     said: dict[str, tuple[Any, bool]] = {
         "trust": (fact.trust, fact.trust != "medium"),
         "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),
@@ -131,8 +124,8 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
-    """The fact with what these keys of a line say, and the defaults where they say nothing.
-    `restored`: the line is taken at its word for trust, maker and pin."""
+    """Return the fact with these keys of a line applied. If `restored`, trust, maker and pin of the
+    line count."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
@@ -191,7 +184,7 @@ _TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnowledgeLine:
-    """One line, read."""
+    """One line of `knowledge.jsonl`."""
 
     number: int
     line: str = field(repr=False)
@@ -205,7 +198,7 @@ class KnowledgeLine:
 
 
 def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
-    """Read lines one by one; bad ones are reported in `passed_over`."""
+    """Read lines one by one; reports bad ones in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         name, content = text_at(value, "id"), text_at(value, "content")
@@ -229,7 +222,7 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
 
 
 def foreign_of(number: int, line: str) -> str:
-    """A fact's copy of its imported line."""
+    """Combine an imported line with its number, to be stored with its fact."""
     return f"{number}\t{line}"
 
 
@@ -246,7 +239,7 @@ def _line_of(foreign: str) -> str:
 
 
 def write_knowledge_line(fact: Fact) -> str:
-    """A fact as its line; one of our own ends with a newline."""
+    """Write a fact as its line; a line of our own ends with a newline."""
     if fact.foreign is not None:
         return _up_to_date(fact, _line_of(fact.foreign))
     own: dict[str, Any] = {
@@ -262,7 +255,6 @@ def write_knowledge_line(fact: Fact) -> str:
 
 
 def _up_to_date(fact: Fact, line: str) -> str:
-    """The line a fact came as, unless it was superseded or otherwise changed since."""
     object_line = next(object_lines([line.encode()], []), None)
     if object_line is None:
         return line
@@ -277,7 +269,7 @@ def _up_to_date(fact: Fact, line: str) -> str:
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Imported facts in the order of their file, then our own by time and id; no digests."""
+    """Sort imported facts by their line, then our own by time and id. Leaves out digests."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, _ = split_foreign(fact.foreign or "")

@@ -1,8 +1,5 @@
-"""pi and OpenClaw messages: reading messages and composing rows.
-
-Unfinished assistant turns are not sent. `bashExecution` and summaries have no `content`; the model
-reads them as the user's.
-"""
+"""Codec of pi and OpenClaw messages. Unfinished assistant turns are not sent. `bashExecution` and
+summaries have no `content`; the model reads them as the user's."""
 
 from __future__ import annotations
 
@@ -46,11 +43,11 @@ class PiCodec:
     rules = RULES
 
     def claims_body(self, body: Fields) -> bool:
-        """By its own key for the system prompt."""
+        """Detect by pi's key for the system prompt."""
         return "systemPrompt" in body
 
     def claims_message(self, message: Fields) -> bool:
-        """By a role of pi's own, or by how it ended."""
+        """Detect by a role of pi's own, or by `stopReason`."""
         return text_of(message, "role") in _OWN_ROLES or "stopReason" in message
 
     def claims_block(self, block: Fields) -> bool:

@@ -1,8 +1,6 @@
-"""pi's session file: read, written, migrated to version 3, and shown to a model.
-
-Lines are split on `\\n` alone, because U+2028 is legal inside JSON strings. A bad line never
-raises. A written line equals the output of `JSON.stringify`. Nothing is repaired.
-"""
+"""Reader, writer and migration of pi's session file, and the context that pi shows a model. Lines
+are split on `\\n` alone, because U+2028 is legal inside JSON strings. A bad line never raises, and
+nothing is repaired."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ _UNKNOWN_WITH_IDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiHeader:
-    """The first line: what session this is."""
+    """The first line of a session file."""
 
     line: bytes = field(repr=False)
     value: dict[str, Any] = field(repr=False)
@@ -46,18 +44,18 @@ class PiHeader:
 
     @property
     def version(self) -> int:
-        """The version of the format; 1 if the header names none."""
+        """Version of the format; 1 if the header names none."""
         return int(number_at(self.value, "version") or 1)
 
     @property
     def cwd(self) -> str:
-        """The folder that the session was started in."""
+        """Folder in which the session was started."""
         return text_at(self.value, "cwd") or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiEntry:
-    """A line after the header. Unknown kinds are entries, too."""
+    """A line after the header, also of an unknown kind."""
 
     number: int
     line: bytes = field(repr=False)
@@ -65,40 +63,40 @@ class PiEntry:
 
     @property
     def kind(self) -> str:
-        """`message`, `compaction`, `custom` and so on; empty where the line names none."""
+        """`message`, `compaction`, `custom` and so on; empty if the line names none."""
         return self.text("type") or ""
 
     @property
     def id(self) -> str | None:
-        """Opaque, and one of a kind in its file; version 1 has none."""
+        """Opaque, unique in its file; None in version 1."""
         return self.text("id")
 
     @property
     def parent_id(self) -> str | None:
-        """The entry before it on its branch; None for the first."""
+        """Id of the previous entry on the branch; None for the first."""
         return self.text("parentId")
 
     @property
     def message(self) -> Mapping[str, Any] | None:
-        """The message of a `message` entry."""
+        """Message of a `message` entry."""
         value = self.value.get("message")
         return value if self.kind == "message" and isinstance(value, dict) else None
 
     @property
     def role(self) -> str | None:
-        """The role of a `message` entry's message."""
+        """Role of a `message` entry's message."""
         message = self.message
         role = message.get("role") if message is not None else None
         return role if isinstance(role, str) else None
 
     @property
     def first_kept_id(self) -> str | None:
-        """From where on a `compaction` keeps what came before it."""
+        """First earlier entry that a `compaction` keeps."""
         return self.text("firstKeptEntryId")
 
     @property
     def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
-        """The messages that a `compaction` carries itself, in place of `first_kept_id`."""
+        """Messages that a `compaction` carries itself, in place of `first_kept_id`."""
         value = self.value.get("retainedTail")
         if self.kind != "compaction" or not isinstance(value, list):
             return None
@@ -106,11 +104,11 @@ class PiEntry:
 
     @property
     def milliseconds(self) -> int:
-        """Its time, as messages spell times; 0 where it has none."""
+        """Timestamp in milliseconds; 0 if there is none."""
         return _milliseconds_of(self.text("timestamp"))
 
     def text(self, key: str) -> str | None:
-        """A field that is a string, else None."""
+        """Return a field that is a string, else None."""
         value = self.value.get(key)
         return value if isinstance(value, str) else None
 
@@ -123,7 +121,7 @@ class PiSession:
     entries: tuple[PiEntry, ...]
     version: int
     torn_bytes: int = 0
-    """Length of a last line that was cut off while it was written."""
+    """Length of a last line that was cut off during writing."""
     notes: tuple[str, ...] = ()
 
 
@@ -156,9 +154,9 @@ def read_session(data: bytes) -> PiSession:
 
 
 def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntry, ...]:
-    """The entries from the root to the leaf; without one, to the last entry of the file. A leaf
-    that is not in the file counts as none, as in pi. A ring of parents, which only a damaged file
-    has, ends where it would bite its own tail."""
+    """Return the entries from the root to the leaf, by default the last entry. A leaf that is not
+    in the file counts as none, as in pi. A ring of parents (a damaged file) ends at its first
+    repeat."""
     by_id = {entry.id: entry for entry in entries if entry.id is not None}
     if not by_id:
         return tuple(entries)  # version 1: every line's parent is the line before
@@ -174,7 +172,7 @@ def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntr
 
 
 def new_entry_id(taken: Collection[str]) -> str:
-    """A new id as pi makes them: eight hex digits that no other entry has."""
+    """Make an id like pi: eight hex digits that no other entry has."""
     return _free_id(iter(lambda: uuid.uuid4().hex, None), taken)
 
 
@@ -199,7 +197,7 @@ def _digests(seed: str) -> Iterator[str]:
 
 
 def timestamp_at(seconds: float) -> str:
-    """A time as JavaScript's `toISOString` spells it: UTC, in milliseconds."""
+    """Format a time like JavaScript's `toISOString`: UTC, in milliseconds."""
     at = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -230,28 +228,25 @@ def _version_without_header(entries: Sequence[PiEntry]) -> int:
     return _UNKNOWN_WITH_IDS if any(entry.id for entry in entries) else 1
 
 
-# Entries of a pi session as they are written: which keys, in which order, in which spelling
-
-
 _ARRAY_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts such keys first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """The common fields of all entries."""
+    """Fields that all entries share."""
 
     id: str
     parent_id: str | None
     timestamp: str
 
     def fields(self) -> dict[str, Any]:
-        """In pi's order."""
+        """Return the fields in pi's order."""
         return {"id": self.id, "parentId": self.parent_id, "timestamp": self.timestamp}
 
 
 def entry_line(value: Mapping[str, Any]) -> bytes:
-    """The entry as its line of the file, without the line end."""
+    """Write the entry as a line without line end."""
     try:
         return stringify(_ordered(value)).encode()
     except RecursionError as error:
@@ -261,7 +256,7 @@ def entry_line(value: Mapping[str, Any]) -> bytes:
 def header_value(
     *, session_id: str, timestamp: str, cwd: str, parent_session: str | None = None
 ) -> dict[str, Any]:
-    """The first line of a file."""
+    """Build the first line of a file."""
     value = {
         "type": "session",
         "version": PI_VERSION,
@@ -273,7 +268,7 @@ def header_value(
 
 
 def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of the conversation, as pi spells messages."""
+    """Build the entry of a message in pi's format."""
     return {"type": "message", **stamp.fields(), "message": message}
 
 
@@ -287,7 +282,7 @@ def compaction_value(
     from_hook: bool | None = False,
     retained_tail: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """A compaction: the summary, and from where on the past is kept."""
+    """Build the entry of a compaction."""
     value = {
         "type": "compaction",
         **stamp.fields(),
@@ -299,12 +294,12 @@ def compaction_value(
 
 
 def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
-    """A name for the session."""
+    """Build the entry that names the session."""
     return {"type": "session_info", **stamp.fields(), "name": name}
 
 
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
-    """State of an extension; the model never sees it."""
+    """Build the entry of an extension's state, which the model never sees."""
     return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
 
 
@@ -326,15 +321,12 @@ def _is_index(key: str) -> bool:
     return _ARRAY_INDEX.fullmatch(key) is not None and int(key) <= _LARGEST_INDEX
 
 
-# pi session files of versions 1 and 2 as version 3
-
-
 _FIRST_WITH_IDS: Final = 2
 _FIRST_WITH_CUSTOM: Final = 3
 
 
 def migrate(session: PiSession) -> PiSession:
-    """The session as version 3; the notes list the changes."""
+    """Convert the session to version 3; the notes list the changes."""
     if session.version >= PI_VERSION:
         return session
     values = [dict(entry.value) for entry in session.entries]
@@ -394,16 +386,13 @@ def _entry_at(position: float, values: Sequence[dict[str, Any]]) -> dict[str, An
 
 def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
     message = value.get("message")
-    if value.get("type") == "session":  # a second header, which pi takes along as well
+    if value.get("type") == "session":  # a second header, which pi also migrates
         return {**value, "version": PI_VERSION}
     if value.get("type") != "message" or not isinstance(message, dict):
         return value
     if message.get("role") != "hookMessage":
         return value
     return {**value, "message": {**message, "role": "custom"}}
-
-
-# What the model was shown of a pi session: the context as pi itself rebuilds it
 
 
 PiMessage: TypeAlias = Mapping[str, Any]
@@ -427,12 +416,12 @@ class PiContext:
 
     @property
     def messages(self) -> tuple[PiMessage, ...]:
-        """As they go to the model, before they are put into a provider's words."""
+        """Messages as shown to the model, not yet in a provider's format."""
         return tuple(item.message for item in self.shown)
 
 
 def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """The session as pi rebuilds it at the leaf: the last summary on the path, what it kept,
+    """Build the context that pi shows at the leaf: the last summary on the path, what it kept, and
     everything after it."""
     path = path_to(entries, leaf)
     cut = _last_compaction(path)
@@ -450,7 +439,7 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
 
 
 def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """Everything that was said on the path to the leaf, as if nothing had been compacted."""
+    """Build the full history on the path to the leaf, ignoring compactions."""
     path = path_to(entries, leaf)
     return _context(_shown(path), path)
 
@@ -463,8 +452,8 @@ def _last_compaction(path: Sequence[PiEntry]) -> int | None:
 
 
 def kept_from(path: Sequence[PiEntry], cut: int) -> int:
-    """From where on a path the compaction at `cut` keeps what came before it; `cut` itself where
-    the entry that it names is not there: then pi shows nothing before it."""
+    """Return the position of the first entry that the compaction at `cut` keeps; `cut` if it is
+    missing, as in pi."""
     first = path[cut].first_kept_id
     for position in range(cut):
         if first is not None and path[position].id == first:
@@ -490,12 +479,12 @@ def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
 
 
 def summary_message(entry: PiEntry) -> PiMessage:
-    """The message that shows a `compaction` entry's summary to the model."""
+    """Build the message that shows a `compaction` entry's summary to the model."""
     return _as_user(entry, PI_OPENING + (entry.text("summary") or "") + PI_CLOSING)
 
 
 def shown_message(entry: PiEntry) -> PiMessage | None:
-    """The part of an entry that the model reads; None for nothing."""
+    """Return the part of an entry that the model reads, or None."""
     if entry.message is not None:
         return None if entry.message.get("excludeFromContext") is True else entry.message
     if entry.kind == "custom_message":

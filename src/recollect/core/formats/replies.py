@@ -1,8 +1,6 @@
-"""A provider's reply: its messages, its usage, or its error.
-
-Takes dicts, bytes, client objects and exceptions, and never raises. A message from a reply has the
-identity that it has when the client sends it back.
-"""
+"""A provider's reply: its messages, usage or error. Takes dicts, bytes, client objects and
+exceptions, and never raises. A message from a reply has the same identity when the client resends
+it."""
 
 from __future__ import annotations
 
@@ -24,13 +22,13 @@ _REPLY_FIELDS = frozenset(
 
 
 def may_be_reply(given: Any) -> bool:
-    """Whether anything of a provider's can be in it: a reply, an error, an event of a stream."""
+    """Return whether this can be a reply, an error, or an event of a stream."""
     return not _REPLY_FIELDS.isdisjoint(plain_mapping(given))
 
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
-    """The messages that a reply adds to the history, as a client would send them back. Empty for an
-    error, a stream that was not read to its end, and what is of another format."""
+    """Return the messages that a reply adds to the history, as a client would resend them. Empty
+    for an error, an unfinished stream, and other formats."""
     if isinstance(reply, BaseException):
         return ()
     fields = plain_mapping(reply)
@@ -45,8 +43,8 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
 
 
 def read_usage(reply: Any) -> Usage | None:
-    """The usage that a reply, or an event of its stream, reports, with the input counted whole;
-    None where it reports none."""
+    """Return the usage that a reply or stream event reports, with the whole input counted; else
+    None."""
     fields = plain_mapping(reply)
     within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
     usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
@@ -67,8 +65,8 @@ def read_usage(reply: Any) -> Usage | None:
 
 
 def read_cleared_tokens(reply: Any) -> int:
-    """The input tokens that the provider cleared before the model saw the request (Anthropic's
-    context editing); its usage does not count them."""
+    """Return the input tokens that the provider cleared before the model saw the request
+    (Anthropic's context editing). Usage does not count them."""
     managed = plain_mapping(plain_mapping(reply).get("context_management"))
     edits = managed.get("applied_edits")
     cleared = edits if isinstance(edits, list) else ()
@@ -85,7 +83,7 @@ class ReplyError:
 
 
 def read_error(reply: Any) -> ReplyError | None:
-    """The error in a reply, or in the exception a client raised; None where there is none."""
+    """Return the error in a reply or in a client's exception, else None."""
     if isinstance(reply, str):
         return ReplyError(status=None, message=reply, body=None)
     status = getattr(reply, "status_code", getattr(reply, "status", None))
@@ -143,11 +141,11 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 
 class StreamedReply:
-    """A streamed reply of any wire so far. Takes events as objects or mappings of a client's
-    library, and ignores the library's own snapshots."""
+    """Collects a streamed reply of any format, from events as objects or mappings. Ignores
+    snapshots of the client's library."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
-        """With `events`, all of them; FormatError where none of them is one."""
+        """Take all `events`; FormatError if none of them is a stream event."""
         self._assembling: Assembling | None = None
         self.events = 0
         self.error: Any = None
@@ -162,7 +160,7 @@ class StreamedReply:
             )
 
     def take(self, event: Any) -> None:
-        """Add what an event holds."""
+        """Add an event."""
         fields = _event_fields(event)
         kind = str(fields.get("type") or "")
         if kind in ("error", "response.failed") or fields.get("error"):
@@ -179,16 +177,16 @@ class StreamedReply:
 
     @property
     def whole(self) -> bool:
-        """Whether the reply came to its own end."""
+        """True if the reply reached its end."""
         return self._assembling is not None and self._assembling.reply() is not None
 
     @property
     def broken_off(self) -> bool:
-        """Whether it began and did not come to its end."""
+        """True if the reply began but did not reach its end."""
         return bool(self.events) and not self.whole
 
     def reply(self) -> Mapping[str, Any]:
-        """The reply so far, as it would have come without streaming."""
+        """Return the reply so far, as if it had not been streamed."""
         if self._assembling is None:
             return {}
         whole = self._assembling.reply()
@@ -196,13 +194,13 @@ class StreamedReply:
 
 
 def _event_fields(event: Any) -> Mapping[str, Any]:
-    if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps the chunk it was told
+    if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps the chunk that it received
         event = getattr(event, "chunk", event)
     if isinstance(event, Mapping):
         return event
     dump = getattr(event, "model_dump", None)
     if callable(dump):
-        # A warning of pydantic's would show a stretch of what was said.
+        # pydantic's warnings quote message content
         made = dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False)
         return mapping(made)
     return mapping(decode(encode(event)))

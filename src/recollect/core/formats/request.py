@@ -1,8 +1,5 @@
-"""Requests as spans: splitting a body into its messages, and joining it again.
-
-A body is never decoded as a whole. What nobody touched is the very bytes, or the very
-objects, that came in; an untouched request is returned as it is.
-"""
+"""Splitting a request body into its messages, and joining it again. A body is never decoded as a
+whole. Untouched parts keep their bytes or objects."""
 
 from __future__ import annotations
 
@@ -31,14 +28,14 @@ OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
 CONTINUING_KEYS = ("previous_response_id", "conversation")
 LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
-"""What is looked at of a request besides its messages."""
+"""Keys that are read besides the messages."""
 
 
 _ABSENT = msgspec.Raw()
 
 
 class _Body(msgspec.Struct):
-    """What is looked at of a body; one pass over the bytes finds all of it."""
+    """One pass over the bytes finds all keys that are read."""
 
     messages: list[msgspec.Raw] | None = None
     input: msgspec.Raw = _ABSENT
@@ -64,10 +61,8 @@ def split_request(
     *,
     betas: Iterable[str] = (),
 ) -> Request:
-    """Split an HTTP body, or the mapping a client library is called with.
-
-    `betas` are beta features that its headers name; a mapping may name them itself.
-    """
+    """Split an HTTP body, or the mapping a client library is called with. `betas` are beta features
+    from its headers; a mapping may name them itself."""
     if isinstance(given, bytes):
         request = _split_body(given, format_name)
     else:
@@ -79,17 +74,17 @@ def split_request(
 
 _HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
 _MARKED_MESSAGES = 8
-"""Cache marks stand on the system prompt, the tools and the newest messages."""
+"""Cache marks are on the system prompt, the tools and the newest messages."""
 
 
 def is_kept_an_hour(request: Request) -> bool:
-    """Whether its cache marks ask the provider to keep it for an hour instead of minutes."""
+    """Return whether its cache marks ask the provider to cache for an hour instead of minutes."""
     spans = (request.system, request.tools, *request.messages[-_MARKED_MESSAGES:])
     return any(span is not None and _HOUR_MARK.search(span) for span in spans)
 
 
 def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:
-    """The request with `rows` as its messages: bytes if it came as bytes, else a dict."""
+    """Join `rows` as messages into the request: bytes if it was bytes, else a dict."""
     if _unchanged(entries, rows):
         return request.body if request.body is not None else request.origin
     if request.body is None:
@@ -105,19 +100,17 @@ def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]
 
 
 _MARK = "\0recollect:"
-"""Marks of a frame are JSON strings that begin like this, so that a frame is JSON itself."""
+"""Prefix of marks, which are JSON strings so that a frame is valid JSON."""
 
 
 def frame_of(request: Request, *, as_it_came: bool) -> bytes:
-    """The request without its messages, system prompt and tools: marks stand where they were.
-
-    `as_it_came`: it was sent untouched, so the white space between its messages counts, too.
-    """
+    """Return the request with marks in place of its messages, system prompt and tools.
+    `as_it_came`: it was sent untouched, so white space between messages is kept, too."""
     spans = (
         object_spans(request.body)
         if request.body is not None
         else {
-            key: b"" if key == request.field else encode(value)  # a mark takes its place
+            key: b"" if key == request.field else encode(value)
             for key, value in request.origin.items()
         }
     )
@@ -145,7 +138,7 @@ def frame_of(request: Request, *, as_it_came: bool) -> bytes:
 def fill_frame(
     frame: bytes, rows: Sequence[bytes], *, system: bytes | None, tools: bytes | None
 ) -> bytes:
-    """The request again: the frame with these messages, system prompt and tools."""
+    """Rebuild the request from its frame, messages, system prompt and tools."""
     match = _MESSAGES_MARK.search(frame)
     if match is None:
         raise FormatError("not a frame: it has no place for messages")
@@ -170,12 +163,11 @@ def _messages_mark(opening: bytes, between: Sequence[bytes], closing: bytes) -> 
 
 _MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f,x]*):([0-9a-f]*)"')
 _AS_TEXT = b"x"
-"""Instead of what stands between messages: there was one text, not an array."""
+"""Replaces the gaps if the messages were one text, not an array."""
 _TEXT_BEFORE = b'{"role":"user","content":'
 
 
 def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
-    """Messages with what stood between them: the same everywhere, or one gap after the other."""
     gaps = (
         [] if between == _AS_TEXT else [bytes.fromhex(raw.decode()) for raw in between.split(b",")]
     )
@@ -195,8 +187,7 @@ def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """What stands before, between and after the messages of an array; one gap where it is the
-    same between all of them, as it is unless somebody edits by hand."""
+    """Bytes before, between and after the messages of an array; one gap if all are equal."""
     at, gaps = 1, []
     for message in messages:
         found = array.find(message, at)
@@ -241,7 +232,6 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
 
 
 def _checked(messages: list[bytes], field: str) -> list[bytes]:
-    """The messages; FormatError where one is none: nothing is made of it that nobody wrote."""
     for at, raw in enumerate(messages):
         if raw[:1] != b"{":
             raise FormatError(
@@ -299,7 +289,7 @@ def _input_items(raw: bytes) -> list[bytes]:
 
 
 def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
-    """Anthropic's requests think only when they say so; other formats do not ask here."""
+    """Only Anthropic's requests must enable thinking; other formats do not ask here."""
     if format_name != "anthropic":
         return True
     asked = decode(raw) if raw else None

@@ -1,8 +1,5 @@
-"""The bytes that stores and the spool keep: session states, compactions, batches.
-
-Every record has a version; a reader refuses a newer one. Callers redact before they store.
-`SoughtText` finds a text to be forgotten, rather too often than too rarely.
-"""
+"""Records that stores and the spool keep: session states, compactions, batches. Every record has a
+version; a reader refuses a newer one. Callers redact before they store."""
 
 from __future__ import annotations
 
@@ -26,14 +23,11 @@ from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.reason import Reason
 from recollect.errors import FormatError
 
-# A session's state as bytes, for those who keep it between processes
-
-
 STATE_VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
 _DEFLATED = b"Z2"
-"""Packed in stretches, so that those that did not change need not be packed again."""
+"""Packed in chunks, so that unchanged ones are not packed again."""
 _CHUNK: Final = 256
 _ID_CHARS = 32
 """An identity is 16 bytes in hex (rules/identity.py)."""
@@ -44,9 +38,9 @@ _EDITS: dict[str, type[Edit]] = {
     "cut": Cut,
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
-"""The fields of edits and cuts that hold message content."""
+"""Fields of edits and cuts that hold message content."""
 _LEFT_OUT: Final = "left-outs"
-"""Many whole messages that were left out, as columns: by their places in the path."""
+"""Whole messages that were left out, as columns of their places in the path."""
 _FEW: Final = 16
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
@@ -78,18 +72,17 @@ def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[byte
 
 
 class StateWriter:
-    """Writes the states of one session, turn by turn. Most edits of a long session are those of the
-    turn before: their packed bytes are used again. A cut carries a thousand texts, so it is masked
-    and packed once, not with every turn."""
+    """Writes the states of one session, turn by turn. Reuses the packed bytes of edits that did not
+    change, because a cut may carry a thousand texts."""
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
         self._known: dict[int, tuple[tuple[Edit, ...], bytes]] = {}
-        """Packed chunks by the identity of their first edit, which is kept with them."""
+        """Packed chunks by the id() of their first edit, which is kept alive with them."""
         self._dormant: dict[int, tuple[Edit, Edit]] = {}
 
     def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
-        """Write it as `split_state` does, with what `mask` makes of its edits."""
+        """Write the state like `split_state`, with its edits masked."""
         writer, widest = self._writer, _widest(state)
         if not writer.know_path(state.path) or widest is not writer.widest:
             self._known = {}
@@ -125,14 +118,13 @@ class StateWriter:
 
 
 def _chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """Divide edits so that new ones change few chunks: each cut by itself, others by hundreds."""
+    """Divided so that new edits change few chunks: each cut by itself, others by hundreds."""
     for is_cut, stretch in groupby(edits, lambda edit: isinstance(edit, Cut)):
         some, size = tuple(stretch), 1 if is_cut else _CHUNK
         yield from (some[at : at + size] for at in range(0, len(some), size))
 
 
 def _deflated(raw: bytes) -> bytes:
-    """A packed piece of a state that is complete by itself."""
     packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
     return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
 
@@ -178,26 +170,21 @@ def _state_record(raw: bytes) -> dict[str, Any]:
 
 
 def split_state(state: SessionState) -> bytes:
-    """The state without its path, for a store that keeps the path apart. A long one is packed: a
-    session that left out thousands of messages has an edit for each, and its state is written every
-    turn."""
+    """Write the state without its path, for a store that keeps the path separately. A long one is
+    packed, because it is written every turn."""
     bare = replace(state, path=(), ids=())
     return _packed(write_state(bare, apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """The reverse of `split_state`. Without the path, cuts do not know their messages, and some
-    left-out messages are unknown."""
+    """Reverse `split_state`. Without the path, cuts do not know their messages, and some left-out
+    messages are unknown."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
-    """A stored state that quotes none of these messages any more.
-
-    Shortened results of them go; so does every recalled block, every cut, whose summary may
-    quote them, and whatever is shortened on a branch that rests, whose keys the caller may not
-    know. The view shows the history itself again.
-    """
+    """Remove quotes of these messages from a stored state: shortened results, every recalled block
+    and cut, and all shortened texts of dormant branches. The view then shows the history again."""
     record = _state_record(_unpacked(raw))
 
     def stays(edit: dict[str, Any], *, resting: bool = False) -> bool:
@@ -217,8 +204,7 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
 
 
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
-    """A stored state whose texts are what `change` makes of them; its own bytes where none is
-    changed. Whom it quotes and whom its cuts cover stays."""
+    """Apply `change` to the texts of a stored state; returns the same bytes if none changed."""
     record = _state_record(_unpacked(raw))
     changed = False
 
@@ -291,8 +277,7 @@ class _EditWriter:
         return grew
 
     def written(self, edits: Sequence[Edit]) -> bytes:
-        """In their order, with commas; many messages left out one after the other are one
-        record."""
+        """Write edits in order, with commas; a run of left-out messages is one record."""
         written: list[bytes] = []
         for is_one, stretch in groupby(edits, self._is_left_out):
             some = list(stretch)
@@ -349,8 +334,8 @@ def _named(edit: Edit) -> dict[str, Any]:
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
-    """The messages of a cut: the number that it shares with the widest; or start and length of the
-    run that it shares with the identities kept apart, and the other names, joined."""
+    """The number of messages that the cut shares with the widest; or start and length of the run in
+    `apart`, and the other names, joined."""
     covers = cut.covers
     if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
         return len(covers)
@@ -383,7 +368,8 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """The messages of the widest cut; the others share its beginning. None: it is kept apart."""
+    """None: the messages of the widest cut are stored separately. Other cuts share its
+    beginning."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -419,17 +405,15 @@ def _covers(value: Any, covered: Sequence[str] | None) -> Sequence[str]:
     return [value[at : at + _ID_CHARS] for at in range(0, len(value), _ID_CHARS)]
 
 
-# Whether stored bytes hold a text, case aside and however JSON spells it
-
-
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SHORT: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-# JSON that stands as a text in JSON, as arguments of tool calls do, is escaped twice.
+# JSON as text in JSON, like arguments of tool calls, is escaped twice.
 _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text that is looked for."""
+    """A text to forget. Matches ignore case and JSON escapes, and rather report too much than too
+    little."""
 
     __slots__ = ("_folded",)
 
@@ -440,14 +424,14 @@ class SoughtText:
         return "SoughtText(...)"
 
     def stands_in(self, held: bytes | str | None) -> bool:
-        """Whether it is there."""
+        """Return whether the text occurs."""
         if not held or not self._folded:
             return False
         if isinstance(held, bytes):
             try:
                 held = texts_of_outcomes(held) or held
             except FormatError:
-                return True  # nothing says that it is not there
+                return True
         text = held if isinstance(held, str) else held.decode("utf-8", "replace")
         for _ in range(_LEVELS):
             if self._folded in text.casefold():
@@ -458,9 +442,8 @@ class SoughtText:
         return self._folded in text.casefold()
 
     def taken_out_of(self, state: bytes) -> bytes | None:
-        """A session's state without any quote; None when it holds the text all the same. The state
-        itself when the text is not in it; a state that cannot be read is taken to hold it where its
-        bytes do."""
+        """Remove quotes from a session's state if it holds the text; None if it still does. An
+        unreadable state is searched as bytes."""
         try:
             held = _unpacked(state)
             edits = _state_record(held)["edits"]
@@ -500,7 +483,7 @@ class RecordedCompaction:
 
 
 def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
-    """The compaction as bytes that `read_record` takes back."""
+    """Write the compaction as bytes for `read_record`."""
     written = {name: _plain(getattr(result, name)) for name in sorted(_RESULT_FIELDS)}
     written["reason"] = result.reason.to_dict()
     written["details"] = dict(result.details)
@@ -513,7 +496,7 @@ def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
 
 
 def read_record(raw: bytes) -> RecordedCompaction:
-    """The reverse of `write_record`; FormatError for anything else."""
+    """Reverse `write_record`; FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
         raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")
@@ -539,13 +522,13 @@ _BATCHES: Final = msgspec.msgpack.Decoder(Batch)
 
 
 def write_batch(batch: Batch) -> bytes:
-    """The batch as bytes that `read_batch` takes back: a version, then MessagePack."""
+    """Write the batch as bytes for `read_batch`: a version, then MessagePack."""
     return _BATCH_VERSION + msgspec.msgpack.encode(batch)
 
 
 def read_batch(record: bytes) -> Batch:
-    """The batch that `write_batch` wrote; FormatError for anything else, so that a spool of a
-    newer program is kept and not guessed at."""
+    """Reverse `write_batch`; FormatError for anything else, so that a spool of a newer program is
+    kept."""
     if not record.startswith(_BATCH_VERSION):
         raise FormatError("not a batch of this version: it may be a newer one's")
     try:

@@ -1,8 +1,5 @@
-"""Marks of a summary: those of other clients, and the tags of our own.
-
-A block that code appended is removed from the end only, because the text before it may mention the
-same tags.
-"""
+"""Marks of a summary: those of other clients, and our own tags. Appended blocks are removed from
+the end only, because the text before them may mention the same tags."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ PI_BRANCH_OPENING = (
 PI_BRANCH_CLOSING = "</summary>"
 
 NAMES_TAG: Final = "exact-names"
-"""Around the names that code listed behind a summary; summaries of earlier versions hold it."""
+"""Tag of the names listed after a summary, in summaries of earlier versions."""
 LINES_TAG: Final = "earlier-lines"
 READ_TAG: Final = "read-files"
 MODIFIED_TAG: Final = "modified-files"
@@ -41,12 +38,12 @@ OWN_TAGS: Final = (
     "partial-summary",
     "focus",
 )
-"""Text between these tags was written by code: no other text may hold them."""
+"""Tags of text that code writes; no other text may hold them."""
 
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"
 PINNED_LINE: Final = re.compile(rf"^- (?:{'|'.join(get_args(ProbeKind))}): ", re.MULTILINE)
-"""How a quote begins: with what kind of thing it is there for."""
+"""Start of a quote: its kind."""
 _PINNED: Final = f"{PINNED_HEADING}\n{PINNED_NOTE}\n"
 
 _OPENINGS = (
@@ -59,7 +56,7 @@ SUMMARY_ITEMS = frozenset({"compaction", "compaction_summary", "context_compacti
 
 
 def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
-    """Whether a message of these parts is a client's summary of others."""
+    """Return whether a message of these parts is a client's summary of others."""
     first = parts[0] if parts else None
     if isinstance(first, Text):
         return role == "user" and first.text.startswith(_OPENINGS)
@@ -67,14 +64,14 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
 
 
 def without_names(summary: str) -> str:
-    """A summary without its appended list of names: a name alone says nothing."""
+    """Remove the appended list of names, because a name alone carries no information."""
     text, pinned = part_pinned(summary)
     text = without_block(text, NAMES_TAG)
     return f"{text}\n\n{pinned}" if text and pinned else text or pinned
 
 
 def part_pinned(summary: str) -> tuple[str, str]:
-    """A summary's text, and the section of quotes that code appended, if there is one."""
+    """Split a summary into its text and the appended section of quotes ("" if there is none)."""
     at = summary.rfind(_PINNED)
     if at < 0 or summary[at - 1 : at] not in ("", "\n"):
         return summary, ""
@@ -85,11 +82,11 @@ def part_pinned(summary: str) -> tuple[str, str]:
 
 
 def without_block(text: str, tag: str) -> str:
-    """The text without the block of this tag at its very end; as it is where it ends otherwise."""
+    """Remove the block of this tag from the very end of the text, if it is there."""
     closed = text.rstrip()
     if not closed.endswith(f"\n</{tag}>"):
         return text
-    # the last one: what the block holds was defused, what stands before it may speak of the tag
+    # the last one: tags in the block are defused, and the text before it may mention the tag
     at = closed.rfind(f"<{tag}>\n")
     if at < 0 or closed[at - 1 : at] not in ("", "\n"):
         return text

@@ -1,8 +1,6 @@
-"""pi messages as a provider's wire messages: the transcript that our own agent sends.
-
-The same messages give the same wire messages, so that the prompt cache holds; a further message
-never changes earlier ones. A reply keeps its identity. Nothing is repaired.
-"""
+"""Translation of pi messages into a provider's wire messages, for our own agent. The same messages
+give the same wire messages, so the prompt cache stays valid; a further message never changes
+earlier ones. Nothing is repaired."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ from recollect.core.values.model import FormatName, StopReason, Usage
 _UNFINISHED = frozenset({"error", "aborted"})
 
 APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
-"""pi's word for each wire."""
+"""pi's name of each format."""
 PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The model that is asked: thinking goes back only to its own model."""
+    """The requested model. Thinking is sent back only to the model that made it."""
 
     format: FormatName
     model: str
@@ -36,11 +34,11 @@ class Speaker:
 
     @property
     def provider_name(self) -> str:
-        """The provider as messages name it."""
+        """Provider as messages name it."""
         return self.provider or PROVIDERS.get(self.format, self.format)
 
     def made(self, message: Mapping[str, Any]) -> bool:
-        """Whether this very model answered so."""
+        """Return whether this model wrote the message."""
         return (
             message.get("api") == APIS.get(self.format)
             and message.get("provider") == self.provider_name
@@ -57,8 +55,8 @@ class WireHistory:
 
 
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
-    """The messages in the speaker's wire format. Left out as pi leaves them out: replies that broke
-    off, and what is marked as not for the model."""
+    """Translate the messages into the speaker's format. Like pi, leaves out aborted replies and
+    messages excluded from the context."""
     written = WIRES[speaker.format].from_pi(
         [
             (at, plain, speaker.made(message))
@@ -125,14 +123,14 @@ def to_pi(
     usage: Usage | None,
     timestamp: int,
 ) -> dict[str, Any]:
-    """The assistant message of a whole reply; `timestamp` in milliseconds."""
+    """Build the assistant message of a whole reply; `timestamp` in milliseconds."""
     content = WIRES[speaker.format].to_pi(reply)
     for at, block in enumerate(content):
         if block["type"] == "toolCall" and not block["id"]:  # some servers name no calls
             block["id"] = f"call_{timestamp}_{at}"
     reason = _STOPS[stop]
     calls = any(block["type"] == "toolCall" for block in content)
-    if calls and reason not in ("error", "length"):  # one that was cut off is not to be run
+    if calls and reason not in ("error", "length"):  # a call that was cut off must not run
         reason = "toolUse"
     return _assistant_message(
         content,
@@ -151,13 +149,9 @@ def as_resent(
     stop: StopReason,
     message: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
-    """The reply as the next request holds it, in the shape of a reply, with its usage.
-
-    What the engine keeps of a reply has to be what is sent back: ids are respelled, arguments that
-    are no JSON become none, reasoning that its provider did not seal goes, and so does all of a
-    refusal. `message` is what `to_pi` made of it: only that one knows the ids that it gave to
-    calls without any.
-    """
+    """Return the reply as the next request will hold it, with its usage, so that its stored
+    identity matches: respelled ids, no invalid arguments, no unsealed reasoning, no refusals.
+    `message` is the result of `to_pi`, which knows the ids of calls that had none."""
     if message is None:
         message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
     sent = list(to_wire([message], speaker).messages)
@@ -175,7 +169,7 @@ def broken_off(
     error: str | None = None,
     usage: Usage | None = None,
 ) -> dict[str, Any]:
-    """The rest of a reply that was aborted or failed; never sent to a model again."""
+    """Build the message of an aborted or failed reply, which is never sent to a model."""
     content = [{"type": "text", "text": text}] if text else []
     return _assistant_message(
         content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error

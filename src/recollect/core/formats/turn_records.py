@@ -1,8 +1,6 @@
-"""The ledger's record of a turn as bytes: its report, and the outcomes that changed.
-
-Causes are stored by name, outcomes as packed columns. Records hold no message content; the texts of
-reasons are masked by the writer.
-"""
+"""The ledger's record of a turn as bytes: its report, and the outcomes that changed. Causes are
+stored by name, outcomes as packed columns. Records hold no message content; the writer masks the
+texts of reasons."""
 
 from __future__ import annotations
 
@@ -21,9 +19,9 @@ from recollect.errors import FormatError
 
 MaskReason: TypeAlias = Callable[[Reason], Reason]
 REPORT_VERSION: Final = 2
-"""The first wrote reports as they are read, with a sentence per message."""
+"""Version 1 stored a sentence per message."""
 _MARK: Final = b"\x00O1"
-"""No JSON begins so: what looks for texts in stored bytes reads `texts_of_outcomes`."""
+"""No JSON begins like this. Searches for texts in stored bytes use `texts_of_outcomes`."""
 KIND_CODES: Final[dict[FateKind, int]] = {
     "kept": 0,
     "changed": 1,
@@ -32,7 +30,7 @@ KIND_CODES: Final[dict[FateKind, int]] = {
     "inserted": 4,
 }
 ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}
-"""As they are stored: a code is never given to another name."""
+"""Stored codes: never reuse one for another name."""
 _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 _ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
 _KEY_BYTES: Final = 16
@@ -42,22 +40,21 @@ _NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeChanges:
-    """The changes since an earlier turn, or since the start."""
+    """Changes since an earlier turn, or since the start."""
 
     number: int = 0
-    """Which record of the session's outcomes it is: it says on which others it rests."""
+    """Number of the record among the session's outcome records."""
     fates: Mapping[int, Fate] = field(default_factory=dict)
     kept: Sequence[int] = ()
     own: Sequence[tuple[int, Fate]] = ()
     """All rows of our own, each with the place of the message that it follows; -1 at the head."""
     cut: Reason | None = None
-    """Why summarised messages are: theirs that have no reasons of their own. Each compaction
-    changes it for all of them."""
+    """Reason for summarised messages without reasons of their own; each compaction changes it."""
 
 
 def texts_of_outcomes(raw: bytes) -> bytes | None:
-    """The reasons of packed outcomes as JSON: all texts that they hold; None for other bytes.
-    FormatError for outcomes that cannot be read."""
+    """Return the reasons of packed outcomes as JSON; None for other bytes, FormatError for outcomes
+    that cannot be read."""
     if not raw.startswith(_MARK):
         return None
     packed = _unpacked(raw)
@@ -65,13 +62,13 @@ def texts_of_outcomes(raw: bytes) -> bytes | None:
 
 
 def with_texts_of_outcomes(raw: bytes, texts: bytes) -> bytes:
-    """Packed outcomes with these texts for those that `texts_of_outcomes` gave."""
+    """Replace the texts of packed outcomes that `texts_of_outcomes` returned."""
     reasons, cut = decode(texts)
     return _packed({**_unpacked(raw), "reasons": reasons, "cut": cut})
 
 
 def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
-    """The changes as bytes that `read_outcomes` takes back."""
+    """Write the changes as bytes for `read_outcomes`."""
     table = _ReasonTable(mask)
     places = sorted(changes.fates)
     fates = [changes.fates[place] for place in places]
@@ -96,7 +93,7 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
 
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
-    """The reverse of `write_outcomes`; FormatError for anything else."""
+    """Reverse `write_outcomes`; FormatError for anything else."""
     if not raw.startswith(_MARK):
         raise FormatError("not the outcomes of a turn: they may be a newer version's")
     try:
@@ -163,7 +160,7 @@ def _unpacked(raw: bytes) -> dict[str, Any]:
 
 
 def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
-    """The outcomes after all of these changes, the oldest first."""
+    """Apply all of these changes, oldest first."""
     fates: dict[int, Fate] = {}
     last = OutcomeChanges()
     for last in chain:
@@ -174,7 +171,7 @@ def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
-    """The outcomes in a report's order: by place, our own rows after their message."""
+    """Return the outcomes in a report's order: by place, our own rows after their message."""
     why = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
         (place, 0, fate if fate.reasons else replace(fate, reasons=why))
@@ -185,7 +182,7 @@ def in_order(outcomes: OutcomeChanges) -> list[Fate]:
 
 
 def write_report(report: Report, mask: MaskReason) -> bytes:
-    """A turn's work and its reasons, without the outcomes of messages."""
+    """Write a turn's work and its reasons, without the outcomes of messages."""
     lines = [
         [
             line.stage,
@@ -207,8 +204,8 @@ def write_report(report: Report, mask: MaskReason) -> bytes:
 
 
 def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
-    """A stored report with its sentences and outcomes, as people and programs read it. One of an
-    earlier version holds what was recorded with it. FormatError for anything else."""
+    """Read a stored report with its sentences and outcomes. Earlier versions stored the outcomes in
+    the report. FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict):
         raise FormatError("not the report of a turn")
@@ -227,7 +224,7 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
 
 
 def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
-    """A message is named by `entry`: a value after "key" would be taken for a secret."""
+    """`entry` names a message, because a value after "key" would be taken for a secret."""
     return {"entry": fate.pop("key"), **fate}
 
 

@@ -1,9 +1,6 @@
-"""One write to a store: segments, facts, sessions, jobs, and turns as they were sent.
-
-A batch is all or nothing, and idempotent: this makes the spool's "exactly once" true. A ledger
-piece is redacted before it is hashed, and names the messages that it quotes, so that forgetting
-finds it.
-"""
+"""One write to a store: segments, facts, sessions, jobs, and turns as they were sent. A batch is
+atomic and idempotent, so the spool delivers exactly once. A ledger piece is redacted before it is
+hashed, and names the messages that it quotes, so that forgetting finds it."""
 
 from __future__ import annotations
 
@@ -21,20 +18,20 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""The part of a request. "told" (messages that a memory tool's answer quotes) and "heard" (the
-session that received a reply) belong to no turn. Nothing writes "edits" any more."""
+"""Part of a request. "told" (messages that a memory tool's answer quotes) and "heard" (the session
+that received a reply) belong to no turn. "edits" is no longer written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerPiece:
-    """A stretch of a request, or what was said about it."""
+    """A part of a request, or a record about it."""
 
     hash: PieceHash
     kind: PieceKind
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = ()
     exact: bool = True
-    """Nothing in it was redacted."""
+    """False if something in it was redacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +50,15 @@ class TurnRecord:
     """Only in records of earlier versions."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
-    """The records that hold the outcomes of its messages, the oldest first; empty in earlier
-    versions."""
+    """Records of its messages' outcomes, oldest first; empty in earlier versions."""
     kept_rows: int = 0
-    """How many rows from the start are those of the record before it."""
+    """Number of rows from the start that equal those of the previous record."""
     rows: tuple[PieceHash, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltTurn:
-    """A turn with all its rows named, whatever records it rests on."""
+    """A turn with all its rows, whatever records it rests on."""
 
     record: TurnRecord
     rows: tuple[PieceHash, ...]
@@ -76,15 +72,15 @@ EXTRACT_JOB: Final = "extract"
 
 
 def extract_key(session: str, *, left: bool) -> str:
-    """The key of the job that reads a session for facts; the name itself is only in its payload, so
-    that any name can be a key, and forgetting a session finds its jobs by both keys."""
+    """Return the key of the job that reads a session for facts. It holds a hash, so that any
+    session name fits; the payload holds the name."""
     named = session.encode("utf-8", "surrogatepass")
     mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
     return f"{'left' if left else 'idle'}:{mark}"
 
 
 DIGEST_JOB: Final = "digest"
-"""The kind of jobs that earlier versions wrote digests by; their payloads name a subject."""
+"""Kind of the jobs that wrote digests in earlier versions; payloads name a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +89,18 @@ class NewJob:
 
     kind: str
     key: str
-    """Two jobs of one kind and key are one job while it waits; a leased one does not count."""
+    """Jobs of one kind and key are one job while it waits; a leased one does not count."""
     payload: bytes = field(default=b"{}", repr=False)
-    """JSON; redacted like everything that is stored."""
+    """Redacted JSON."""
     about: tuple[MessageId, ...] = ()
-    """Whose content the payload quotes; forgetting one of them drops the job."""
+    """Messages that the payload quotes; forgetting one of them drops the job."""
     cost_tokens: int = 0
     run_at: float = 0.0
 
 
 def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """A job that reads what a session has said since it was read last. `left`: messages left the
-    view, so it does not wait for the session to go idle."""
+    """Make a job that reads the new messages of a session. `left`: messages left the view, so it
+    does not wait for the session to go idle."""
     return NewJob(
         kind=EXTRACT_JOB,
         key=extract_key(session, left=left),
@@ -116,7 +112,7 @@ def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A job in the hands of one worker, until it expires."""
+    """A job that one worker holds until the lease expires."""
 
     id: JobId
     kind: str
@@ -125,7 +121,7 @@ class Lease:
     cost_tokens: int
     attempt: int
     token: str
-    """Names this lease; a later lease of the same job has another one."""
+    """Unique per lease of the job."""
     expires_at: float
 
 
@@ -145,23 +141,23 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """The queue of a space at a glance."""
+    """Summary of a space's queue."""
 
     waiting: int
     leased: int
     dead: int
     paused: tuple[str, ...] = ()
-    """Kinds that are not handed out; "*" is all of them."""
+    """Kinds that are not leased; "*" is all of them."""
     spent_tokens_today: int = 0
     due_at: float | None = None
-    """When the next waiting job may run; None when none waits."""
+    """Earliest time at which a waiting job may run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
-    """The new state of a session. `state` is everything but the path, which is replaced from
-    `path_from` on. A write whose `turn` is not above the stored one is left out, so late batches do
-    no harm; the very same write again is not stale."""
+    """New state of a session. `state` is everything but the path, which is replaced from
+    `path_from` on. A write whose `turn` is not above the stored one is skipped, so late batches do
+    no harm; the same write again is not stale."""
 
     session: str
     turn: int
@@ -174,7 +170,7 @@ class SessionWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session as the store remembers it."""
+    """A session as the store has it."""
 
     session: str
     turn: int
@@ -188,28 +184,28 @@ class Batch:
     """One durable write."""
 
     at: float
-    """When it was made; stores take times from here, never from their own clock."""
+    """Creation time; stores take times from here, never from their own clock."""
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
     vectors: tuple[VectorSet, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Written or, where the id is known, replaced."""
+    """Inserted, or replaced if the id is known."""
     jobs: tuple[NewJob, ...] = ()
     session: SessionWrite | None = None
     pieces: tuple[LedgerPiece, ...] = field(default=(), repr=False)
     turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
     compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
-    """Written or, where session and number are known, left as they are."""
+    """Inserted, or ignored if session and number are known."""
     fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
-    """Of facts that are there, or come with this batch; others are left out."""
+    """Of stored facts or those of this batch; others are skipped."""
     extracted: tuple[ExtractedTo, ...] = ()
-    """How far sessions were read for facts; never back."""
+    """Progress of reading sessions for facts; never moves back."""
     facts_revision: int | None = None
-    """The facts were decided upon at this revision of what is known (`Archive.facts_revision`):
-    where it has moved on, the whole batch is refused with `StaleFacts`."""
+    """Revision of the facts on which the batch is based (`Archive.facts_revision`). If it has
+    changed, the whole batch is refused with `StaleFacts`."""
 
     @property
     def empty(self) -> bool:
-        """Nothing to write."""
+        """True if there is nothing to write."""
         names = (one.name for one in fields(self) if one.name not in ("at", "facts_revision"))
         return not any(getattr(self, name) for name in names)
 
@@ -221,10 +217,10 @@ class WriteResult:
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """A tombstone keeps them out: neither they nor anything that rests on them is stored."""
+    """Segments refused because of a tombstone, with everything that rests on them."""
     session_stale: bool = False
-    """The session has moved on; its write was left out, and its turns' records with it."""
+    """The session has moved on; its write and its turns' records were skipped."""
     session_cleaned: bool = False
-    """The state quoted a forgotten message and was stored without its quotes, or not at all: load
-    it again."""
+    """The state quoted a forgotten message and was stored without its quotes, or not at all: reload
+    it."""
     due_at: float | None = None

@@ -1,8 +1,5 @@
-"""A compaction from plan to result.
-
-A plan is pure: you can look at it before anything is spent. Every message is either before the cut
-and summarised, or behind it and shown.
-"""
+"""A compaction from plan to result. Making a plan costs nothing. Every message is either before the
+cut and summarised, or after it and shown."""
 
 from __future__ import annotations
 
@@ -27,12 +24,12 @@ Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """The end of the summarised past."""
+    """End of the summarised past."""
 
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
-    """The beginning of the turn that the cut splits; summarised, too, as its own part."""
+    """Start of the turn that the cut splits; summarised separately."""
     continues_turn: bool = False
     """The previous cut split this turn as well."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
@@ -42,7 +39,7 @@ class CutPlan:
 
     @property
     def splits_a_turn(self) -> bool:
-        """The cut lies within a turn: its beginning is summarised, its end kept."""
+        """True if the cut is within a turn: its start is summarised, its end kept."""
         return bool(self.turn_prefix)
 
     @property
@@ -53,14 +50,14 @@ class CutPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCut:
-    """There is no place for a cut, and why."""
+    """The reason why there is no place for a cut."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """The cost of a compaction, never above `max_calls`."""
+    """Cost of a compaction, never above `max_calls`."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -92,43 +89,43 @@ class NoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Something exact that was known before the cut."""
+    """An exact name or value that was known before the cut."""
 
     kind: ProbeKind
     text: str = field(repr=False)
     sentence: str = field(repr=False)
-    """The sentence around it: what the model would have at hand to ask memory by."""
+    """Sentence around it, from which the model would build a memory query."""
     source: MessageId
     key: EntryKey
     stands: bool = False
-    """The user laid it down: it holds whether or not a turn asks memory for it."""
+    """The user decided it, so it holds whether or not a turn asks memory for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFinding:
-    """The outcome of a check."""
+    """Outcome of a check."""
 
     probe: Probe
     standing: Standing
     pinned: bool = False
-    """It would have been lost; its sentence was added to the summary by code."""
+    """It would have been lost, so code added its sentence to the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The effect of a compaction on known facts and names."""
+    """Effect of a compaction on known facts and names."""
 
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
     notes: tuple[str, ...] = ()
 
     def count(self, standing: Standing) -> int:
-        """The number of checks with this outcome."""
+        """Count checks with this outcome."""
         return sum(1 for finding in self.findings if finding.standing == standing)
 
     @property
     def pinned(self) -> int:
-        """The number of checks that code saved by adding them to the summary."""
+        """Number of checks that code saved by adding them to the summary."""
         return sum(finding.pinned for finding in self.findings)
 
     def __str__(self) -> str:
@@ -139,7 +136,7 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON; probes are quoted as they were written down."""
+        """Return a dictionary for JSON, which quotes the probes."""
         return {
             "in_summary": self.count("in summary"),
             "recallable": self.count("recallable"),
@@ -162,22 +159,20 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """The result of a compaction: `reduced`, `irreducible` or `failed` (`convergence`).
-
-    `first_kept` is the first message after the summary, `spent` counts model calls and tokens.
-    """
+    """Result of a compaction: `reduced`, `irreducible` or `failed` (`convergence`). `first_kept` is
+    the first message after the summary, `spent` counts model calls and tokens."""
 
     convergence: Convergence
     reason: Reason
-    """Why it ended so; `str` gives a sentence."""
+    """Reason for the outcome; `str` gives a sentence."""
     trigger: Trigger
     number: int = 0
-    """The number of the compaction in its session, from 1; 0 if none was made."""
+    """Number of the compaction in its session, from 1; 0 if none was made."""
     summary: str = field(default="", repr=False)
     first_kept: EntryKey | None = None
     compacted_messages: int = 0
     tokens_before: int = 0
-    """Tokens of the request without the compaction, calibrated."""
+    """Calibrated tokens of the request without the compaction."""
     tokens_after: int = 0
     """The same after the compaction, without the standing block of the next turn."""
     splits_a_turn: bool = False
@@ -189,12 +184,12 @@ class CompactionResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed, also if there was nothing to do."""
+        """True unless something failed, also if there was nothing to do."""
         return self.convergence != "failed"
 
     @property
     def compacted(self) -> bool:
-        """Whether the view is smaller than before."""
+        """True if the view is smaller than before."""
         return self.convergence == "reduced"
 
     def __str__(self) -> str:
@@ -205,7 +200,7 @@ class CompactionResult:
         return f"compaction {self.number}: {self.reason}, {text}{known}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a dictionary for JSON; it quotes the summary and the receipt."""
+        """Return a dictionary for JSON, which quotes the summary and the receipt."""
         return {
             "number": self.number,
             "trigger": self.trigger,
@@ -237,4 +232,4 @@ class CompactionRecord:
     at: float
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = field(default=(), repr=False)
-    """The messages that it covers: forgetting one of them removes it."""
+    """Messages that it covers: forgetting one of them removes it."""

@@ -1,8 +1,6 @@
-"""Changes to a session's history as it is shown, and the text that code carries over a cut.
-
-Edits are anchored to entry keys and parts, never to positions, so a client that resends its history
-gets the same view again.
-"""
+"""Edits of a session's shown history, and the text that code carries over a cut. Edits are anchored
+to entry keys and parts, never to positions, so a client that resends its history gets the same
+view."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from recollect.core.values.reason import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFailure:
-    """A tool call that failed: carried along by code, so that it is not tried again."""
+    """A failed tool call, carried along so that the model does not try it again."""
 
     tool: str
     said: str = field(repr=False)
@@ -41,7 +39,7 @@ class Carried:
     lines: tuple[QuotedLine, ...] = ()
 
     def details(self) -> dict[str, Any]:
-        """As OpenClaw's `details` spell it."""
+        """Return OpenClaw's `details` object."""
         return {
             "readFiles": list(self.read_files),
             "modifiedFiles": list(self.modified_files),
@@ -75,7 +73,7 @@ RepairKind: TypeAlias = Literal["left-out", "moved", "synthesised", "merged", "o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOut:
-    """A part, or a whole message, is not shown."""
+    """Hides a part or a whole message."""
 
     anchor: EntryKey
     part: int | None
@@ -86,7 +84,7 @@ class LeaveOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shorten:
-    """The text of a part is shown as `text` instead."""
+    """Shows the text of a part as `text` instead."""
 
     anchor: EntryKey
     part: int
@@ -95,7 +93,7 @@ class Shorten:
     reason: Reason
     turn: int
     hard: bool = False
-    """The result is cleared: at most one line of it is left in `text`, and then it is quoted."""
+    """The result is cleared: `text` quotes at most one line of it."""
     quotes: tuple[MessageId, ...] = ()
 
 
@@ -111,14 +109,14 @@ class Insert:
     turn: int
     quotes: tuple[MessageId, ...] = ()
     recalled: tuple[str, ...] = ()
-    """The names of the passages that stand in it (`values.recall.passage_name`): they need not
-    be recalled again. A segment's bare id stands for all of it; a standing block names the
-    messages that it tells to the last word by their keys."""
+    """Names of its passages (`values.recall.passage_name`), so that they are not recalled again. A
+    bare segment id means the whole segment; a standing block lists the keys of messages that it
+    quotes in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Everything before `anchor` is shown as a summary."""
+    """Shows everything before `anchor` as a summary."""
 
     anchor: EntryKey
     summary: str = field(repr=False)
@@ -127,12 +125,12 @@ class Cut:
     turn: int
     number: int = 0
     before: int = 0
-    """Which one made the cut that lies behind it; 0 where none does."""
+    """Number of the compaction that made the previous cut; 0 if there is none."""
     covers: tuple[MessageId, ...] = field(default=(), repr=False)
-    """The messages that its summary stands for, those of the cut before included. Nothing else is
-    hidden by it: what a client changed or put in before the anchor is shown."""
+    """Messages that its summary covers, those of the previous cut included. Only these are hidden:
+    a message that a client changed or added before the anchor is shown."""
     ended: tuple[Insert, ...] = ()
-    """The blocks it took out of the view; undoing it brings them back."""
+    """Blocks that it removed from the view; undo restores them."""
     carried: Carried | None = None
 
 
@@ -142,8 +140,8 @@ _AT_ONCE: Final = 256
 
 
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
-    """The edits that are not among the others. Most are the same objects from turn to turn, so
-    identity is checked first."""
+    """Return the edits that are not among the others. Compares by identity first, because most are
+    the same objects from turn to turn."""
     if edits is others:
         return ()
     shared = _shared(edits, others)
@@ -157,7 +155,7 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
 
 
 def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
-    """The number of equal edits at the start, about; slices are compared at once."""
+    """Approximate, because whole slices are compared."""
     shared = 0
     while shared < len(edits):
         some = edits[shared : shared + _AT_ONCE]
@@ -169,12 +167,8 @@ def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What pairing and the provider's rules changed; derived anew from the history each turn.
-
-    `moved` and `synthesised` are edits in the sense of the glossary. They are not stored as
-    standing edits because the same history always yields the same repairs, and a result that
-    arrives late must be able to replace its stand-in.
-    """
+    """A change by pairing or the provider's rules. It is derived from the history each turn and not
+    stored as an edit, so that a late result can replace its stand-in."""
 
     kind: RepairKind
     anchor: EntryKey | None

@@ -1,9 +1,6 @@
-"""Facts: short statements extracted from segments, with type, sources, validity and trust.
-
-A new fact closes the one that it replaces, so that you can ask for any point in time. An extracted
-fact names its segments, is trusted no more than the least trusted of them, and never rests on a
-forgotten one.
-"""
+"""Facts: short statements extracted from segments, with type, sources, validity and trust. A new
+fact closes the one that it replaces, so any point in time can be queried. A fact is trusted no more
+than its least trusted segment, and never rests on a forgotten one."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ FactType: TypeAlias = Literal[
     "preference",
     "digest",
 ]
-"""OpenClaw's six, what the user prefers, and the digests that earlier versions wrote of facts."""
+"""OpenClaw's six types, user preferences, and the digests of earlier versions."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
-"""The source of a fact: the rules of earlier versions, a model, a person, a file."""
+"""Source of a fact: the rules of earlier versions, a model, a person, a file."""
 Change: TypeAlias = Literal["update", "supersede"]
-"""How a fact followed the one before: it says the same in more detail, or something else."""
+"""Relation to the replaced fact: more detail on the same, or something else."""
 
 EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
     "decision",
@@ -47,7 +44,7 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
 
 
 def type_named(name: str) -> str:
-    """A type as it is stored, of a name as people write it: "task state", "Task-State"."""
+    """Normalise a type as people write it: "task state", "Task-State"."""
     return "_".join(name.casefold().replace("-", " ").split())
 
 
@@ -62,7 +59,7 @@ class EvidenceSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A short statement with its sources, validity and trust; `at` is since when it holds."""
+    """A short statement with its sources, validity and trust; `at` is the start of its validity."""
 
     id: FactId
     type: FactType
@@ -71,46 +68,46 @@ class Fact:
     at: float
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
-    """The messages that state it, each by itself unless `joint`."""
+    """Messages that state it, each by itself unless `joint`."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
     foreign: str | None = field(default=None, repr=False)
     valid_to: float | None = None
-    """Until when it held; None while nothing has replaced it."""
+    """End of validity; None while nothing has replaced it."""
     recorded_at: float | None = None
     subject: str = field(default="", repr=False)
-    """Its topic; empty if neither its words nor a model can tell."""
+    """Topic; empty if neither its words nor a model can tell."""
     attribute: str = field(default="", repr=False)
-    """Which property of the subject it states: a later one of both replaces it."""
+    """Property of the subject that it states: a later fact on both replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()
-    """The spans it rests on, of segments among its sources; none for what people wrote."""
+    """Spans of its sources; none for facts that people wrote."""
     made_by: MadeBy = "import"
     change: Change | None = None
-    """How it changed the fact that it replaced; None if it replaced none."""
+    """Relation to the fact that it replaced, if any."""
     session: str | None = None
-    """The session it was extracted from; None: it belongs to the whole space."""
+    """Session it was extracted from; None if it belongs to the whole space."""
     pinned: bool = False
     """Always offered first, never superseded by extraction."""
     joint: bool = False
-    """All of its sources together state it, so forgetting one of them removes it."""
+    """Only all sources together state it, so forgetting one of them removes it."""
 
     @property
     def current(self) -> bool:
-        """Whether nothing has replaced or ended it."""
+        """True if nothing has replaced or ended it."""
         return self.superseded_by is None and self.valid_to is None
 
     @property
     def told(self) -> str:
-        """The text, with its subject if the text omits it."""
+        """Text, with its subject if the text omits it."""
         text = self.content.casefold()
-        # a subject is kept in English words, whatever language it was said in
+        # subjects are stored in English, whatever the language of the text
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
         if not open_ or any(word in text for word in self.subject.split()):
             return self.content
         return f"{self.content} [{self.subject}]"
 
     def __str__(self) -> str:
-        """Text, type, trust, start and source."""
+        """Format text, type, trust, start and source."""
         marks = [self.type, f"trust {self.trust}", f"since {_day(self.at)}"]
         if self.valid_to is not None:
             marks.append(f"until {_day(self.valid_to)}")
@@ -119,31 +116,32 @@ class Fact:
         return f"{self.told} [{', '.join(marks)}]"
 
     def held_at(self, moment: float) -> bool:
-        """Whether it was valid at this time, as far as is known now."""
+        """Return whether it was valid at this time, as far as is known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
-    """A statement that was found and checked, before it is held against what is known."""
+    """A checked statement before it is compared with stored facts."""
 
     type: FactType
     content: str = field(repr=False)
     context: str = field(default="", repr=False)
     at: float
     evidence: tuple[EvidenceSpan, ...]
-    """Not empty; several only where it takes all of them (see `joint`)."""
+    """Not empty; several only if `joint`."""
     trust: Trust
     made_by: MadeBy
     session: str | None = None
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
     lineage: tuple[SegmentId, ...] = ()
-    """Less trusted segments whose words it repeats: its trust is theirs, and it goes with them."""
+    """Less trusted segments whose words it repeats: they lower its trust, and forgetting them
+    removes it."""
 
     @property
     def joint(self) -> bool:
-        """Whether it takes more than one span to say it."""
+        """True if it takes more than one span to state it."""
         return len({span.segment for span in self.evidence}) > 1 or bool(self.lineage)
 
 
@@ -174,7 +172,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTo:
-    """The place up to which a session was read for facts."""
+    """Place up to which a session was read for facts."""
 
     session: str
     sequence: int
@@ -185,13 +183,14 @@ def _day(at: float) -> str:
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002
-    """The identity under which a tombstone keeps a forgotten fact out."""
+    """Return the identity under which a tombstone blocks a forgotten fact."""
     named = id.encode("utf-8", "surrogatepass")
     return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
 
 def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
-    """The id of an extracted fact: the same statement of the same message is the same fact."""
+    """Return the id of an extracted fact: the same statement of the same message is the same
+    fact."""
     named = "\0".join([*(span.segment for span in evidence), " ".join(content.casefold().split())])
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
@@ -203,19 +202,19 @@ _NO_TWINS: Final[Mapping[str, str]] = {}
 
 
 def rests_on(fact: Fact) -> set[str]:
-    """The segments that a fact names, as sources or by a span."""
+    """Return the segments that a fact names, as sources or by a span."""
     return {*fact.sources, *(span.segment for span in fact.evidence)}
 
 
 def all_rest_on(facts: Iterable[Fact]) -> set[str]:
-    """The segments that any of these facts names."""
+    """Return the segments that any of these facts names."""
     return {segment for fact in facts for segment in rests_on(fact)}
 
 
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """The fact without segments that are gone; None if nothing supports it any more. A segment with
+    """Remove deleted segments from the fact; None if nothing supports it any more. A segment with
     the same words elsewhere is replaced by its twin."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}

@@ -1,8 +1,5 @@
-"""A session's history, its state between turns, and the view that one request shows.
-
-An `Entry` is a message at its place and is shown byte for byte. A codec composes a `Slot`. One
-absurd usage report changes no calibration.
-"""
+"""A session's history, its state between turns, and the view of one request. An `Entry` is a
+message at its place, shown byte for byte. A codec composes a `Slot`."""
 
 from __future__ import annotations
 
@@ -18,42 +15,39 @@ from recollect.core.values.model import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Counts of what went wrong in a row; as made, nothing has."""
+    """Counts of consecutive failures of compaction."""
 
     failures: int = 0
-    """Compactions in a row that failed, those that never reached the model included."""
+    """Consecutive failed compactions, including those that never reached the model."""
     refills: int = 0
-    """Compactions in a row after which the window was full again at once, or hardly emptier."""
+    """Consecutive compactions after which the window was almost as full as before."""
     opened_at: float | None = None
-    """Since when no compaction is tried; it stays until one proves itself."""
+    """Time since which compaction is suspended, until one succeeds."""
     last_turn: int | None = None
-    """How many requests were prepared before the last compaction that reduced; None is never."""
+    """Number of requests before the last compaction that reduced the view."""
 
 
-# Outside this band a report does not describe the request we estimated (tokens read from a cache
-# left out, a total over several calls): real tokenizers stay within about 0.6 and 1.6 of o200k.
+# Outside this band a report does not describe the estimated request (cached tokens left out, a
+# total over several calls): real tokenizers stay within about 0.6 and 1.6 of o200k.
 _LEAST_RATIO = 0.5
 _GREATEST_RATIO = 2.0
-# The newest report counts this much at least, so that a change of model is followed in a few turns.
+# Minimum weight of the newest report, so that a change of model is followed in a few turns.
 _NEWEST_WEIGHT = 0.5
-# More steps than these are thinned out, every second one going: the value stays small.
+# If there are more steps than this, every second one is dropped.
 _MOST_STEPS = 16
-# Below this estimate what we cannot see (a prompt that the host adds, ids of files) outweighs what
-# we counted: such a report is an anchor, but says nothing about the ratio.
+# Below this estimate, tokens that we cannot see (a host's prompt, files) outweigh those we counted:
+# such a report is an anchor, but does not change the ratio.
 _TELLING_TOKENS = 500
-# More than this beyond a small estimate is not the same request at all.
+# A larger excess over a small estimate means another request.
 _MOST_UNSEEN_TOKENS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCalibration:
-    """What reported usage has taught about our estimates, for one model in one session.
-
-    `reported_tokens` and `estimated_tokens` are the anchor: the last request, as the provider
-    counted it and as we had estimated it, uncalibrated. The next request is mostly that one, so
-    only the difference is left to estimate. `earlier` holds the same pair for the shorter requests
-    that grew into the anchor: they tell what its older parts cost.
-    """
+    """Correction of our estimates by reported usage, per model and session. `reported_tokens` and
+    `estimated_tokens` (uncalibrated) are the anchor: the last request. The next one mostly repeats
+    it, so only the difference is estimated. `earlier` holds the same pair for shorter requests that
+    grew into the anchor: the cost of its older parts."""
 
     ratio: float = 1.0
     samples: int = 0
@@ -62,7 +56,7 @@ class TokenCalibration:
     earlier: tuple[tuple[int, int], ...] = ()
 
     def learn(self, *, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        """The calibration after one more report; an absurd report changes nothing."""
+        """Return the calibration after one more report; an absurd report changes nothing."""
         if 0 < estimated_tokens < _TELLING_TOKENS:
             return self._anchored(estimated_tokens, reported_tokens)
         if not _is_plausible(estimated_tokens, reported_tokens):
@@ -86,8 +80,8 @@ class TokenCalibration:
         )
 
     def apply(self, estimated_tokens: int) -> int:
-        """The calibrated count of a request, never negative. Added tokens cost the learned ratio;
-        removed tokens are taken to be the oldest, at their cost when added."""
+        """Return the calibrated count of a request, never negative. Added tokens cost the learned
+        ratio; removed tokens are assumed to be the oldest, at their cost when added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -131,8 +125,8 @@ SessionId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """A message at its place in a history, with what was worked out about it once. Compared by
-    object: two readings of the same message are two entries with one key."""
+    """A message at its place in a history, with derived data. Compared by object: two readings of
+    the same message are two entries with one key."""
 
     key: EntryKey
     id: MessageId
@@ -152,7 +146,7 @@ class Entry:
 
 
 _LEAST_CACHED_TOKENS = 4_096
-"""Providers cache no shorter request than this, some longer ones only."""
+"""Providers do not cache shorter requests; some need longer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +154,14 @@ class CacheUse:
     """A provider's reports on its prompt cache, for one session."""
 
     misses: int = 0
-    """Requests in a row for which nothing was read from a cache and nothing written to one."""
+    """Consecutive requests without cache reads or writes."""
     lives_seconds: float = 0.0
-    """The longest pause after which most of a request was still read from it."""
+    """Longest pause after which most of a request was still cached."""
     held_tokens: int | None = None
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
-        """The state after one more report. `went_on`: the request began like the previous one."""
+        """Return the state after one more report. `went_on`: the request began like the previous
+        one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -176,7 +171,7 @@ class CacheUse:
         lives = self.lives_seconds
         if pause_seconds is not None and 2 * read > usage.input_tokens:
             lives = max(lives, pause_seconds)
-        # where writing costs nothing extra it is not reported, and the whole request is held
+        # free cache writes are not reported: the whole request is cached
         held = read + written if written else usage.input_tokens
         return CacheUse(lives_seconds=lives, held_tokens=held)
 
@@ -192,24 +187,24 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """All state of a session between turns. Keep it to continue the session elsewhere. Dormant
-    edits belong to a branch that the newest history does not take."""
+    """State of a session between turns. Keep it to continue the session elsewhere. Dormant edits
+    belong to a branch that the newest history does not take."""
 
     turn: int = 0
-    """Its version, one more with every change: also by compactions, undos and notes."""
+    """Version of the state; also compactions, undos and notes increase it."""
     requests: int = 0
-    """How many requests were prepared: what reports, receipts and `replay` call a turn."""
+    """Number of prepared requests: the turn in reports, receipts and `replay`."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
     aliases: Mapping[EntryKey, EntryKey] = field(default_factory=dict, repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
     dormant: tuple[tuple[Edit, int], ...] = field(default=(), repr=False)
-    """Each with the turn since which it rests."""
+    """Edits with the turn since which they are dormant."""
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     sent_at: float | None = None
-    """When the last request was prepared; the provider's cache is as old as this."""
+    """Time of the last prepared request, and so the age of the provider's cache."""
     pause_seconds: float | None = None
-    """Between the last request and the one before; None where that began otherwise."""
+    """Pause between the last two requests; None if they began differently."""
     cache: CacheUse = field(default_factory=CacheUse)
     sent_estimate_tokens: int | None = None
     sent_model: str | None = None
@@ -218,30 +213,29 @@ class SessionState:
     learned_for_model: str | None = None
     compactions: int = 0
     compaction_paused: bool = False
-    """A compaction was undone: there is none by itself until one is asked for."""
+    """A compaction was undone: no automatic one until one is requested."""
     flushed_in: int | None = None
-    """How many compactions there had been at the last flush; None: it was never flushed."""
+    """Number of compactions at the last note-taking turn; None if there was none."""
     breaker: Breaker = field(default_factory=Breaker)
     blocks: tuple[str, ...] = field(default=(), repr=False)
-    """The marks of the newest recalled blocks that were put into it (`rules.identity.block_mark`):
-    a client that keeps our view sends them back, and no other text is one of ours."""
+    """Marks of the newest recalled blocks (`rules.identity.block_mark`), to recognise them when a
+    client sends them back."""
 
 
 def requests_of(state: SessionState) -> int:
-    """The number of prepared requests; older states count by version."""
+    """Return the number of prepared requests; older states count by version."""
     return state.requests or state.turn
 
 
 def newest_cut(edits: Sequence[Edit]) -> Cut | None:
-    """The newest cut; older ones are behind it."""
+    """Return the newest cut."""
     cuts = [edit for edit in edits if type(edit) is Cut]
     return cuts[-1] if cuts else None
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
-    """The messages that the summary of the newest cut covers: those before its anchor that it
-    names. Messages that a client changed there were never summarised. System messages are always
-    shown."""
+    """Return the messages that the summary of the newest cut covers: those before its anchor that
+    it names. System messages and those that a client changed there are shown."""
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()
@@ -262,7 +256,7 @@ class KeptPart:
     part: int
     call_id: CallId | None = None
     direct: bool = False
-    """A call, shown as one of the model's own: the code that made it is not in the view."""
+    """A call shown as the model's own, because the code that made it is not in the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,21 +290,21 @@ SlotPiece: TypeAlias = KeptPart | RewordedPart | OwnText | StandIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One row to be composed; `base` lends its other fields where there is one."""
+    """A row to compose; `base` provides its other fields if set."""
 
     role: Role
     pieces: tuple[SlotPiece, ...]
     base: Entry | None = None
     anonymous: bool = False
-    """Without the item's own id, which another item carries already."""
+    """Drops the item's own id, which another item has already."""
     parts: tuple[Part, ...] = field(default=(), repr=False, compare=False)
     """This and the fields below are set when it is composed."""
     raw: bytes = field(default=b"", repr=False, compare=False)
     tokens: int = field(default=0, compare=False)
     sources: tuple[EntryKey, ...] = field(default=(), compare=False)
-    """The entries that are shown in it; none for rows of our own."""
+    """Entries that are shown in it; none for rows of our own."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """For rows of our own: what they are."""
+    """Description of a row of our own."""
 
 
 Row: TypeAlias = Entry | Slot

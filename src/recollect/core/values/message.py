@@ -1,8 +1,5 @@
-"""Messages and their parts, the same for every wire format.
-
-A `Message` carries `raw`, the JSON it came as; an untouched message is sent as these bytes. Parts
-and wire blocks correspond one to one. Reprs never show content.
-"""
+"""Messages and their parts, the same for every wire format. An untouched message is sent as its
+`raw` JSON. Parts and wire blocks correspond one to one. Reprs never show content."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Literal, NewType, TypeAlias
 from recollect.core.values.reason import Reason
 
 MessageId = NewType("MessageId", str)
-"""A keyed hash of role and canonical content: what a message is."""
+"""A keyed hash of role and canonical content."""
 
 EntryKey = NewType("EntryKey", str)
 """A message at its place in a history: a hash chained over the identities before it."""
@@ -40,7 +37,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """An image, inline (base64) or by address."""
+    """An image, inline (base64) or by URL."""
 
     media_type: str | None
     data: str | None
@@ -49,31 +46,31 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A block we carry but do not interpret: documents, provider-run tools, audio."""
+    """A block that is carried but not interpreted: documents, provider-run tools, audio."""
 
     kind: str
     payload: str
     """Canonical JSON of the block without cache marks."""
     opens: CallId | None = None
-    """It is a call, under this id, of a tool that the provider runs itself."""
+    """Id of the provider-run call that it is."""
     answers: CallId | None = None
-    """It is the result of such a call, or may be one."""
+    """Id of the provider-run call that it answers or may answer."""
     certain: bool = True
-    """Whether its type is known; unknown types have no duties."""
+    """False if its type is unknown, and so has no pairing rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """The model asks for a tool to be run."""
+    """A request of the model to run a tool."""
 
     id: CallId
     name: str
     arguments: str
     """Canonical JSON if the wire holds JSON, else the text itself."""
     variant: str = ""
-    """The wire's own word for this kind of call, where the format has several."""
+    """The format's name for this kind of call, if it has several."""
     caller: CallId | None = None
-    """The provider-run call whose code made it; None where the model called by itself."""
+    """Provider-run call whose code made it; None if the model called directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +82,21 @@ class ToolResult:
     name: str | None = None
     is_error: bool = False
     alternative: CallId | None = None
-    """The id of another kind of call that it may answer, where no call of `call_id` waits."""
+    """Id of another kind of call that it may answer if no call of `call_id` waits."""
     recalls: tuple[MessageId, ...] | None = None
-    """A memory tool of this engine answered it: the messages that it quotes, as far as they are
-    known. It is not kept again, nor read for facts. None: any other result."""
+    """Messages that it quotes, if a memory tool of this engine answered it. Such a result is not
+    stored again nor read for facts. None for any other result."""
 
     @property
     def text(self) -> str:
-        """The textual content, joined by newlines."""
+        """Text of the content, joined by newlines."""
         if len(self.content) == 1 and isinstance(self.content[0], Text):
             return self.content[0].text
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
 
     @property
     def has_images(self) -> bool:
-        """Whether any of the content is an image."""
+        """True if any of the content is an image."""
         return any(isinstance(part, Image) for part in self.content)
 
 
@@ -108,8 +105,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """A defect that a provider refuses, as its codec saw it. With a part, the part must go; without
-    one, composing the message again repairs it."""
+    """A defect that a provider refuses. With a part, the part must go; without one, composing the
+    message again repairs it."""
 
     part: int | None
     reason: Reason
@@ -124,7 +121,7 @@ class Message:
     raw: bytes = field(repr=False)
     ending: Ending = "complete"
     summary: bool = False
-    """It replaces messages that are gone (a compaction's summary)."""
+    """It replaces other messages (a compaction's summary)."""
     pinned: bool = False
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
@@ -135,5 +132,5 @@ class Message:
 
 
 def text_of(message: Message) -> str:
-    """The message's own words: text parts only, joined by newlines."""
+    """Return the text parts of the message, joined by newlines."""
     return "\n".join(part.text for part in message.parts if isinstance(part, Text))

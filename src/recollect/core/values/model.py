@@ -1,7 +1,5 @@
-"""One request to a model, what its wire format demands, and what a provider says in reply.
-
-A request is split but not decoded. An `Overflow` holds only numbers that the provider named.
-"""
+"""One request to a model, the requirements of its format, and the provider's reply. A request is
+split but not decoded. An `Overflow` holds only numbers that the provider named."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """A request body as spans: its messages one by one, everything else untouched. Either `body` is
-    the HTTP body it was read from, or `origin` the caller's own mapping and `objects` its message
-    objects. Both ways untouched messages go out as they came."""
+    the HTTP body, or `origin` the caller's mapping and `objects` its message objects. Untouched
+    messages are sent as they were received."""
 
     format: FormatName
     messages: tuple[bytes, ...] = dataclasses.field(repr=False)
@@ -32,7 +30,7 @@ class Request:
     continues_from: str = ""
     thinking: bool = True
     system_inside: bool = False
-    """It names the beta that allows system messages between the turns."""
+    """A beta feature allows system messages between the turns."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
@@ -40,18 +38,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A provider's report on one exchange; the input counts whole, cached or not."""
+    """A provider's report on one exchange; the input includes cached tokens."""
 
     input_tokens: int
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reports_cache: bool = dataclasses.field(default=False, compare=False)
-    """Whether the provider reports on its cache at all."""
+    """True if the provider reports on its cache at all."""
 
 
 def added(one: Usage, other: Usage) -> Usage:
-    """The sum of two exchanges."""
+    """Add the usage of two exchanges."""
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
@@ -63,7 +61,7 @@ def added(one: Usage, other: Usage) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRules:
-    """The shape a provider accepts; sources in notes on each codec."""
+    """The shape that a provider accepts; each codec names its sources."""
 
     format: FormatName
     alternates: bool
@@ -78,7 +76,7 @@ class WireRules:
     ids_unique: bool = False
     """A call id appears once per request and holds plain characters only."""
     provider_calls_answered: bool = False
-    """A call of a tool that the provider runs needs its result, unless it is still at work."""
+    """A provider-run call needs its result, unless it is still running."""
     system_inside: bool = False
     """System messages may come between the turns, empty ones too."""
     stand_in_variants: frozenset[str] | None = None
@@ -86,7 +84,7 @@ class WireRules:
 
 
 class LimitDoubt(Enum):
-    """Why a limit that an error names is not taken for the model's window."""
+    """Reasons not to take the limit in an error for the model's window."""
 
     BELOW_FLOOR = "smaller than the window of any model that is served"
     WIDER = "larger than the request that was refused"
@@ -99,18 +97,17 @@ class Overflow:
 
     pattern_name: str
     provider: str | None = None
-    """Whose wording it is; None where several share it. Not necessarily who was asked."""
+    """Provider whose wording it is, not necessarily the one asked; None if several share it."""
     limit_tokens: int | None = None
-    """The window or input limit that was exceeded: worth remembering for this model."""
+    """The window or input limit that was exceeded."""
     requested_tokens: int | None = None
     output_tokens: int | None = None
-    """The part of `requested_tokens` that was room for the reply: asking for less may do."""
+    """Part of `requested_tokens` reserved for the reply: asking for less may help."""
     limit_words: str = field(default="", repr=False, compare=False)
 
 
 StopReason: TypeAlias = Literal["stop", "length", "tool-calls", "refusal", "other"]
 Purpose: TypeAlias = Literal["summary", "extraction"]
-"""What a prompt is for: a summary of what was cut, or reading for facts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """The usage of calls for one purpose: as reported, else as estimated."""
+    """Usage of calls for one purpose: as reported, else as estimated."""
 
     purpose: Purpose
     calls: int = 0
@@ -153,21 +150,21 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """A further stretch of the reply's words."""
+    """More text of the reply."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """A further stretch of the reply's reasoning."""
+    """More reasoning of the reply."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStarted:
-    """The model began to ask for a tool."""
+    """The model began to call a tool."""
 
     id: str
     name: str
@@ -178,7 +175,7 @@ class ReplyDone:
     """The whole reply; always the last event of a stream that did not fail."""
 
     reply: Mapping[str, Any] = field(repr=False)
-    """As the provider would have answered without streaming: what `observe` takes."""
+    """The reply as if it had not been streamed: the input of `observe`."""
     stop: StopReason
     usage: Usage | None = None
     overflow: Overflow | None = None

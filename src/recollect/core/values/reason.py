@@ -1,8 +1,6 @@
-"""Why something was done, or not: a cause out of a fixed list, and the numbers that go with it.
-
-Code compares causes and reads numbers; people read the sentence, which is rendered from both here
-and nowhere else. A cause is stored by its name, so a sentence may be worded anew.
-"""
+"""Reasons in reports: a cause out of a fixed list, with its numbers. Code compares causes; people
+read the sentence, which only this module renders. A cause is stored by its name, so sentences may
+be reworded."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ Number: TypeAlias = "int | float | str | Reason"
 
 @unique
 class Cause(Enum):
-    """Every cause, with the template of its sentence; `{count:one|many}` chooses a word."""
+    """All causes with the templates of their sentences; `{count:one|many}` chooses a word."""
 
     ERROR = "{error}"
     RAISED = "unexpected error ({error}): this turn ran without the stage"
@@ -333,7 +331,7 @@ class Cause(Enum):
 
 
 class Reason:
-    """A cause with its numbers; `str` is the sentence. Not to be changed once made."""
+    """A cause with its numbers; `str` is the sentence. Immutable."""
 
     __slots__ = ("cause", "numbers")
 
@@ -360,7 +358,7 @@ class Reason:
         return self
 
     def masked(self, mask: Callable[[str], str]) -> Reason:
-        """The same with its texts masked: an error may quote secrets."""
+        """Return the reason with its texts masked: an error may quote secrets."""
         numbers: dict[str, Number] = {}
         for name, value in self.numbers.items():
             if isinstance(value, Reason):
@@ -370,7 +368,7 @@ class Reason:
         return Reason(self.cause, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON: the cause's name, and its numbers."""
+        """Return the cause's name and its numbers for JSON."""
         numbers = {
             name: value.to_dict() if isinstance(value, Reason) else value
             for name, value in self.numbers.items()
@@ -379,7 +377,7 @@ class Reason:
 
     @classmethod
     def from_dict(cls, stored_value: Any) -> Reason:
-        """The reverse of `to_dict`; ValueError for anything else."""
+        """Reverse `to_dict`; ValueError for anything else."""
         try:
             cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -390,19 +388,20 @@ class Reason:
 
 
 def joined_reasons(reasons: tuple[Reason, ...]) -> str:
-    """Several reasons as one line."""
+    """Join several reasons to one line."""
     return "; ".join(map(str, reasons))
 
 
 class _Sentences(Formatter):
-    """`{count:one|many}` is a word by its number, `{share:floor}` two digits rounded down."""
+    """Formats `{count:one|many}` as a word by its number, `{share:floor}` as two digits rounded
+    down."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         if "|" in format_spec:
             return format_spec.split("|")[value != 1]
-        if format_spec == "floor":  # what is just below a threshold must not read as equal to it
+        if format_spec == "floor":  # a value just below a threshold must not read as equal to it
             return f"{int(value * 100) / 100:.2f}"
-        if isinstance(value, str):  # a range of numbers, put into words
+        if isinstance(value, str):
             return value
         return super().format_field(value, format_spec)
 

@@ -1,8 +1,5 @@
-"""What a turn did: every message's fate, tokens, timings, failures.
-
-Fates are worked out when asked for, so that a turn does not pay for a report nobody reads.
-Always holds: every incoming message has exactly one fate, and every fate a reason.
-"""
+"""Report of a turn: every message's outcome, tokens, timings, failures. Outcomes are computed on
+demand. Every incoming message has exactly one outcome, and every outcome a reason."""
 
 from __future__ import annotations
 
@@ -31,50 +28,50 @@ _WHY_NOW: Final[Mapping[MomentKind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMoment:
-    """One batch moment and why it is one, for reasons in the report."""
+    """One edit batch and its reason."""
 
     kind: MomentKind
     reason: Reason
 
     @property
     def price(self) -> str:
-        """Why an edit is worth breaking the provider's cache now, for people."""
+        """Explanation why an edit is worth breaking the provider's cache now."""
         return _WHY_NOW.get(self.kind, "it was needed")
 
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
 AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
-"""The window of a session whose agent keeps it itself: hooks trim and compact nothing for it, and
-how large it really is nobody here knows."""
+"""Window of a session whose agent manages its own, of unknown size: hooks trim and compact
+nothing."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """The work of one stage, and why; or its failure."""
+    """Work of one stage and its reasons, or its failure."""
 
     stage: StageName
     outcome: Outcome
     reasons: tuple[Reason, ...]
-    """The first says what it did; the others what else there is to know."""
+    """The first describes the work; the others add detail."""
     seconds: float
 
     @property
     def cause(self) -> Cause:
-        """The main cause, for code to compare."""
+        """Main cause, for code to compare."""
         return self.reasons[0].cause
 
     @property
     def said(self) -> str:
-        """The reasons, for people to read."""
+        """Reasons, for people to read."""
         return joined_reasons(self.reasons)
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.outcome}: {self.said}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dictionary for JSON."""
         reasons = [reason.to_dict() for reason in self.reasons]
         seconds = round(self.seconds, 6)
         return {**_fields(self), "reasons": reasons, "seconds": seconds, "said": self.said}
@@ -82,48 +79,45 @@ class StageLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """The outcome of one message, or the reason for one of our own."""
+    """Outcome of one message, or the reason for one of our own."""
 
     fate: FateKind
     role: Role
     reasons: tuple[Reason, ...]
-    """In the order in which they befell it; of a message that left, the last is why."""
+    """In order of occurrence; for a message that left the view, the last is why."""
     key: EntryKey | None
     place: int | None
-    """Its place among the messages of the request as it came, from 0. None for a row of our own,
-    whose fate is "inserted": a recalled block, a summary, a note on a gap. Such a row stands in
-    the list behind the message that it follows."""
+    """Place among the received messages, from 0; None for a row of our own (a recalled block, a
+    summary, a note on a gap), which is listed after the message that it follows."""
     tokens_before: int
     tokens_after: int
 
     @property
     def said(self) -> str:
-        """The reasons, for people to read."""
+        """Reasons, for people to read."""
         return joined_reasons(self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dictionary for JSON."""
         reasons = [reason.to_dict() for reason in self.reasons]
         return {**_fields(self), "reasons": reasons, "said": self.said}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a turn did to its request, and why.
-
-    `limit_tokens` is the window without the reserve, `fixed_tokens` the system prompt and tools.
-    `moment` says why older messages could be edited. `lines` has one entry per stage. `recalled`
-    holds ids and scores of recalled messages.
-    """
+    """Changes of a turn to its request, and the reasons. `limit_tokens` is the window without the
+    reserve, `fixed_tokens` the system prompt and tools. `moment` is the reason why older messages
+    could be edited. `lines` has one entry per stage. `recalled` holds ids and scores of recalled
+    messages."""
 
     session: SessionId
     turn: int
-    """The number of the request in its session, from 1, as `recollect replay --turn` takes it."""
+    """Number of the request in its session, from 1, as `recollect replay --turn` takes it."""
     format: FormatName
     model: str | None
     window_tokens: int
     window_source: WindowSource
-    """The source of the window size; "assumed" is a guess: set `window_tokens`."""
+    """Source of the window size; "assumed" is a guess: set `window_tokens`."""
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
@@ -142,7 +136,7 @@ class Report:
 
     @property
     def over_limit(self) -> bool:
-        """Whether the request is still over its limit; a line says why."""
+        """True if the request is still over its limit; a line gives the reason."""
         return self.tokens_after > self.limit_tokens
 
     @property
@@ -156,14 +150,15 @@ class Report:
         return self.view.repairs
 
     def fates(self) -> tuple[Fate, ...]:
-        """The outcome of every received message in order, and of each row that Recollect added."""
+        """Return the outcome of every received message in order, and of each row that Recollect
+        added."""
         return _fates(self.entries, self.view, self.edits)
 
     def __str__(self) -> str:
         return self.summary()
 
     def summary(self) -> str:
-        """Three lines for people: the request, the changes, the failures or pauses."""
+        """Return three lines for people: the request, the changes, the failures or pauses."""
         sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
@@ -177,7 +172,7 @@ class Report:
         return "\n".join((sent, f"Done: {', '.join(done)}", last))
 
     def done(self) -> list[str]:
-        """The changes to the request, one phrase each; empty if it is sent unchanged."""
+        """Return the changes to the request, one phrase each; empty if it is sent unchanged."""
         fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
         left, behind = counts["left out"], counts["summarised"]
@@ -200,7 +195,7 @@ class Report:
         ]
 
     def not_recalled(self) -> str:
-        """Why the search found nothing for this request; empty if it found something."""
+        """Return why the search found nothing for this request; empty if it found something."""
         lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
         return next((str(line.reasons[0]) for line in lines), "")
 
@@ -210,7 +205,7 @@ class Report:
         return str(next(paused, ""))
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as a dictionary for JSON, without message content."""
+        """Return the report as a dictionary for JSON, without message content."""
         given = (
             *("session", "turn", "format", "model", "window_tokens", "window_source"),
             *("reserve_tokens", "limit_tokens", "fixed_tokens", "tokens_before", "tokens_after"),
@@ -242,7 +237,7 @@ class Report:
 
 
 def joined_lines(lines: Sequence[StageLine]) -> str:
-    """Lines for people: what several stages say in the same words is said once, for all of them."""
+    """Join lines for people; stages with the same words share one line."""
     stages: dict[str, list[str]] = {}
     for line in lines:
         named = stages.setdefault(line.said, [])
@@ -252,7 +247,7 @@ def joined_lines(lines: Sequence[StageLine]) -> str:
 
 
 class Outcomes:
-    """The outcome of each message of a request, by its place in the received request."""
+    """Outcome of each message of a request, by its place in the received request."""
 
     __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
 
@@ -264,7 +259,7 @@ class Outcomes:
         *,
         asked: AbstractSet[EntryKey] | None = None,
     ) -> None:
-        """`asked` are the messages that `at` is called for; None for all of them."""
+        """Restrict `at` to the messages in `asked`; None for all of them."""
         self._entries = entries
         self._as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
         told = edits if asked is None else [edit for edit in edits if edit.anchor in asked]
@@ -280,7 +275,7 @@ class Outcomes:
             self._covered = frozenset(self._cut.covers)
 
     def at(self, place: int) -> Fate:
-        """The outcome of the message at this place."""
+        """Return the outcome of the message at this place."""
         entry = self._entries[place]
         why = self._reasons.get(entry.key, [])
         if id(entry) in self._as_it_came:
@@ -304,7 +299,7 @@ class Outcomes:
         )
 
     def is_summarised(self, place: int) -> bool:
-        """Whether a summary stands for the message at this place."""
+        """Return whether a summary replaces the message at this place."""
         entry = self._entries[place]
         return (
             place < self._cut_place
@@ -357,7 +352,7 @@ def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
 
 
 def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
-    """Rows of our own, by the last incoming message shown before them."""
+    """Return rows of our own, by the last incoming message shown before them."""
     own: dict[EntryKey | None, list[Fate]] = {}
     last: EntryKey | None = None
     for row in view.rows:

@@ -1,8 +1,6 @@
-"""The archive's segments, the passages they are found by, and vectors.
-
-A segment is a redacted message, stored whole; passages are spans of its text. Its id names session
-and place, so the same message is always the same segment.
-"""
+"""Segments of the archive, their passages, and vectors. A segment is a redacted message, stored
+whole; passages are spans of its text. Its id names session and place, so the same message is always
+the same segment."""
 
 from __future__ import annotations
 
@@ -17,11 +15,10 @@ from recollect.core.values.message import EntryKey, MessageId, Role
 SegmentId = NewType("SegmentId", str)
 
 Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
-"""How a segment came: in a request, as a reply, from a transcript, by a hook, written by hand,
-from a memory file that is followed."""
+"""Origin of a segment. A "note" is written by hand, a "file" is a followed memory file."""
 Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
-"""What may be made of it: the user's and operator's words, the model's, a tool's output, what a
-tool fetched from outside. Spelled so in stores, in JSON, by `--trust` and in filters."""
+"""Trust levels: words of the user or operator, of the model, a tool's output, content fetched from
+outside. Spelled so in stores, in JSON, by `--trust` and in filters."""
 SPEAKERS: Final[Mapping[Trust, str]] = {
     "high": "you",
     "medium": "the assistant",
@@ -32,13 +29,13 @@ SPEAKERS: Final[Mapping[Trust, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A message kept in the archive."""
+    """A message in the archive."""
 
     id: SegmentId
     session: str
     key: EntryKey
     message_id: MessageId
-    """Its identity before redaction; tombstones are kept by it."""
+    """Identity before redaction; tombstones use it."""
     role: Role
     text: str = field(repr=False)
     tokens: int
@@ -46,30 +43,30 @@ class Segment:
     source: Source
     trust: Trust
     noise: str | None = None
-    """Why it is kept but not indexed; None when it is indexed."""
+    """Reason why it is not indexed; None if it is."""
     tool: str | None = None
     origin: str | None = None
-    """Its place in the imported file: file and line, or the file's own id."""
+    """Place in the imported file: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
-    """The line it was imported as, where an export has to give it back byte for byte; of a note
-    that stands for an item of a framework's store, that item as JSON."""
+    """Imported line, if an export has to return it byte for byte; for a note from a framework's
+    store, the item as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPassage:
-    """A span of a segment's text that is indexed, with its words as `search` counts them."""
+    """An indexed span of a segment's text, with its words as `search` counts them."""
 
     start: int
     end: int
     words: tuple[str, ...] = field(repr=False)
     """Repeats included; the store counts them and must never tokenize by itself."""
     embedded: bool = True
-    """Whether it is to have a vector: head, tail and error lines of a long tool result are."""
+    """False for the middle of a long tool result, except error lines: it gets no vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSegment:
-    """A segment to be written, with its passages in order; none when it is noise."""
+    """A segment to be written, with its passages in order; none if it is noise."""
 
     segment: Segment
     passages: tuple[NewPassage, ...] = field(default=(), repr=False)
@@ -81,7 +78,7 @@ class StoredSegment:
 
     segment: Segment
     sequence: int
-    """Its place in the order of arrival within the space; neighbours are neighbours in it."""
+    """Place in the order of arrival within the space, which defines neighbours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,19 +92,19 @@ class StoredMessage:
     said_at: float
     tool: str | None
     place: int
-    """Its place in the order of arrival: `Engine.messages(after=…)` continues behind it."""
+    """Place in the order of arrival: `Engine.messages(after=…)` continues after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """A passage's embedding: little-endian float32, as many as the embedder has dimensions."""
+    """A passage's embedding: little-endian float32, one per dimension."""
 
     segment: SegmentId
     ordinal: int
     values: bytes = field(repr=False)
     span: tuple[int, int] | None = None
-    """Start and end of the text it was made of, where that is known: a store keeps it only for
-    a passage of this span, which may have been indexed anew meanwhile."""
+    """Span of the embedded text, if known: a store drops the vector if the passage has another
+    span, because it was indexed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +118,7 @@ class VectorSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassageText:
-    """A passage with its text, for those who embed it."""
+    """A passage with its text, to be embedded."""
 
     segment: SegmentId
     ordinal: int
@@ -134,8 +131,8 @@ _FLOAT_BYTES: Final = 4
 
 
 def rounded_vector(values: bytes) -> bytes:
-    """The vector in numbers of 16 bits, spelled in 32; as it is where one does not fit them. That
-    changes a cosine by some 0.00002, and a store may keep it in half the room."""
+    """Round the vector to 16-bit floats, spelled in 32; unchanged if a value does not fit. A cosine
+    changes by about 0.00002, and a store may use half the space."""
     count = len(values) // _FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))
@@ -145,7 +142,7 @@ def rounded_vector(values: bytes) -> bytes:
 
 
 def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) -> str:
-    """The defect of the vectors for this many texts; empty if there is none."""
+    """Return the defect of the vectors for this many texts; empty if there is none."""
     if len(vectors) != wanted:
         if wanted == 1:
             return f"{len(vectors)} vectors for one text"
@@ -156,7 +153,7 @@ def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) ->
             return f"{len(values)} bytes instead of {numbers.size}"
         if len(values) != numbers.size:
             return f"{len(values) // _FLOAT_BYTES} dimensions instead of {dimensions}"
-        # 32-bit numbers cannot add up to more than 64 bits hold, and what is none stays none
+        # a sum of 32-bit floats fits 64 bits, and NaN stays NaN
         if not math.isfinite(sum(numbers.unpack(values))):
             return "a vector with numbers that are none"
     return ""

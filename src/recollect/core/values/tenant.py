@@ -1,4 +1,4 @@
-"""Tenants of a service: who they are, the keys they come with, and what was done about them."""
+"""Tenants of a service, their keys and their audit records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
 
 KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
-"""The rights of a key: read, write, delete permanently, see the tenant's own records."""
+"""Rights of a key: read, write, delete permanently, see the tenant's own records."""
 KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
 BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
 PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
@@ -21,12 +21,12 @@ PERIODS_KEPT: Final[dict[BudgetName, int]] = {
     "requests per minute": 60,
     "tokens per day": 7,
 }
-"""For how many periods it stays known what was spent."""
+"""Number of periods for which spending is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A customer of a service: spaces, keys and budgets of its own."""
+    """A customer of a service, with its own spaces, keys and budgets."""
 
     id: UUID
     name: str
@@ -36,17 +36,17 @@ class Tenant:
     tokens_per_day: int | None = None
 
     def limit(self, budget: BudgetName) -> int | None:
-        """The budget of one period; None: unlimited."""
+        """Return the budget of one period; None: unlimited."""
         return self.requests_per_minute if budget == "requests per minute" else self.tokens_per_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """The record of a key, without the key itself."""
+    """Record of a key, without the key itself."""
 
     tenant: UUID
     id: str
-    """Stands in the key, and is safe to show."""
+    """Part of the key, safe to show."""
     name: str
     hash: bytes = field(repr=False)
     scopes: tuple[KeyScope, ...]
@@ -55,7 +55,7 @@ class ApiKey:
     revoked_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
-        """Whether it opens anything at this time."""
+        """Return whether the key is valid at this time."""
         ends = [at for at in (self.expires_at, self.revoked_at) if at is not None]
         return all(now < at for at in ends)
 
@@ -68,14 +68,14 @@ class AuditRecord:
     id: str
     tenant: UUID
     actor: str
-    """The id of a key, or who ran a command."""
+    """Id of a key, or the user who ran a command."""
     act: str
     subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSpace:
-    """A space as its tenant calls it."""
+    """A space under its tenant's name."""
 
     name: str
     created_at: float
@@ -83,12 +83,12 @@ class TenantSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentAnswer:
-    """The record of a request with an idempotency key."""
+    """Record of a request with an idempotency key."""
 
     same_request: bool
     """The key was sent with the same request before."""
     lease_token: str | None = None
-    """Set if the caller is to carry out the request now."""
+    """Set if the caller must carry out the request now."""
     running_until: float | None = None
     """Set if another caller is carrying it out."""
     status: int | None = None
@@ -96,13 +96,13 @@ class IdempotentAnswer:
 
 
 def tenant_space(tenant: UUID, name: str) -> SpaceId:
-    """The name of a tenant's space in the store. No other tenant can spell it: it begins with an id
-    of fixed length."""
+    """Return the store's name of a tenant's space. It begins with the tenant's id of fixed length,
+    so no other tenant can spell it."""
     return f"{tenant}/{name}"
 
 
 def is_tenant_space(space: SpaceId) -> bool:
-    """Whether this is a tenant's space, by its name in the store."""
+    """Return whether this is a tenant's space, by its name in the store."""
     id_, stroke, name = space.partition("/")
     try:
         return bool(stroke and name) and str(UUID(id_)) == id_

@@ -1,8 +1,5 @@
-"""A recorded session: its items in wire form, and what the model was shown at each request.
-
-A reader turns a file into this; nothing here reads files. Items keep the order of the file;
-each is one message of `format`, as bytes, whether or not it is still in the window at the end.
-"""
+"""A recorded session: its items in wire form, and the items shown at each request. Items keep the
+order of the file; each is one message of `format` as bytes, also if it has left the window."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ TranscriptKind: TypeAlias = Literal["pi", "claude-code", "codex", "request", "me
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ShownItems(Sequence[int]):
-    """Item indexes in the order they were shown, sharing everything with earlier requests. A run of
-    neighbours is one range and the runs before it are shared, so that the contexts of 20,000
-    requests take the room of 20,000 small objects, not of their product."""
+    """Item indexes in the order they were shown. Neighbours form one range and earlier ranges are
+    shared, so that the contexts of 20,000 requests stay small."""
 
     before: ShownItems | None = None
     start: int = 0
@@ -27,7 +23,7 @@ class ShownItems(Sequence[int]):
     size: int = 0
 
     def then(self, index: int) -> ShownItems:
-        """These items and one more."""
+        """Return these items and one more."""
         if self.size and index == self.stop:
             return ShownItems(
                 before=self.before, start=self.start, stop=index + 1, size=self.size + 1
@@ -37,11 +33,11 @@ class ShownItems(Sequence[int]):
 
     @property
     def last(self) -> int | None:
-        """The newest item, or None when nothing is shown."""
+        """Newest item, or None if nothing is shown."""
         return self.stop - 1 if self.size else None
 
     def runs(self) -> tuple[range, ...]:
-        """The same items as ranges of neighbours, in order."""
+        """Return the items as ranges of neighbours, in order."""
         ranges: list[range] = []
         node: ShownItems | None = self
         while node is not None:
@@ -82,7 +78,7 @@ class TranscriptItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """One call of the model: which items it was shown, and which it answered with."""
+    """One model call: the items it was shown, and those it answered with."""
 
     shown: Sequence[int]
     """Indexes into `RecordedSession.items`, in order; empty before the first message."""
@@ -92,7 +88,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSession:
-    """A recording that was read: its items, its requests and what was passed over."""
+    """A recording that was read: its items, its requests and skipped lines."""
 
     kind: TranscriptKind
     format: FormatName
@@ -104,7 +100,7 @@ class RecordedSession:
     window_tokens: int | None = None
     system: str | None = None
     tools: str | None = None
-    """JSON of the tool schemas, where the recording holds them."""
+    """JSON of the tool schemas, if the recording holds them."""
     compactions: int = 0
     current: Sequence[int] = ()
     passed_over: tuple[str, ...] = ()

@@ -1,8 +1,6 @@
-"""What people ask of a store besides reading and writing: numbers, checks, forgetting, files.
-
-Nothing here carries content: these values are printed and logged. A certificate's checksum is over
-everything else in it, so one that was changed shows it.
-"""
+"""Results and orders of store maintenance: counts, checks, forgetting, files. These values are
+printed and logged, so none carries content. A certificate's checksum covers everything else in
+it."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from recollect.core.values.message import MessageId
 from recollect.core.values.segment import NewSegment, SegmentId
 
 BodyKind: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
-"""The kinds of stored bytes, besides segments and facts, that quote messages."""
+"""Kinds of stored bytes, besides segments and facts, that quote messages."""
 BODY_KINDS: Final[tuple[BodyKind, ...]] = get_args(BodyKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """A session at a glance."""
+    """Summary of a session."""
 
     session: str
     segments: int
@@ -31,7 +29,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceSummary:
-    """A space at a glance."""
+    """Summary of a space."""
 
     space: str | None
     sessions: int = 0
@@ -45,11 +43,9 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of a space.
-
-    `cold` messages have left the index, `noise` is stored but not indexed. `pieces` belong to the
-    ledger, `tombstones` keep forgotten messages out. `vectors` counts by embedder.
-    """
+    """Counts of a space. `cold` messages have left the index, `noise` is stored but not indexed.
+    `pieces` belong to the ledger, `tombstones` block forgotten messages. `vectors` counts by
+    embedder."""
 
     space: str
     engine: str
@@ -71,7 +67,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """The findings of an integrity check; `problems` empty is clean."""
+    """Findings of an integrity check; no `problems` means clean."""
 
     checked: tuple[str, ...]
     problems: tuple[str, ...] = ()
@@ -79,15 +75,10 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOrder:
-    """What is to be forgotten; the groups of ways add up.
-
-    By content: `segments` and `message_ids` mean what was said, wherever it was said; every
-    segment of the identity goes, and a tombstone for the identity keeps it out everywhere.
-    By place: `sessions`, `said_after` and `said_before` mean just these segments; given together,
-    those of the sessions that were said then. A tombstone for each segment keeps it out of its
-    place; the same words elsewhere stay, and so do pieces, jobs and quotes that are about them,
-    too.
-    """
+    """Selection of what to forget; the two ways add up. By content (`segments`, `message_ids`):
+    every segment of the identity goes, and a tombstone blocks the identity everywhere. By place
+    (`sessions`, `said_after`, `said_before`, intersected): a tombstone blocks each segment at its
+    place. The same words elsewhere stay, with pieces, jobs and quotes that are also about them."""
 
     at: float
     segments: tuple[SegmentId, ...] = ()
@@ -95,26 +86,25 @@ class ForgetOrder:
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
     said_after: float | None = None
-    """From this moment on, itself included."""
+    """Inclusive."""
     facts: tuple[FactId, ...] = ()
     """Facts to remove whatever they rest on."""
     matching: str | None = field(default=None, repr=False)
-    """Whatever holds this text, case aside. Messages and facts are found by `memory.forget`,
-    in the store and in spools, and named to the store one by one; the store itself removes
-    ledger pieces, jobs, compactions and session states that hold it, also those that are about no
-    message, as system prompts and tool schemas are."""
+    """Text to remove, ignoring case. `memory.forget` finds messages and facts in the store and in
+    spools, and names them to the store. The store itself removes ledger pieces, jobs, compactions
+    and session states that hold it, also those about no message, such as system prompts."""
 
     pattern: str | None = field(default=None, repr=False)
-    """Whatever a part of which matches this regular expression. `memory.forget` finds it and names
-    it to the store: messages and facts one by one, other texts as `matching`."""
+    """Regular expression to remove. `memory.forget` finds matches and names them to the store:
+    messages and facts one by one, other texts as `matching`."""
 
     @property
     def by_time(self) -> bool:
-        """Whether a time bounds it: then no session goes as a whole."""
+        """True if it is bounded by time: then no session goes as a whole."""
         return self.said_before is not None or self.said_after is not None
 
     def said_then(self, said_at: float) -> bool:
-        """Whether what was said at this moment lies within its bounds of time."""
+        """Return whether this time is within its bounds."""
         return (self.said_before is None or said_at < self.said_before) and (
             self.said_after is None or said_at >= self.said_after
         )
@@ -122,11 +112,11 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """The removals of a store; counts and ids, never content."""
+    """Removals of a store; counts and ids, never content."""
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
-    """Identities that are kept out from now on: those forgotten by content."""
+    """Identities that are blocked from now on: those forgotten by content."""
     passages: int = 0
     vectors: int = 0
     facts: tuple[FactId, ...] = ()
@@ -146,52 +136,52 @@ class StoredBody:
     body: bytes = field(repr=False)
     session: str | None = None
     torn: bool = False
-    """Whether it cannot be read: `body` is then what the store holds of it."""
+    """It cannot be read; `body` is the raw content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBody:
-    """The replacement of stored bytes."""
+    """Replacement of stored bytes."""
 
     kind: BodyKind
     id: str
     was: bytes = field(repr=False)
-    """As they were read: what changed since is left as it is."""
+    """Bytes as read: if they changed since, they are not replaced."""
     body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOrder:
-    """Stored texts that are to read otherwise from now on; who they are stays."""
+    """Replacements of stored texts under their ids."""
 
     at: float
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
-    """Under their own ids, with new texts, tags and passages; their vectors go."""
+    """With new texts, tags and passages; their vectors are deleted."""
     bodies: tuple[NewBody, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Under their own ids: those whose words change, and whose spans move with these segments."""
+    """Facts whose words change, or whose spans move with these segments."""
     facts_revision: int | None = None
-    """As in `Batch`: StaleFacts, and nothing is changed, where facts were written since."""
+    """As in `Batch`: StaleFacts, and no change, if facts were written since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """The effect of a rewrite."""
+    """Effect of a rewrite."""
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0
-    """How many were replaced; the others went, or changed meanwhile."""
+    """Number of replaced bodies; the others were deleted or changed meanwhile."""
     vectors: int = 0
     cannot: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolState:
-    """The spool of one space on this machine."""
+    """Spool of one space on this machine."""
 
     folder: str
     waiting: int = 0
-    """Records that are handed over when the store can be reached."""
+    """Records that are written once the store is reachable."""
     refused: int = 0
     refused_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
@@ -199,7 +189,7 @@ class SpoolState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubResult:
-    """The steps that removed deleted bytes from files."""
+    """Steps that removed deleted bytes from files."""
 
     done: tuple[str, ...]
     cannot: tuple[str, ...] = ()
@@ -207,7 +197,7 @@ class ScrubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetScope:
-    """The request to forget, as it was made."""
+    """Scope of a request to forget."""
 
     segments: int = 0
     identities: int = 0
@@ -215,19 +205,17 @@ class ForgetScope:
     said_before: float | None = None
     said_after: float | None = None
     matching: bool = False
-    """Whether a text was searched for; it is not repeated here."""
+    """True if a text was searched for; it is not repeated here."""
     pattern: bool = False
-    """Whether a pattern was searched for; it is not repeated here."""
+    """True if a pattern was searched for; it is not repeated here."""
     facts: int = 0
     whole_space: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """What forgetting removed, without content.
-
-    `counts` says how much, `covers` where Recollect searched, `cannot` what it cannot reach.
-    """
+    """Record of what forgetting removed, without content. `counts` gives numbers, `covers` the
+    places searched, `cannot` those that Recollect cannot reach."""
 
     at: float
     space: str
@@ -247,10 +235,10 @@ FileOutcome: TypeAlias = Literal["added", "changed", "withdrawn", "unchanged"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFileResult:
-    """One file: what became of its sections."""
+    """Changes to the sections of one file."""
 
     file: str
-    """Relative to its workspace; with `~` or absolute where it lies outside."""
+    """Relative to its workspace; with `~` or absolute if it is outside."""
     outcome: FileOutcome
     added: int = 0
     moved: int = 0
@@ -260,7 +248,7 @@ class MemoryFileResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFile:
-    """A file or folder that was not looked at, and why."""
+    """A file or folder that was skipped, and why."""
 
     file: str
     reason: str
@@ -268,22 +256,22 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilesResult:
-    """The result of one look, file by file."""
+    """Result of one scan, file by file."""
 
     files: tuple[MemoryFileResult, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     forgotten: tuple[str, ...] = ()
-    """Sections, as file and line, that stay out because they were forgotten on purpose. Only of
-    files that were read this time: those that did not change are not read again."""
+    """Sections, as file and line, that stay out because they were forgotten. Lists only files read
+    this time, not unchanged ones."""
     redacted: int = 0
 
     def count(self, outcome: FileOutcome) -> int:
-        """The number of files with this outcome."""
+        """Return the number of files with this outcome."""
         return sum(result.outcome == outcome for result in self.files)
 
     @property
     def said(self) -> str:
-        """One sentence for a report or a log."""
+        """Return one sentence for a report or a log."""
         parts = [
             f"{self.count(outcome)} {outcome}"
             for outcome in ("added", "changed", "withdrawn", "unchanged")

@@ -1,8 +1,5 @@
-"""Readers of recorded sessions: bytes in, `RecordedSession` out.
-
-The content decides the kind, never the file's name. Opens no files. A bad line never raises: it is
-listed in `passed_over`. Unknown kinds raise `UnknownFormat`.
-"""
+"""Readers of recorded sessions. The content decides the kind, never the file's name. A bad line
+never raises: it is listed in `passed_over`. Unknown kinds raise `UnknownFormat`."""
 
 from __future__ import annotations
 
@@ -203,7 +200,6 @@ def _read_messages(
     format: FormatName | None = None,  # noqa: A002 - as everywhere
     passed_over: Sequence[str] = (),
 ) -> RecordedSession:
-    """Read a list of messages, each with its line or position."""
     lines = list(passed_over)
     items: list[TranscriptItem] = []
     messages_read: list[Fields] = []
@@ -213,7 +209,7 @@ def _read_messages(
             lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
         if "role" in message and text_of(message, "role") not in KNOWN_ROLES:
-            # no codec knows it, so it would be read as the user's
+            # no codec knows the role, so it would be read as the user's
             lines.append(f"item {number}: unknown role {message['role'][:40]!r}")
             continue
         usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
@@ -272,7 +268,7 @@ def _calls(
             runs.close()
         else:
             runs.answer(at, shown=shown)
-            if name != "openai-responses":  # there one answer is many items, here one message
+            if name != "openai-responses":
                 runs.close(usages[at])
         shown = shown.then(at)
     return runs.requests()
@@ -286,9 +282,6 @@ def _system_text(raw: bytes | None) -> str | None:
         return None
     texts = [block.get("text") for block in value if isinstance(block, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-# Session files of pi and OpenClaw: a message's item is the file's own bytes
 
 
 def _read_pi(data: bytes) -> RecordedSession:
@@ -314,7 +307,6 @@ def _read_pi(data: bytes) -> RecordedSession:
 def _take_entry(
     was: PiEntry, entry: PiEntry, items: list[TranscriptItem], notes: list[str]
 ) -> tuple[int, ...]:
-    """Add an entry's messages to the items, and return their places."""
     fields = object_fields(was.line) or {}
     if entry.kind == "message":
         if entry.role is None:
@@ -408,7 +400,6 @@ def _kept_before(
 
 
 def _pi_model(entries: Sequence[PiEntry], parents: list[int | None]) -> str | None:
-    """The model of the branch that the file ends on."""
     for at in ancestors(len(entries) - 1 if entries else None, parents):
         entry = entries[at]
         named = entry.message.get("model") if entry.message else entry.text("modelId")

@@ -1,8 +1,6 @@
-"""Claude Code session files (docs/contributing/sources.md); the format is undocumented, so lenient.
-
-The lines of one response are one assistant message, the results of its calls one user message. The
-chain of `parentUuid` tells what was shown; `logicalParentUuid` is never followed.
-"""
+"""Reader of Claude Code session files (docs/contributing/sources.md), lenient because the format is
+undocumented. The lines of one response are one assistant message, the results of its calls one user
+message. `parentUuid` defines what was shown; `logicalParentUuid` is never followed."""
 
 from __future__ import annotations
 
@@ -28,9 +26,6 @@ from recollect.core.values.transcript import (
     TranscriptItem,
 )
 
-# Anthropic messages put together from the lines they were logged on
-
-
 _REQUEST_KEYS = frozenset({"role", "content"})
 
 
@@ -45,7 +40,7 @@ class LoggedBlock:
 
 @dataclass(slots=True, kw_only=True)
 class LoggedMessage:
-    """One message of the request as it grows line by line."""
+    """One message of the request, which grows line by line."""
 
     role: str
     whole: bytes
@@ -57,13 +52,13 @@ class LoggedMessage:
     usage: Usage | None = None
     model: str | None = None
     is_call: bool = False
-    """The model wrote it, not the client in its name."""
+    """False if the client wrote it in the model's name."""
     blocks: list[LoggedBlock] = field(default_factory=list)
     additions: int = 0
     answered: set[str] = field(default_factory=set)
 
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
-        """Take a line's blocks in; gives the ids of the tool calls among them."""
+        """Add a line's blocks; returns the ids of the tool calls among them."""
         self.additions += 1
         known = {block.call_id for block in self.blocks if block.type == "tool_use"}
         fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
@@ -71,7 +66,7 @@ class LoggedMessage:
         return [b.call_id for b in fresh if b.type == "tool_use" and b.call_id is not None]
 
     def raw(self) -> bytes:
-        """The message as a request holds it."""
+        """Write the message as a request holds it."""
         if self.additions > 1:
             ordered = sorted(self.blocks, key=lambda block: block.type != "tool_result")
             content = b"[" + b",".join(block.raw for block in ordered) + b"]"
@@ -102,7 +97,7 @@ _KEPT_FIELDS = frozenset(
     {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
     | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}
 )
-"""Other fields are let go at once: `toolUseResult` repeats every tool's output."""
+"""Other fields are dropped: `toolUseResult` repeats every tool's output."""
 _USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC_MODEL = "<synthetic>"
 
@@ -125,14 +120,14 @@ class _ClaudeSession:
 
 
 def read_claude_code(data: bytes) -> RecordedSession:
-    """Read a session file, every branch of it."""
+    """Read a session file with all its branches."""
     reader = ClaudeCodeReader()
     reader.feed(data)
     return reader.session()
 
 
 class ClaudeCodeReader:
-    """Reads a session file that grows, whole lines at a time."""
+    """Reads a growing session file, whole lines at a time."""
 
     def __init__(self) -> None:
         self._session = _ClaudeSession()
@@ -140,11 +135,10 @@ class ClaudeCodeReader:
         self._lines = 0
         self._taken = 0
         self._has_main = False
-        """A subagent's own file holds nothing but sidechain lines: there they are the
-        conversation."""
+        """A subagent's own file holds only sidechain lines: they are its conversation."""
 
     def feed(self, data: bytes) -> None:
-        """Take the next lines."""
+        """Read the next lines."""
         session, had_main = self._session, self._has_main
         passed_over = session.passed_over
         for record in records(data, passed_over=passed_over, before=self._lines):
@@ -165,14 +159,14 @@ class ClaudeCodeReader:
                 if not self._has_main and _speaks(fields):
                     self._has_main = not is_set(fields, "isSidechain")
         self._lines += data.count(b"\n")
-        if self._has_main and not had_main and self._taken:  # what was taken was a subagent's
+        if self._has_main and not had_main and self._taken:  # the messages so far were a subagent's
             for line in session.lines:
                 line.message = None
             self._session = _ClaudeSession(lines=session.lines, passed_over=passed_over)
             self._taken = 0
 
     def session(self) -> RecordedSession:
-        """The session so far."""
+        """Return the session so far."""
         session = self._session
         for line in session.lines[self._taken :]:
             if not (self._has_main and is_set(line.record.fields, "isSidechain")):
@@ -203,13 +197,13 @@ def _speaks(fields: Fields) -> bool:
 
 
 def _queued_prompt(fields: Fields) -> bytes | None:
-    """The user's prompt while the agent was working: Claude Code writes it as an attachment."""
+    """Claude Code logs a prompt that was typed while the agent worked as an attachment."""
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
         return None
-    if text_of(attachment, "commandMode") != "prompt":  # a notification, which nobody typed
+    if text_of(attachment, "commandMode") != "prompt":  # a notification, not typed by a user
         return None
-    # with a key that no request holds, so that the item counts as written by this reader
+    # a key that no request has, so that the item counts as derived
     return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
 
 
@@ -318,8 +312,8 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
         if message is not None and session.messages[message].role == "assistant":
             context = found.shown_to.setdefault(message, context).then(message)
         elif message is not None and message not in context:
-            # Of parallel calls all but one result hang beside the path to the next response;
-            # the first of their lines on it stands for all, which are one message by now.
+            # Only one result of parallel calls is on the path to the next response. Its first line
+            # adds the message that holds them all.
             context = context.then(message)
         for item in preserved.get(line.uuid, ()):
             context = context.then(item)

@@ -1,8 +1,6 @@
-"""Codex rollouts (docs/contributing/sources.md).
-
-Items keep the file's order and bytes. A `compacted` line is the new base, a rollback ends the turns
-it undoes. A model call ends at a tool's output, a message to the model, or a token count.
-"""
+"""Reader of Codex rollouts (docs/contributing/sources.md). Items keep the file's order and bytes. A
+`compacted` line is the new base, a rollback ends the turns it undoes. A model call ends at a tool's
+output, a message to the model, or a token count."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ LINE_TYPES = frozenset(
 )
 _NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points of the client
 _KEPT_USER_BYTES = 80_000
-"""Without a replacement history Codex keeps user messages up to 20k tokens of 4 bytes."""
+"""Without a replacement history, Codex keeps user messages up to 20k tokens of 4 bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,14 +69,14 @@ def read_codex(data: bytes) -> RecordedSession:
 
 
 class CodexReader:
-    """Reads a rollout that grows, whole lines at a time."""
+    """Reads a growing rollout, whole lines at a time."""
 
     def __init__(self) -> None:
         self._rollout = _Rollout()
         self._lines = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next lines."""
+        """Read the next lines."""
         rollout = self._rollout
         passed_over = rollout.passed_over
         for record in records(data, passed_over=passed_over, before=self._lines):
@@ -86,7 +84,7 @@ class CodexReader:
         self._lines += data.count(b"\n")
 
     def session(self) -> RecordedSession:
-        """The session so far."""
+        """Return the session so far."""
         return _session(self._rollout)
 
 

@@ -1,8 +1,6 @@
-"""A recording's bytes as JSON records, and what the readers share: fields, lineage, model calls.
-
-Lines are split on `\\n` alone: U+2028 and its like are legal inside JSON strings. Never raises on
-a bad line: it is left out and reported with its number. Field values stay the file's own bytes.
-"""
+"""JSON records of a recording, and code that its readers share. Lines are split on `\\n` alone,
+because U+2028 is legal inside JSON strings. A bad line is left out and reported with its number.
+Field values stay the file's own bytes."""
 
 from __future__ import annotations
 
@@ -26,19 +24,19 @@ if TYPE_CHECKING:
 
 
 UsageKeys: TypeAlias = tuple[str, str, str, str]
-"""What a client calls input that was not cached, output, input read from and written to a cache."""
+"""A client's keys for uncached input, output, cache reads and cache writes."""
 PI_USAGE: UsageKeys = ("input", "output", "cacheRead", "cacheWrite")
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS_FROM = 1e11
-"""A timestamp above this is in milliseconds: in seconds it would be the year 5138."""
+"""Larger timestamps are in milliseconds: in seconds this is the year 5138."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One line of a recording: a JSON object, its values not yet decoded."""
+    """One line of a recording: a JSON object with undecoded values."""
 
     line: int
     fields: Fields
@@ -46,8 +44,7 @@ class Record:
 
 
 def unpacked(data: bytes, *, name: str = "") -> bytes:
-    """The recording itself: gzip or Zstandard undone and a byte order mark dropped, where there is
-    one."""
+    """Decompress gzip or Zstandard, and drop a byte order mark."""
     subject = name or "the recording"
     if data.startswith(_ZSTANDARD_MAGIC):
         try:
@@ -67,13 +64,13 @@ def unpacked(data: bytes, *, name: str = "") -> bytes:
 
 
 def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
-    """The JSON objects of a JSONL recording, in order; bad lines are reported in `passed_over`.
-    `before` is the number of earlier lines."""
+    """Yield the JSON objects of a JSONL recording; reports bad lines in `passed_over`. `before` is
+    the number of earlier lines."""
     for number, raw in enumerate(data.split(b"\n"), before + 1):
         line = raw.strip()
         if not line:
             continue
-        # msgspec does not look into the strings it passes by, so bad UTF-8 must be found here
+        # msgspec skips strings without checking them, so bad UTF-8 must be found here
         fields = object_fields(line) if is_utf8(line) else None
         if fields is None:
             passed_over.append(f"line {number}: {_complaint(line)}")
@@ -82,7 +79,7 @@ def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator
 
 
 def is_utf8(data: bytes) -> bool:
-    """Whether these bytes are text at all."""
+    """Return whether these bytes are text."""
     if data.isascii():
         return True
     try:
@@ -93,12 +90,12 @@ def is_utf8(data: bytes) -> bool:
 
 
 def is_set(fields: Fields, key: str) -> bool:
-    """Whether a field is true."""
+    """Return whether a field is true."""
     return fields.get(key) == b"true"
 
 
 def value_of(raw: bytes | None) -> Any:
-    """A decoded value; None where there is none."""
+    """Decode a value; None if it is missing or invalid."""
     if raw is None:
         return None
     try:
@@ -108,13 +105,13 @@ def value_of(raw: bytes | None) -> Any:
 
 
 def mapping_of(raw: bytes | None) -> dict[str, Any]:
-    """A decoded object; empty where it is none."""
+    """Decode an object; empty if it is not one."""
     value = value_of(raw) if raw is not None and raw.startswith(b"{") else None
     return value if isinstance(value, dict) else {}
 
 
 def tokens_of(usage: Mapping[str, Any], key: str) -> int:
-    """A reported number of tokens; nonsense counts as none."""
+    """Return a reported number of tokens; 0 if it is invalid."""
     value = usage.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
@@ -122,8 +119,8 @@ def tokens_of(usage: Mapping[str, Any], key: str) -> int:
 
 
 def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
-    """The usage of an assistant message, the input counted whole; None if it reports none: an
-    aborted call has zeros only."""
+    """Return the usage of an assistant message, with the whole input; None if it has none or only
+    zeros (an aborted call)."""
     usage = mapping_of(message.get("usage"))
     fresh, output, read, written = (tokens_of(usage, key) for key in keys)
     whole = fresh + read + written
@@ -135,12 +132,12 @@ def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
 
 
 def no_parent(line: int, parent: str) -> str:
-    """The report on an entry whose parent is missing."""
+    """Describe an entry whose parent is missing."""
     return f"line {line}: its parent {parent!r} is not in the file, so nothing before it is shown"
 
 
 def instant_of(fields: Fields, key: str) -> float | None:
-    """A point in time as seconds since 1970: from ISO text, seconds or milliseconds."""
+    """Return a point in time as seconds since 1970, from ISO text, seconds or milliseconds."""
     raw = fields.get(key)
     if raw is None:
         return None
@@ -168,11 +165,8 @@ def _complaint(line: bytes) -> str:
     return f"not a JSON object but {type(value).__name__}"
 
 
-# Entries that name their parent: the order in which histories can be built from them
-
-
 def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:
-    """Every position with its parent, in file order save that parents go before children."""
+    """Yield every position with its parent in file order, but parents before children."""
     done = bytearray(len(parents))
     for position in range(len(parents)):
         branch: list[int] = []
@@ -189,15 +183,12 @@ def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | No
 
 
 def ancestors(position: int | None, parents: Sequence[int | None]) -> Iterator[int]:
-    """The position itself, its parent, and so on up to the root."""
+    """Yield the position itself, its parent, and so on up to the root."""
     seen: set[int] = set()
     while position is not None and position not in seen:
         seen.add(position)
         yield position
         position = parents[position]
-
-
-# Calls of the model in a list of OpenAI Responses items: runs of what the model wrote
 
 
 _CHECKPOINTS = frozenset(
@@ -206,7 +197,7 @@ _CHECKPOINTS = frozenset(
 
 
 def is_written_by_model(item: Fields) -> bool:
-    """Whether an item came from the model, rather than from a tool, a user or the client."""
+    """Return whether the model wrote an item, rather than a tool, a user or the client."""
     role = text_of(item, "role")
     if role is not None:
         return role == "assistant"
@@ -216,20 +207,20 @@ def is_written_by_model(item: Fields) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class ModelRuns:
-    """The calls found so far, the last of them perhaps still open."""
+    """Model calls found so far in a list of Responses items; the last may still be open."""
 
     _found: list[RecordedRequest] = field(default_factory=list)
     _shown: ShownItems = field(default_factory=ShownItems)
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """The model wrote this item; `shown` counts if it is the first of its call."""
+        """Add an item by the model; `shown` counts if it is the first of its call."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
-        """The call is over. Usage that arrives after it belongs to the last one without any."""
+        """End the call. Usage that arrives later belongs to the last call without any."""
         if self._answered:
             self._found.append(
                 RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
@@ -239,18 +230,18 @@ class ModelRuns:
             self._found[-1] = replace(self._found[-1], usage=usage)
 
     def so_far(self) -> ModelRuns:
-        """A copy that can be closed while this one continues."""
+        """Copy the runs, so that the copy can be closed while this one continues."""
         return ModelRuns(
             _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
         )
 
     def requests(self) -> tuple[RecordedRequest, ...]:
-        """Every call, in order."""
+        """Return every call, in order."""
         self.close()
         return tuple(self._found)
 
     def with_usage(self, items: Iterable[TranscriptItem]) -> tuple[TranscriptItem, ...]:
-        """The items, the last of each call carrying what the call used."""
+        """Attach each call's usage to its last item."""
         usages = {request.answered[-1]: request.usage for request in self.requests()}
         return tuple(
             replace(item, usage=usages[at]) if usages.get(at) is not None else item
