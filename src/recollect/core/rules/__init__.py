@@ -1,1 +1,1 @@
-"""Pure rules: pairing, identity, tokens, budget, redaction, noise. Values in, values out."""
+"""Pure rules: pairing, identity, tokens, budget, redaction, noise."""

@@ -1,8 +1,5 @@
-"""Every limit of a window, and the moments at which a view may change before its tail.
-
-Between edit batches nothing before the tail changes, so the provider's prompt cache stays valid
-(docs/contributing/sources.md).
-"""
+"""Limits of a window, and the edit batches in which a view may change before its tail. Between edit
+batches the provider's prompt cache stays valid (docs/contributing/sources.md)."""
 
 from __future__ import annotations
 
@@ -15,26 +12,24 @@ from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS, BatchMoment, 
 from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
 
 RESERVE_SHARE = 4
-"""The reserve is at most a quarter of the window."""
+"""Maximum reserve: a quarter of the window."""
 OUTPUT_SHARE = 2
-"""A reply may ask for more than the reserve, but for no more than half of the window: more is a
-ceiling that clients send with every request, such as Claude Code's 128,000 of 200,000 tokens, and
-no provider that holds both against the window would take it with any history."""
+"""Maximum output counted as reserve: half of the window. Clients such as Claude Code send a larger
+ceiling with every request (128,000 of 200,000 tokens), which no history would fit."""
 BLOCK_SHARE = 10
-"""The recalled block is at most a tenth of the window."""
+"""Maximum recalled block: a tenth of the window."""
 TALK_SHARE = 3
-"""Without tools, the block of a question is at most a third: little else could answer it."""
+"""Maximum block of a question without tools: a third, since little else could answer it."""
 BLOCKS_SHARE = 4
 BLOCKS_CAP = 2.5
-"""All blocks of a view together are at most a quarter of the window, and so many hard caps, where
-the settings do not say otherwise."""
+"""Default limit of all blocks of a view: a quarter of the window, and this many hard caps."""
 FLUSH_SHARE = 20
-"""The soft threshold is at most a twentieth of the window."""
+"""Maximum soft threshold: a twentieth of the window."""
 KEEP_SHARE = 0.4
 STANDING_SHARE = 10
 
 _WINDOWS: tuple[tuple[str, int], ...] = (
-    # Published input windows by the beginning of a model's name; the longest match counts.
+    # Published input windows by prefix of the model's name; the longest match counts.
     ("claude-", 200_000),
     ("gpt-3.5", 16_385),
     ("gpt-4", 8_192),
@@ -58,14 +53,14 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowLimits:
-    """The thresholds of one window, in tokens."""
+    """Thresholds of one window, in tokens."""
 
     window_tokens: int
     reserve_tokens: int
     available_tokens: int
-    """The view, with system prompt, tools and recalled block, never exceeds this."""
+    """Limit of the view with system prompt, tools and recalled block."""
     limit_tokens: int
-    """Over this it is time to prune and trim; under `preset = "openclaw"` the block's cap below."""
+    """Threshold for pruning and trimming; under `preset = "openclaw"` the block's cap below."""
     low_water_tokens: int
     hard_cap_tokens: int
     talk_cap_tokens: int
@@ -79,7 +74,7 @@ class WindowLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """A window's size, and where the number comes from."""
+    """A window's size and its source."""
 
     tokens: int
     source: WindowSource
@@ -88,7 +83,8 @@ class ModelWindow:
 def window_of(
     model: str | None, settings: Settings, *, learned_tokens: int | None = None
 ) -> ModelWindow:
-    """The window: as set, but never above what a provider said; else by table, else 200,000."""
+    """Return the window: as set, but never above what a provider reported; else by table, else
+    200,000."""
     name = (model or "").rpartition("/")[2].lower()
     matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
     if settings.window_tokens is not None:
@@ -105,9 +101,8 @@ def window_of(
 def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> WindowLimits:
-    """Every threshold of a window under these settings. `output_tokens` is the room a request asks
-    for its reply: providers hold prompt and reply together against the window. What is over half of
-    the window is not meant as room."""
+    """Return every threshold of a window. `output_tokens` is reserved for the reply, because
+    providers count prompt and reply against the window; more than half of the window is ignored."""
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
@@ -117,7 +112,7 @@ def limits_of(
         reserve = max(reserve, output_tokens)
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
-    blocks = window_tokens  # nobody here can remove a block from an agent's own window
+    blocks = window_tokens  # blocks cannot be removed from an agent's own window
     if window_tokens < AGENTS_OWN_WINDOW_TOKENS:
         blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
     standing = min(settings.recall.standing_tokens, window_tokens // STANDING_SHARE)
@@ -155,12 +150,9 @@ PROMPT_ROOM_SHARE = 2
 def limits_beside(
     fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> tuple[WindowLimits, int]:
-    """The thresholds where system prompt and tools alone fill a window, and the room they leave.
-
-    No view can fit then. That the window is so small is somebody's guess while the provider has
-    refused nothing: half of it is left to the conversation beside the prompt, so that what is
-    recalled has a place, and the cache is not broken with every turn in vain.
-    """
+    """Return the thresholds and space left if system prompt and tools alone fill the window. No
+    view can fit, but the window size may be a wrong guess: half of it is left to the conversation,
+    so that recall has space and the cache is not broken every turn."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
     whole = fixed_tokens + reserve + room
@@ -168,10 +160,10 @@ def limits_beside(
 
 
 WORTHWHILE_SHARE = 20
-"""A ratio alone is a batch moment only if it frees at least a twentieth of the window."""
+"""Minimum share of the window that a ratio-based edit batch must free: a twentieth."""
 
 LONG_TTL_SECONDS = 3_600.0
-"""How long a provider keeps what a request marks to be kept for an hour."""
+"""Cache lifetime of requests that are marked to be cached for an hour."""
 
 
 def batch_moment(
@@ -183,9 +175,8 @@ def batch_moment(
     now: float,
     kept_an_hour: bool = False,
 ) -> BatchMoment | None:
-    """The batch moment this turn is, if it is one. The provider's cache has expired when it is
-    older than the setting says, and older than anything that was still read from it;
-    `kept_an_hour`: the request marks it so."""
+    """Return the edit batch for this turn, if any. The cache has expired if it is older than the
+    setting and than anything still read from it. `kept_an_hour`: the request is marked so."""
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
         return BatchMoment(kind="over-limit", reason=over)

@@ -1,8 +1,6 @@
 """Calls and results that belong together, and the check whether a conversation needs repair.
-
-`misfits` finds parts of provider-run calls that cannot stay alone. Leaving out a whole `group`
-never splits a pair. Most turns pass `is_well_formed`, one cheap pass; `pairing` leaves those alone.
-"""
+Leaving out a whole `group` never splits a pair. Most turns pass `is_well_formed`, one cheap pass,
+and skip `pairing`."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ CALLER_GONE = Reason(Cause.CALLER_GONE)
 
 @dataclass(frozen=True, slots=True)
 class Misfits:
-    """Parts, by message and place, that go and why; and calls whose caller is not shown."""
+    """Parts to drop, by message and place, with reasons; and calls whose caller is not shown."""
 
     out: Mapping[EntryKey, Mapping[int, Reason]] = field(default_factory=dict)
     direct: Mapping[EntryKey, frozenset[int]] = field(default_factory=dict)
@@ -43,7 +41,7 @@ class Misfits:
         return bool(self.out or self.direct)
 
     def touches(self, entry: Entry | None) -> bool:
-        """Whether anything of a message does not fit."""
+        """Return whether any part of a message does not fit."""
         return entry is not None and (entry.key in self.out or entry.key in self.direct)
 
 
@@ -51,8 +49,8 @@ NONE = Misfits()
 
 
 def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
-    """The parts of provider-run calls that cannot stay as they are. With `continues` the provider
-    holds earlier items, so a result or caller may be there."""
+    """Find the parts of provider-run calls that cannot stay as they are. With `continues` the
+    provider holds earlier items, so a result or caller may be there."""
     if not any(map(_is_linked, rows)):
         return NONE
     shown = [(base, row) for row in rows if (base := _base(row)) is not None]
@@ -95,7 +93,7 @@ class _Links:
     out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)
 
     def read(self, entry: Entry, row: Arranged) -> None:
-        """Read what a row shows of its message."""
+        """Read the shown parts of a row's message."""
         pairs = _pairs_inside(row)
         for at, part in _parts(row):
             if not isinstance(part, Other):
@@ -108,7 +106,7 @@ class _Links:
                     self.out.setdefault(entry.key, {})[at] = reason
 
     def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
-        if paired:  # nobody else's: one that still waits under its id gets no result
+        if paired:  # only its own: a call that still waits under its id gets no result
             if call in self.waiting and self.answered:
                 open_key, open_at = self.waiting.pop(call)
                 self.out.setdefault(open_key, {})[open_at] = NO_RESULT
@@ -142,7 +140,7 @@ def _pairs_inside(row: Arranged) -> set[int]:
 
 
 def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
-    """Provider-run calls that wait for their result at the end of a history."""
+    """Return provider-run calls that wait for their result at the end of a history."""
     waiting: set[CallId] = set()
     for entry in entries:
         if entry.message.joins:
@@ -176,8 +174,7 @@ def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
 
 
 def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
-    """Whether only this call's work follows it: the client's calls made next to it or by its code,
-    and their results."""
+    """True if only the client's calls made next to it or by its code, and their results, follow."""
     called: set[CallId] | None = None
     for row in rows:
         entry = row if isinstance(row, Entry) else row.base
@@ -206,7 +203,7 @@ class Group:
 
 
 def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
-    """The groups of a history, by place of their first member."""
+    """Return the groups of a history, by place of their first member."""
     groups: list[Group] = []
     caller: dict[CallId, Group] = {}
     opened: dict[CallId, Group] = {}
@@ -272,7 +269,7 @@ def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: li
 
 
 def is_odd(message: Message, rules: WireRules) -> bool:
-    """Whether the message by itself needs repair: unfinished, empty, blank, out of order."""
+    """Return whether the message by itself needs repair: unfinished, empty, blank, out of order."""
     parts = message.parts
     if message.role == "system" and rules.system_inside:
         return bool(message.flaws)
@@ -295,24 +292,24 @@ def is_odd(message: Message, rules: WireRules) -> bool:
 
 
 def is_misplaced(part: Part, role: Role) -> bool:
-    """Whether a message of this role cannot hold the part; calls need an id everywhere."""
+    """Return whether a message of this role cannot hold the part; calls need an id everywhere."""
     if role == "assistant":
         return isinstance(part, ToolResult) or (isinstance(part, ToolCall) and not part.id)
     return isinstance(part, ToolCall | Thinking)
 
 
 def call_ids(message: Message) -> tuple[CallId, ...]:
-    """The ids this message calls with."""
+    """Return the ids of this message's calls."""
     return tuple([part.id for part in message.parts if isinstance(part, ToolCall)])
 
 
 def result_ids(message: Message) -> tuple[CallId, ...]:
-    """The ids this message answers."""
+    """Return the ids this message answers."""
     return tuple([part.call_id for part in message.parts if isinstance(part, ToolResult)])
 
 
 def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Whether every call is answered where the format wants it, and nothing else is odd."""
+    """Return whether every call is answered where the format wants it, and nothing else is odd."""
     if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
@@ -324,7 +321,7 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
     """Results lead the user message after the calls; roles alternate, a user first. System messages
-    inside come after a user's."""
+    come after a user's."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:

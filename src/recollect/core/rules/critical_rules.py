@@ -1,7 +1,5 @@
-"""The sections of AGENTS.md that outlast every compaction (docs/reference/session-files.md).
-
-These are "Session Startup" and "Red Lines". The result stays within the limit and marks omissions.
-"""
+"""Sections of AGENTS.md that are repeated after every compaction: "Session Startup" and "Red Lines"
+(docs/reference/session-files.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 LIMIT_CHARS: Final = 2000
-"""OpenClaw's bound of `<workspace-critical-rules>` (docs/contributing/sources.md)."""
+"""OpenClaw's limit of `<workspace-critical-rules>` (docs/contributing/sources.md)."""
 TITLES: Final = frozenset({"session startup", "red lines"})
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
@@ -26,8 +24,8 @@ class _Heading:
 
 
 def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
-    """The sections that are put before the model again after a compaction; empty where there
-    are none."""
+    """Return the sections to repeat after a compaction, cut to the limit with a mark; empty if
+    there are none."""
     lines = agents_md_text.split("\n")
     headings = _headings(lines)
     sections: list[str] = []

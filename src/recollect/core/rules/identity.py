@@ -1,8 +1,6 @@
-"""The identity of a message, and its place in a history.
-
-Identity is a keyed hash of role and canonical content. Keys chain identities, so a repeated "ok"
-has two keys and a retried history shares keys up to its first difference.
-"""
+"""Identity of a message, and its place in a history. Identity is a keyed hash of role and canonical
+content. Keys chain identities, so a repeated "ok" has two keys and a retried history shares keys up
+to its first difference."""
 
 from __future__ import annotations
 
@@ -31,8 +29,8 @@ from recollect.errors import SettingsError
 ROOT = EntryKey("")
 
 SealSecret: TypeAlias = Callable[[], bytes]
-"""Gives the key of seals when one is made or checked. Nobody outside this installation knows it: a
-space's other hashes may be keyed by its name alone, which a page on the web can guess."""
+"""Returns the key of seals, a secret of this installation. Other hashes of a space may be keyed by
+its name alone, which a web page can guess."""
 
 _DIGEST_BYTES = 16
 _SEAL = "seal "
@@ -41,7 +39,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
-    """The key of a space's hashes: its name, and the deployment's secret if there is one. It never
+    """Return the key of a space's hashes: its name, and the deployment's secret if any. It never
     comes from the store: messages need an identity while the store is down."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
@@ -54,19 +52,19 @@ def space_secret(space: str, deployment: bytes = b"") -> bytes:
 
 
 def segment_id(session: str, key: EntryKey) -> SegmentId:
-    """The id of a message's segment: its session and its place in it."""
+    """Return the id of a message's segment, from its session and its place."""
     named = f"{key}\0{session}".encode("utf-8", "surrogatepass")
     return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
 
 
 def unnamed_session(format_name: str, first: str) -> str:
-    """The common prefix of all unnamed sessions that begin with this message; each has its own
+    """Return the common prefix of unnamed sessions that begin with this message; each has a
     suffix."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 
 def identify(message: Message, secret: bytes) -> MessageId:
-    """The identity of a message within a space."""
+    """Return the identity of a message within a space."""
     described: list[str] = [message.role]
     for part in message.parts:
         described.extend(_described(part))
@@ -78,39 +76,40 @@ def identify(message: Message, secret: bytes) -> MessageId:
 
 
 def block_mark(text: str, secret: bytes) -> str:
-    """The mark by which a recalled block is recognised when it comes back."""
+    """Return the mark that recognises a recalled block when a client sends it back."""
     said = text.strip().encode("utf-8", "surrogatepass")
     return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
 def sealed(text: str, secret: bytes) -> str:
-    """A memory tool's answer with a seal in the line before its last. Only the holder of the secret
-    can write it, so any process recognises the answer."""
+    """Add a seal before the last line of a memory tool's answer. Only the holder of the secret can
+    write it, so any process recognises the answer."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 
 
 def is_sealed(text: str, secret: bytes) -> bool:
-    """Whether a text is an answer that was sealed with this secret, to the last letter."""
+    """Return whether a text is an unchanged answer that was sealed with this secret."""
     head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
     mark, _, closing = rest.partition("\n")
     return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)
 
 
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
-    """The key of a message with this identity after `parent`."""
+    """Return the key of a message with this identity after `parent`."""
     joined = f"{parent}{identity}".encode("ascii")
     return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def batch_root(batch: str, secret: bytes) -> EntryKey:
-    """The key before the first message of a piece that came by itself."""
+    """Return the key before the first message of a batch that arrived by itself."""
     named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def continued_root(continues_from: str) -> EntryKey:
-    """The key before the first message of a request that continues its provider's history."""
+    """Return the key before the first message of a request that continues its provider's
+    history."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 

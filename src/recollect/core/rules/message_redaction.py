@@ -1,8 +1,6 @@
-"""Masks secrets in JSON and in messages before they are stored.
-
-A JSON string is judged decoded, because an escape can hide a secret, and next to its key, because a
-name can announce one. Keys, ids and order stay. Idempotent and linear.
-"""
+"""Masks secrets in JSON and in messages before they are stored. A JSON string is judged decoded,
+because an escape can hide a secret, and with its key, because a name can announce one. Keys, ids
+and order stay. Idempotent and linear."""
 
 from __future__ import annotations
 
@@ -34,22 +32,22 @@ _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
 _ESCAPE_CHARS = 32
-"""An escape is shorter; so much before a place is read to find one that reaches over it."""
-# Images and files: nothing in them is a secret by its shape, but chance makes it look so.
+"""Escapes are shorter: characters read before a place to find an escape that spans it."""
+# Images and files hold no secrets, but may look so by chance.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
-_BESIDE = re.compile(r"[\s=:]")  # between a secret and what gives it away
+_BESIDE = re.compile(r"[\s=:]")
 _BY_NAME = "assigned-"
-_LEAST_STRING_CHARS = 4  # of a password whose name says so; by itself a secret has eight
+_LEAST_STRING_CHARS = 4  # minimum of a password with a label; without one it is eight
 _MOST_PASSES = 4
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
-"""Line ends and tabs as JSON writes them, also in JSON that a string of JSON holds."""
+"""Line ends and tabs as JSON writes them, also in nested JSON."""
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 def redact_json(
     raw: bytes, *, pii: bool = False, known: Collection[str] = ()
 ) -> tuple[bytes, bool]:
-    """The JSON with its secrets masked, and whether it is exact still: nothing was masked."""
+    """Mask the secrets of JSON; also returns whether nothing was masked."""
     text = raw.decode("utf-8", "surrogateescape")
     changed, _ = redact_json_text(text, pii=pii, known=known)
     if changed is text:
@@ -64,10 +62,10 @@ def redact_json_text(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
-    """As `redact_json`, for text; and the masked secrets that are known by themselves."""
+    """Mask as `redact_json` does, for text; also returns the masked secrets that need no label."""
     judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
     looked_for = dict.fromkeys(known)
-    for _ in range(_MOST_PASSES):  # a mask changes what stands beside its neighbours
+    for _ in range(_MOST_PASSES):  # a mask changes the context of its neighbours
         spans = judge(text, pii=pii, known=looked_for, judged=judged)
         if not spans:
             break
@@ -107,13 +105,13 @@ def _as_space(escape: re.Match[str]) -> str:
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> list[RedactedSpan]:
-    """The spans to mask, each inside one string and between its escapes."""
-    # all of it: a string can hold JSON, whose secrets stand between escapes of escapes
+    """Each span is inside one string and between its escapes."""
+    # the whole text: nested JSON has secrets between escapes of escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
-    read: dict[str, Sequence[RedactedSpan]] = {}  # a report says the same of many messages
+    read: dict[str, Sequence[RedactedSpan]] = {}  # reports repeat texts for many messages
     for string in _strings(text):
         beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
@@ -149,7 +147,6 @@ def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
 
 
 def _escape_over(written: str, at: int) -> re.Match[str] | None:
-    """The escape that spans a place."""
     begin = max(0, at - _ESCAPE_CHARS)
     while begin > 0 and written[begin - 1] == "\\":  # where a run of them begins, none is open
         begin -= 1
@@ -192,7 +189,6 @@ def _shifts(written: str) -> list[tuple[int, int]]:
 
 
 def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
-    """The start of the character at a decoded place, in the written text."""
     before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
     return decoded_at + (shifts[before - 1][1] if before else 0)
 
@@ -211,21 +207,21 @@ def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
 
 
 _ENTRY_PASSES = 2
-"""The second masks in earlier messages what only a later one gives away."""
+"""The second pass masks in earlier messages what only a later one gives away."""
 
 
 @dataclass(slots=True)
 class TextMask:
-    """Masks texts, and remembers what it masked for the texts that follow. Never stored."""
+    """Masks texts, and remembers the secrets for the following texts. Never stored."""
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """The newest of them, as far as they are known by themselves. Threads share it."""
+    """The newest secrets that need no label. Threads share it."""
     masked: int = 0
     judged: JudgedTexts | None = field(default=None, repr=False)
 
     def text(self, text: str) -> str:
-        """The text as it may be kept."""
+        """Mask a text for storage."""
         if not self.settings.enabled or not text:
             return text
         done = redact(text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged)
@@ -235,7 +231,7 @@ class TextMask:
         return done.text
 
     def json(self, text: str) -> str:
-        """JSON as it may be kept; what is none is taken for text."""
+        """Mask JSON for storage; invalid JSON is masked as text."""
         if not self.settings.enabled or not text:
             return text
         changed, found = redact_json_text(
@@ -245,7 +241,7 @@ class TextMask:
         return changed
 
     def body(self, raw: bytes) -> tuple[bytes, bool]:
-        """A JSON body for storage, and whether it is unchanged."""
+        """Mask a JSON body for storage; also returns whether it is unchanged."""
         text = raw.decode("utf-8", "surrogateescape")
         changed = self.json(text)
         return (
@@ -253,10 +249,10 @@ class TextMask:
         )
 
     def message(self, message: Message) -> Message:
-        """The message with its parts masked, and its JSON likewise."""
+        """Mask the parts of a message, and its JSON likewise."""
         if not self.settings.enabled:
             return message
-        if len(message.parts) > 1:  # a label may stand in one part, its secret in the next
+        if len(message.parts) > 1:  # a label may be in one part, its secret in the next
             self.text(segment_text(message).text)
         parts = tuple([self._part(part) for part in message.parts])
         if parts == message.parts:
@@ -283,7 +279,7 @@ class TextMask:
 
 
 def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
-    """The entries with their messages masked; `mask` knows all of their secrets afterwards."""
+    """Mask the messages of entries; `mask` knows all of their secrets afterwards."""
     masked = tuple(entries)
     for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)

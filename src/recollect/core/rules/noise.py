@@ -1,8 +1,5 @@
-"""Noise messages, and the words of a message that its channel added.
-
-`is_noise` decides what is stored but not indexed; `strip_channel_prefix` and `reminder_spans` what
-is left out of index and query. Pure and total.
-"""
+"""Noise messages, and text that a channel or coding agent added to a message. Noise is stored but
+not indexed; added text is left out of index and query."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _WIDE = re.compile(
     "\ua000-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK", "[forgotten]"})
-"""The last is what our own transcripts show where a message was forgotten."""
+"""The last one replaces forgotten messages in our own transcripts."""
 _MARKUP = " \t\r\n*_`~\"'.!"
 _AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
 _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
@@ -77,7 +74,7 @@ _GO_ON = re.compile(
     r"|Continue the conversation from where it left off)",
     re.MULTILINE,
 )
-"""The beginning of Claude Code's own summary, and its instruction to the model to continue."""
+"""Start of Claude Code's own summary, and its instruction to continue."""
 _MOST_INDENT = 64
 # A message carries few prefixes; the bound keeps a text made of nothing else linear.
 _MOST_PREFIXES = 16
@@ -85,7 +82,7 @@ _MOST_METADATA_CHARS = 20_000
 
 
 class NoiseReason(StrEnum):
-    """Why a message is not indexed."""
+    """Reason not to index a message."""
 
     EMPTY = "empty"
     SHORT = "short"
@@ -96,7 +93,7 @@ class NoiseReason(StrEnum):
 
 
 def is_noise(text: str) -> NoiseReason | None:
-    """Why a message is not worth indexing; None if it is."""
+    """Return why a message is not worth indexing; None if it is."""
     text = without_reminders(strip_channel_prefix(text)).strip()
     if not text:
         return NoiseReason.EMPTY
@@ -120,8 +117,7 @@ def _is_short(text: str) -> bool:
 
 
 def strip_channel_prefix(text: str) -> str:
-    """The message without its channel's dates, names and metadata, and without a coding agent's
-    leading reminders."""
+    """Remove a channel's dates, names and metadata, and a coding agent's leading reminders."""
     at = 0
     for _ in range(_MOST_PREFIXES):
         following = _after_metadata(text, at)
@@ -137,8 +133,8 @@ def strip_channel_prefix(text: str) -> str:
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """The places of a coding agent's reminders in a message. A reminder begins a line and is
-    closed; so is the frame of an agent's own summary."""
+    """Return the places of a coding agent's reminders and of the frame of its summary. A reminder
+    begins a line and is closed."""
     spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
     if text.startswith(_CONTINUED):
         end = text.find("\n") if "\n" in text else len(_CONTINUED)
@@ -147,7 +143,7 @@ def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
             spans.append((goes_on.start(), len(text)))
     kept: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if not kept or start >= kept[-1][1]:  # one that stands in another is a part of it
+        if not kept or start >= kept[-1][1]:  # nested in another one
             kept.append((start, end))
     return tuple(kept)
 
@@ -165,7 +161,7 @@ def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]
 
 
 def without_reminders(text: str) -> str:
-    """The message without a coding agent's reminders."""
+    """Remove a coding agent's reminders."""
     pieces: list[str] = []
     at = 0
     for start, end in reminder_spans(text):

@@ -1,8 +1,6 @@
-"""Tool pairing in both directions: every call answered, every result called for.
-
-A result belongs to the latest open call of its id before it, else to a later one. Only stand-ins
-are invented, every change is a `Repair`, and pairing its own output changes nothing.
-"""
+"""Tool pairing: every call answered, every result called for. A result belongs to the latest open
+call of its id before it, else to a later one. Only stand-ins are invented, every change is a
+`Repair`, and pairing its own output changes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 
 STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
-"""Marks a synthesised result; an agent that reads it can run the tool again."""
+"""Text of a synthesised result; an agent that reads it can run the tool again."""
 
 
 class _Stretch(Unit):
@@ -134,8 +132,8 @@ def _units(
 def _with_ids_once(
     rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Arranged]:
-    """No two items under one id: the later one is sent without it, and so is one before the
-    reasoning that led to it."""
+    """The later of two items under one id is sent without it, as is one before the reasoning that
+    led to it."""
     seen: set[str] = set()
     kept: list[Arranged] = []
     for row in rows:
@@ -257,8 +255,8 @@ class _Match:
 
 
 def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
-    """If results may be anywhere, a call id may not open again before its result. A call that is
-    repeated after its result did run: it needs no stand-in."""
+    """If results may be anywhere, a call id may not open again before its result. A call repeated
+    after its result did run: it needs no stand-in."""
     waiting: dict[CallId, ToolCall] = {}
     done: dict[CallId, ToolCall] = {}
     results = [part for unit in units if unit.base for part in unit.base.parts]
@@ -340,7 +338,7 @@ def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> N
 def _drop_unanswerable(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> None:
-    """Calls without result of a kind that text cannot answer leave the view."""
+    """Text cannot answer calls of some kinds."""
     if rules.stand_in_variants is None:
         return
     for u, unit in enumerate(units):
@@ -435,7 +433,7 @@ def _own_messages(
 
 
 def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Unit]:
-    """Reasoning items whose item is gone go too, or the provider refuses the request."""
+    """The provider refuses reasoning items whose item is gone."""
     out: list[Unit] = []
     followed = False
     for unit in reversed(units):

@@ -1,7 +1,5 @@
-"""Prices: dollars by model, and the tokens that an edit saves and costs.
-
-An edit invalidates the provider's cache behind it, and makes every later request smaller.
-"""
+"""Prices: dollars by model, and the tokens that an edit saves and costs. An edit invalidates the
+provider's cache after it, and makes every later request smaller."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from recollect.errors import SettingsError
 
 MILLION: Final = 1_000_000
 UNCACHED_REQUESTS: Final = 3
-"""After so many requests in a row that no cache was read or written for, there is none."""
+"""After this many requests in a row without cache reads or writes, the provider has no cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachePrice:
-    """The price of cached input, relative to uncached input."""
+    """Price of cached input, relative to uncached input."""
 
     read: float
     write: float
@@ -38,21 +36,21 @@ CACHE_PRICES: Final[Mapping[str, CachePrice]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPrice:
-    """The savings and costs of an edit, in full-price input tokens."""
+    """Savings and costs of an edit, in full-price input tokens."""
 
     saves: float
     breaks: float
     requests: int
-    """How many requests are expected before the window has to be edited anyway."""
+    """Expected number of requests before the window has to be edited anyway."""
 
     @property
     def pays(self) -> bool:
-        """Whether it saves more than it costs."""
+        """True if it saves more than it costs."""
         return self.saves > self.breaks
 
 
 def is_uncached(use: CacheUse) -> bool:
-    """Whether the provider evidently keeps no cache of this session: edits break nothing."""
+    """Return whether the provider evidently keeps no cache of this session: edits break nothing."""
     return use.misses >= UNCACHED_REQUESTS
 
 
@@ -67,9 +65,9 @@ def price_edit(
     limit_tokens: int,
     requests: int,
 ) -> EditPrice:
-    """The price of an edit that frees so many tokens behind the first `before_tokens`. `requests`
-    were sent so far, and brought a history of `history_tokens`. As many are expected again, but no
-    more than fit the window at that pace: then there is a batch moment anyway."""
+    """Estimate the price of an edit that frees tokens after the first `before_tokens`. `requests`
+    brought a history of `history_tokens`. As many are expected again, but no more than fit the
+    window at that pace: then an edit batch is due anyway."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))
@@ -86,7 +84,7 @@ def price_edit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPrice:
-    """Dollars for a million tokens."""
+    """Dollars per million tokens."""
 
     input: float
     output: float
@@ -94,7 +92,7 @@ class ModelPrice:
     write: float
 
     def of(self, usage: Usage) -> float:
-        """Dollars for one exchange."""
+        """Return dollars for one exchange."""
         plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
         return (
             max(0, plain) * self.input
@@ -120,7 +118,7 @@ def _openai(input_price: float, output_price: float, read_price: float) -> Model
 
 _VERSION: Final = re.compile(r"(-(latest|preview|\d{4}-?\d\d-?\d\d))?")
 PriceList: TypeAlias = tuple[tuple[str, ModelPrice], ...]
-"""Prices by a model's name without its date; the longest that fits counts."""
+"""Prices by a model's name without its date; the longest match counts."""
 _PRICES: Final[PriceList] = (
     # As published.
     ("claude-opus-", _anthropic(5, 25)),
@@ -146,7 +144,7 @@ _PRICES: Final[PriceList] = (
 
 
 def read_prices(lines: Sequence[str]) -> PriceList:
-    """Prices as the user wrote them (`models.prices`); SettingsError for a line that is none."""
+    """Read the prices of the setting `models.prices`; SettingsError for an invalid line."""
     return tuple(_read_price(line) for line in lines)
 
 
@@ -169,7 +167,7 @@ def _is_of(name: str, known: str) -> bool:
 
 
 def model_price(model: str | None, own: PriceList = ()) -> ModelPrice | None:
-    """The price of a model: the user's own, else its list price; None where it is not known."""
+    """Return the price of a model: the user's own, else its list price; None if unknown."""
     name = (model or "").rpartition("/")[2].lower()
     for prices in (own, _PRICES):
         matches = [(len(prefix), price) for prefix, price in prices if _is_of(name, prefix)]

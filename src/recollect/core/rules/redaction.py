@@ -1,8 +1,5 @@
-"""Masks secrets in text before it is written anywhere.
-
-Each finding is replaced by a mask that names its rule, wherever it appears in the text. Pure,
-deterministic, linear and idempotent. Excerpts must be taken from the masked text.
-"""
+"""Masks secrets in text before it is written anywhere. Each mask names its rule. Pure,
+deterministic, linear and idempotent. Excerpts must be taken from the masked text."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def _find_personal_data(text: str) -> Iterator[SecretMatch]:
 
 
 def _passes_luhn(number: str) -> bool:
-    """Luhn's checksum over the digits; all zeros pass it and are no card."""
+    """All zeros pass Luhn's checksum, but are not a card."""
     digits = [int(c) for c in number if c.isdigit()]
     doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
     return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -82,13 +79,13 @@ _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
 _UNCERTAIN_RULES = words("told-code")
-"""They know a secret by its place: elsewhere the same characters mean something else."""
+"""Rules that know a secret by its place: elsewhere the same characters may mean something else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 # What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""The limit of secrets that are searched by themselves: each costs a search of the text."""
+"""Limit of secrets that are searched without a label: each costs a search of the text."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 
@@ -104,7 +101,7 @@ class RedactedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
-    """The text with its secrets masked, and where they were in the original."""
+    """The text with its secrets masked, and their places in the original."""
 
     text: str
     spans: tuple[RedactedSpan, ...] = ()
@@ -118,8 +115,7 @@ def redact(
     judged: JudgedTexts | None = None,
 ) -> Redacted:
     """Mask every secret in the text; with `pii` also e-mail, phone and card numbers. `known` are
-    secrets that were masked elsewhere (`told_apart`): they are masked by themselves. `judged` knows
-    texts that were judged before; only speed depends on it."""
+    secrets masked elsewhere (`told_apart`). `judged` is a cache."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
     found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
@@ -139,8 +135,8 @@ def redact(
 
 
 def told_apart(secrets: Iterable[str]) -> dict[str, None]:
-    """The secrets that are recognisable without their label. A short one, or one like a word,
-    number, path or version, means something else in the next sentence."""
+    """Select the secrets that are recognisable without their label. A short one, or one like a
+    word, number, path or version, may mean something else elsewhere."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
 
 
@@ -158,14 +154,15 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """The secrets under these spans that are recognisable by themselves. Never store them."""
+    """Return the secrets under these spans that are recognisable without a label. Never store
+    them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
-    # in JSON a span reaches over whole escapes: what stands between them is the secret
+    # in JSON a span includes whole escapes: the secret is between them
     return told_apart([*masked, *(text for held in masked for text in _ESCAPES.split(held))])
 
 
 def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
-    """The text with its spans, in order, replaced."""
+    """Replace the spans, which are in order."""
     pieces: list[str] = []
     done = 0
     for span in spans:
@@ -204,14 +201,14 @@ _MOST_REMEMBERED = 256
 
 
 class JudgedTexts:
-    """The findings in the last texts of a session, by hash; no text is kept. A message is judged
-    when archived, and again when its request is recorded."""
+    """Cache of the findings in a session's last texts, by hash; no text is kept. A message is
+    judged when archived, and again when its request is recorded."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
 
     def find(self, text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-        """The rules' findings in a text."""
+        """Return the rules' findings in a text."""
         if len(text) < _LEAST_REMEMBERED_CHARS:
             return _matches(text, pii=pii)
         raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""
@@ -221,7 +218,7 @@ class JudgedTexts:
             found = _matches(text, pii=pii)
         self._found[name] = found  # as the newest
         if len(self._found) > _MOST_REMEMBERED:
-            with suppress(KeyError, RuntimeError):  # another thread was first
+            with suppress(KeyError, RuntimeError):
                 del self._found[next(iter(self._found))]
         return found
 
@@ -263,7 +260,7 @@ def _find(text: str, *, pii: bool) -> list[SecretMatch]:
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
-    """Drop what touches an earlier mask: its neighbours were read with the secret in place."""
+    """A finding that touches an earlier mask was read with the secret in place."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
     kept: list[SecretMatch] = []

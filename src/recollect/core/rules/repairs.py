@@ -1,8 +1,5 @@
-"""Repairs of rows, before pairing and after it: unfit parts, call ids, alternating roles.
-
-A unit is lazy: until something has to change it is its source. Rows that are fine stay as they are,
-and the same history gives the same rows.
-"""
+"""Repairs of rows, before pairing and after it: unfit parts, call ids, alternating roles. Rows that
+need none stay as they are, and the same history gives the same rows."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class Unit:
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
-    """A run of rows that needs no work, and has no pieces of its own here."""
+    """A run of rows that needs no work, without pieces."""
 
     def __init__(self, source: Arranged, pieces: list[SlotPiece] | None = None) -> None:
         self.source = source
@@ -53,7 +50,7 @@ class Unit:
 
     @property
     def pieces(self) -> list[SlotPiece]:
-        """The pieces of the row, in order."""
+        """Pieces of the row, in order."""
         if self._pieces is None:
             self._pieces = list(pieces_of(self.source))
         return self._pieces
@@ -65,11 +62,11 @@ class Unit:
 
     @property
     def base(self) -> Entry | None:
-        """The message that lends the row its other fields."""
+        """Message that provides the row's other fields."""
         return base_of(self.source)
 
     def arranged(self) -> Arranged:
-        """The row, as pairing leaves it."""
+        """Return the row as pairing leaves it."""
         if self.intact:
             return self.source
         return Slot(
@@ -78,19 +75,19 @@ class Unit:
 
 
 def pieces_of(row: Arranged) -> tuple[SlotPiece, ...]:
-    """The pieces a row is made of."""
+    """Return the pieces of a row."""
     if isinstance(row, Slot):
         return row.pieces
     return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
 
 
 def base_of(row: Arranged) -> Entry | None:
-    """The message that lends a row its other fields; None for a row of our own."""
+    """Return the message that provides a row's other fields; None for a row of our own."""
     return row if isinstance(row, Entry) else row.base
 
 
 def part_of(piece: SlotPiece) -> Part | None:
-    """The part of a message that a piece shows; None for what is our own."""
+    """Return the part of a message that a piece shows; None for our own text."""
     if isinstance(piece, KeptPart | RewordedPart):
         return piece.entry.parts[piece.part]
     return None
@@ -99,7 +96,7 @@ def part_of(piece: SlotPiece) -> Part | None:
 def cleaned(
     row: Arranged, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
-    """The row without what no provider takes; None when nothing is left."""
+    """Remove from the row what no provider accepts; None if nothing is left."""
     unit = Unit(row)
     entry = unit.base
     if entry is None or (isinstance(row, Entry) and not row.odd and not misfits.touches(entry)):
@@ -160,12 +157,12 @@ def _drop_pieces(
 
 
 def is_result(piece: SlotPiece) -> bool:
-    """Whether the piece is a tool result, or a stand-in for one."""
+    """Return whether the piece is a tool result, or a stand-in for one."""
     return isinstance(piece, StandIn) or isinstance(part_of(piece), ToolResult)
 
 
 def is_thinking(piece: SlotPiece) -> bool:
-    """Whether the piece is unchanged thinking."""
+    """Return whether the piece is unchanged thinking."""
     return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
@@ -184,19 +181,19 @@ def _is_blank(piece: SlotPiece) -> bool:
 def repair_of(
     kind: RepairKind, entry: Entry, part: int | None, reason: Reason, call_id: CallId | None = None
 ) -> Repair:
-    """A repair of one message, or of one of its parts."""
+    """Describe a repair of one message, or of one of its parts."""
     return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
 
 
 def moved(piece: KeptPart | RewordedPart) -> Repair:
-    """A result that was moved."""
+    """Describe a result that was moved."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None
     return repair_of("moved", piece.entry, piece.part, Reason(Cause.RESULT_AWAY), call_id)
 
 
 def gone(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
-    """Tell that the whole message is left out, its unanswered calls with it."""
+    """Record that the whole message is left out, with its unanswered calls."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
@@ -207,20 +204,18 @@ def gone(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """Rows in an order that pairs every call, and what that took."""
+    """Rows in an order that pairs every call, and the repairs."""
 
     rows: tuple[Arranged, ...]
     repairs: tuple[Repair, ...]
 
-
-# Call ids and roles, after pairing: local models reuse ids, other providers put signs into them
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def are_acceptable(entries: Sequence[Entry]) -> bool:
-    """Whether every call has an id of its own that any host takes."""
+    """Return whether every call has its own id that any host accepts."""
     seen: set[CallId] = set()
     for entry in entries:
         for call_id in entry.calls:
@@ -231,7 +226,7 @@ def are_acceptable(entries: Sequence[Entry]) -> bool:
 
 
 def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arranged]:
-    """The rows with new ids for calls that share one, or whose id holds other signs."""
+    """Give new ids to calls that share one, or whose id holds other characters."""
     used: set[str] = set()
     renamed: dict[CallId, CallId] = {}
     out: list[Arranged] = []
@@ -277,10 +272,10 @@ def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
 
 
 OPENING = "[recollect] No user message stands before this."
-"""Stands for the user where a history would begin with the assistant."""
+"""Stands in for the user if a history would begin with the assistant."""
 NOTHING_TO_SEND = "[recollect] The message that stood here held nothing further to send."
-"""Stands for a message of the user's that had to go, where the assistant would speak twice or
-last: a request that ends with the assistant asks a model to go on with its own words."""
+"""Replaces a dropped user message if the assistant would otherwise speak twice or last: a request
+that ends with the assistant asks the model to continue its own text."""
 
 
 def settle(
@@ -291,12 +286,9 @@ def settle(
     thinking: bool = True,
     given: Sequence[Arranged] = (),
 ) -> Pairing:
-    """Join neighbours of one role, let a user begin, end as the client ended.
-
-    `continued`: other rows stand before these, so nobody has to begin. Without `thinking` the
-    request has it disabled, and a final assistant message may hold none. `given` are the rows
-    before any was repaired: they tell where a message of the user's is gone.
-    """
+    """Join neighbours of one role, let a user begin, end as the client ended. `continued`: other
+    rows precede these, so no user has to begin. Without `thinking` a final assistant message may
+    hold none. `given` are the rows before any repair, which show where a user message is gone."""
     repairs: list[Repair] = []
     if rows:
         rows = _with_absent(rows, given, rules, repairs)
@@ -330,7 +322,7 @@ def _with_absent(
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
     places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
-    users = [  # a row that shows nobody's message is of ours: none of the client's is missed there
+    users = [  # rows of our own replace none of the client's
         (at, keys)
         for at, row in enumerate(given)
         if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})

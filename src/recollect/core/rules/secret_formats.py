@@ -1,8 +1,6 @@
-"""Tokens known by their shape: the issuer's prefix, alphabet and length.
-
-Filler, keys of public test code, and characters inside a base64 blob are no tokens. A run of token
-characters is read once; its first two characters choose the formats to try.
-"""
+"""Tokens known by their shape: the issuer's prefix, alphabet and length. Filler, keys of public
+test code, and characters inside a base64 blob are not tokens. The first two characters of a run
+choose the formats to try."""
 
 from __future__ import annotations
 
@@ -27,15 +25,15 @@ _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFormat:
-    """One issuer's token: the texts it may begin with, and the whole of it from there."""
+    """One issuer's token: its possible prefixes, and the pattern of the whole."""
 
     name: str
     prefixes: tuple[str, ...]
     pattern: re.Pattern[str]
     opening: str
-    """A pattern of how it begins; of the whole token where the prefix begins many a word."""
+    """Pattern of its start, or of the whole token if the prefix begins many words."""
     public: bool = False
-    """Its issuer allows it in public code, so samples of it abound: an alphabet is one."""
+    """Its issuer allows it in public code, so samples are common: an alphabet is one."""
 
 
 def _format(
@@ -230,7 +228,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("bitbucket-token", "BBDC-", rf"[{_BASE64}]{{40,60}}"),
 )
 
-# Found by what stands inside them: its pattern, and the run's.
+# Found by an inner pattern; then the pattern of the run.
 INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
     (r"\dQ~", _format("azure-client-secret", "", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}", end=r"\w~.-")),
     (
@@ -242,7 +240,7 @@ INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
     (r"[0-9a-f]-us\d", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
 )
 
-# Found by a search of the whole text, because what precedes or follows is no token character.
+# Found by a search of the whole text, because the context is not token characters.
 SEARCHED_FORMATS: tuple[tuple[str, str, str], ...] = (
     ("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
     ("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
@@ -324,7 +322,7 @@ TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every token of a known format in the text."""
+    """Find every token of a known format in the text."""
     for name, start, end in _find(reading):
         # A run of token characters reaches over these, so what stands before them was read too.
         lead = reading.text[max(0, start - _LEAD_CHARS) : start]

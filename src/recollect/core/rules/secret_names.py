@@ -1,8 +1,6 @@
-"""Secrets known by the name they are given: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
-
-`secret_values` decides whether a value is a secret. Linear: every search goes forward from a
-literal and is bounded.
-"""
+"""Secrets known by their name: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns. `secret_values`
+decides whether a value is a secret. Linear: every search goes forward from a literal and is
+bounded."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Where a name may promise a secret; the rest of the name is read by `_ASSIGNMENT`.
+# Candidates for a name of a secret; `_ASSIGNMENT` reads the rest of the name.
 _HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "access", "sonar", "psk")
 _HAN_KINDS = {"密码": "password", "口令": "password", "密钥": "token", "令牌": "token"}
 _ASSIGNMENT = re.compile(
@@ -87,7 +85,7 @@ NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every secret given to a name that promises one."""
+    """Find every secret assigned to a name that promises one."""
     text, lowered = reading.text, reading.lowered
     done = 0
     for at in _hints(reading):
@@ -258,7 +256,7 @@ _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
 def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
-    """The value of two members or attributes, one for the name and one for the value."""
+    """Find the value of two members or attributes, one for the name and one for the value."""
     text, lowered = reading.text, reading.lowered
     done = 0
     for at in reading.places("value"):
@@ -291,7 +289,7 @@ def _is_paired(name: str, value: str) -> bool:
 
 
 def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
-    """The cells below a header that names a password, a key or a token."""
+    """Find the cells below a header that names a password, a key or a token."""
     text = reading.text
     table_end = -1
     for start, end in sorted(_header_lines(reading)):
@@ -341,7 +339,7 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     stop = text.find("\n", at)
     below = text[at:] if stop < 0 else text[at:stop]
     if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
-        return matches, end  # asked first: mostly it is no table
+        return matches, end  # checked first: mostly it is not a table
     columns, width = _secret_columns(header, mark)
     while columns and at < len(text):
         stop = text.find("\n", at)
@@ -367,7 +365,7 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
 def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]:
     if mark == ":" and not (header.startswith("#") and header.count(":") >= 2):
         return [], 0
-    if mark != "|" and header[0].isspace():  # code, whose lines end so
+    if mark != "|" and header[0].isspace():
         return [], 0
     names = [name.strip(' \t\r"`*#') for name in header.split(mark)]
     named = [name for name in names if name]

@@ -1,8 +1,6 @@
-"""Secrets that a word announces: `find_nearby` by distance, `find_told` by a sentence.
-
-The vocabulary covers about fifteen languages. The further away a value is, the more random it must
-look; a word for something else (an id, a commit) ends the reach.
-"""
+"""Secrets that a word announces, by distance or in a sentence, in about fifteen languages. The
+further away a value is, the more random it must look; a word for something else (an id, a commit)
+ends the reach."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Stems in lower case, wherever they stand in a word or a name: first those of what people choose.
+# Stems in lower case, anywhere in a word or a name: first those of chosen secrets.
 _CHOSEN = keys(
     'pass|"assword|pwd|secret|cred|login|psk|phrase|pw|auth|mot de p|clave|contrase|senha|kennwort'
     "|wachtwoord|heslo|salasana|mdp|sandi|vault|key content|communit|salt|lösenord|hasło|şifre"
@@ -119,7 +117,7 @@ _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
 
 
 def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every generated or chosen value after a word for a secret."""
+    """Find every generated or chosen value after a word for a secret."""
     text, hits = reading.text, _hits(reading)
     for at, (start, end, chosen) in enumerate(hits):
         limit = min(len(text), end + _REACH_CHARS)
@@ -295,7 +293,7 @@ def _starts_part(text: str, start: int) -> bool:
 
 
 def _is_generated(value: str, *, near: bool) -> bool:
-    if len(value) < (10 if near else 16) or is_uuid(value):  # the cheap questions first
+    if len(value) < (10 if near else 16) or is_uuid(value):
         return False
     if _HEX.fullmatch(value):
         return near and len(value) >= 20 and is_token_value(value, quoted=True)
@@ -345,7 +343,7 @@ _AT_ONCE = re.compile(
 )
 _ENDING = re.compile(r"[^\W\d_a-zA-Z\u4e00-\u9fff]{0,6}")
 _UNSPACED, _LEAST_UNSPACED_CHARS = "\u2e80", 8
-"""From here on scripts write no spaces: a value so long may follow its label at once."""
+"""Scripts from here on have no spaces: a value this long may follow its label at once."""
 _PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _TOLD_WORDS = (
@@ -369,7 +367,7 @@ def _leads(match: re.Match[str], after: int) -> bool:
 
 
 def find_told(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every password that a sentence gives for a word for one."""
+    """Find every password that a sentence gives after a word for one."""
     text, lowered = reading.text, reading.lowered
     for word, _ in TOLD.held(reading.found):
         for at in reading.places(word):

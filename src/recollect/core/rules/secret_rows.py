@@ -1,8 +1,6 @@
-"""Secrets known by the grammar around them, as a table: commands, addresses, headers, sentences.
-
-A row never masks the program, the label or the address. Forms that no single pattern reads (key
-blocks, curl users, cookies, Kubernetes secrets) follow the table.
-"""
+"""Table of secrets known by the grammar around them: commands, URLs, headers, sentences. A row
+never masks the program, the label or the address. Forms that no single pattern reads (key blocks,
+curl users, cookies, Kubernetes secrets) follow the table."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
 def _is_given(value: str) -> bool:
-    """Whether the value of a password's flag is a password, not a reference to one."""
+    """Excludes references to a password."""
     if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
         return False
     return not is_reference(value, quoted=True) and len(set(value)) > 2
@@ -89,7 +87,6 @@ _TOKEN_SCHEMES = words("bearer token apikey")
 
 
 def _is_url_user(value: str) -> bool:
-    """Whether the user of an address is a token, or the number of an account."""
     if value.isdigit():
         return len(value) >= 12
     return _URL_TOKEN.fullmatch(value) is not None and is_token_value(value, quoted=True)
@@ -181,7 +178,6 @@ _PASSWORD, _TOLD = "command-password", "told-password"
 
 
 def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = "") -> Row:
-    """A flag that takes a password, and the programs that have it."""
     return Row(
         _PASSWORD,
         programs,
@@ -483,7 +479,7 @@ LABELS = _BY_LABEL.bits | _COOKIE_NAMES | _MANIFESTS
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every secret known by its place, whatever its label."""
+    """Find every secret known by its place, whatever its label."""
     text, found = reading.text, reading.found
     yield from find_by_rows(_IN_PLACE, reading)
     if found & _KEY_BLOCKS:
@@ -495,7 +491,7 @@ def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Every secret in a command, a sentence, a cookie or a Kubernetes secret."""
+    """Find every secret in a command, a sentence, a cookie or a Kubernetes secret."""
     yield from find_by_rows(_BY_LABEL, reading)
     if reading.found & _COOKIE_NAMES:
         yield from _find_cookies(reading)

@@ -1,8 +1,6 @@
-"""The form of redaction rules: keywords, rows, and the text they read.
-
-A text is cut into runs, and each run sets the bits of its keywords. Most texts hold few keywords,
-so most rules cost nothing. A row is searched only at its keywords.
-"""
+"""Redaction rules: keywords, rows, and the text they search. A text is cut into runs, and each run
+sets the bits of its keywords, so most rules cost nothing. A row is searched only at its
+keywords."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 _MOST_RUNS = 65_536
 _MOST_HELD = 1024
 _MOST_RUN_CHARS = 128
-"""A longer run is read each time: it rarely comes again, and may be a secret."""
+"""A longer run is not cached: it rarely repeats, and may be a secret."""
 LEAST_TOKEN_CHARS = 16
 _RUN_CHARS = string.ascii_letters + string.digits + "_.~-"
 _RUNS_ALONE = bytes(code if chr(code) in _RUN_CHARS else 32 for code in range(256))
@@ -28,26 +26,26 @@ _RUN = re.compile(r"[a-z0-9_.~-]+")
 _CAPITALS = (("\u0130", "I"), ("\u212a", "K"))
 
 _bit_of_run: dict[tuple[str, bool, bool], int] = {}
-"""Of a run of a keyword: whether the text's run begins with it, and whether it ends so."""
+"""Key: a keyword's run, and whether the text's run must begin and end with it."""
 _bits_of_run: dict[str, list[tuple[int, bool, bool]]] = {}
 _bit_of_sign: dict[str, int] = {}
-"""Keywords without a run of two characters: they are looked for in each text."""
+"""Keywords without a run of two characters: each text is searched for them."""
 _bit_of_char: dict[str, int] = {}
 """Keywords beyond ASCII, by one of their characters."""
 _bit_of_token: dict[re.Pattern[str], int] = {}
 _any_run: re.Pattern[str] | None = None
 _any_char: re.Pattern[str] | None = None
 _known: dict[bytes, int] = {}
-"""The bits of each run that was read and holds a keyword."""
+"""Bits of each cached run that holds a keyword."""
 _plain: set[bytes] = set()
-"""The runs that were read and hold none."""
+"""Cached runs without keywords."""
 _declared = 0
 
 Rule = TypeVar("Rule")
 
 
 def declare(keyword: str) -> int:
-    """Declare a keyword, in lower case: the bits of all texts that may hold it."""
+    """Declare a lower-case keyword; returns the bits of all texts that may hold it."""
     if not keyword.isascii():
         return _bit_in(_bit_of_char, max(keyword))
     bits = 0
@@ -63,7 +61,7 @@ def declare(keyword: str) -> int:
 
 
 def declare_token(pattern: re.Pattern[str]) -> int:
-    """Declare what is looked for in each long run: the bit of the texts that may hold it."""
+    """Declare a pattern to search in each long run; returns its bit."""
     return _bit_in(_bit_of_token, pattern)
 
 
@@ -93,7 +91,7 @@ class SearchedText:
         self._places: dict[str, list[int]] = {}
 
     def places(self, keyword: str) -> list[int]:
-        """The places of the keyword in the text, in order."""
+        """Return the places of the keyword in the text, in order."""
         places = self._places.get(keyword)
         if places is None:
             places = self._places[keyword] = []
@@ -113,7 +111,7 @@ class Keywords(Generic[Rule]):
         self._held: dict[int, list[tuple[str, Rule]]] = {}
 
     def held(self, found: int) -> list[tuple[str, Rule]]:
-        """The keywords that a text with these bits may hold, with their rules, in their order."""
+        """Return the keywords that a text with these bits may hold, with their rules, in order."""
         found &= self.bits
         held = self._held.get(found)
         if held is None:
@@ -132,7 +130,7 @@ def _in_lower_case(text: str) -> str:
 
 
 def keywords_in(text: str) -> int:
-    """The bits of all keywords that a text may hold."""
+    """Return the bits of all keywords that a text may hold."""
     found = 0
     for sign, bit in _bit_of_sign.items():
         if sign in text:
@@ -214,7 +212,7 @@ LINE_CHARS = 400
 
 
 class SecretMatch(NamedTuple):
-    """A secret at [start, end), and the whole of what was read to know it, [first, last)."""
+    """A secret at [start, end), and the whole match that identifies it, [first, last)."""
 
     rule: str
     start: int
@@ -224,7 +222,7 @@ class SecretMatch(NamedTuple):
 
 
 class RowPlace(Enum):
-    """The place where a row's pattern is read."""
+    """Place where a row's pattern is searched."""
 
     AT = auto()  # from the first character of the keyword
     BEHIND = auto()  # from behind its last
@@ -236,21 +234,21 @@ class RowPlace(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule: the name of its mask, its keywords, its pattern, and its questions."""
+    """One rule: the name of its mask, its keywords, its pattern, and its conditions."""
 
     name: str
     keywords: str
-    """In lower case, with bars between them. The text holds one of them."""
+    """Lower case, separated by bars. The text holds one of them."""
     written: str
-    """The pattern. The last group that it names is the secret."""
+    """The pattern. Its last named group is the secret."""
     judge: Callable[[str], bool] | None = None
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
     at: str = ""
-    """Where to look, unless at the keywords."""
+    """Place to search, unless at the keywords."""
     back: int = 0
     near: re.Pattern[str] | None = None
-    """A pattern that the lower-case text around the match must hold, too."""
+    """Pattern that the lower-case text around the match must hold, too."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False
@@ -260,7 +258,7 @@ class Row:
         object.__setattr__(self, "pattern", re.compile(self.written))
 
     def find(self, reading: SearchedText, keyword: str) -> Iterator[SecretMatch]:
-        """Every secret that the rule knows by this keyword."""
+        """Find every secret that the rule knows by this keyword."""
         if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
                 yield from self._judged(reading, match.start(), match)
@@ -319,7 +317,7 @@ ON_LINE, BEFORE_ON_LINE = (-1, -1), (-1, 0)
 
 
 def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretMatch]:
-    """The findings of these rows in a text."""
+    """Return the findings of these rows in a text."""
     done: Row | None = None
     for keyword, row in rows.held(reading.found):
         if row.at or row.place is RowPlace.TEXT:
@@ -332,17 +330,17 @@ def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretM
 
 
 def by_keywords(rows: Iterable[Row]) -> Keywords[Row]:
-    """The rows, each under all of its keywords."""
+    """Index the rows under all of their keywords."""
     return Keywords((keyword, row) for row in rows for keyword in keys(row.keywords))
 
 
 def keys(text: str) -> tuple[str, ...]:
-    """Keywords, written as one text with bars between them."""
+    """Split keywords at bars."""
     return tuple(text.split("|"))
 
 
 def begins_word(lowered: str, at: int) -> bool:
-    """Whether a word or a name begins there."""
+    """Return whether a word or a name begins there."""
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 

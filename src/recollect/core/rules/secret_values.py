@@ -1,7 +1,5 @@
-"""Whether a value looks like a secret: placeholders, references, words.
-
-Never looks at names. Pure, and linear in the value's length.
-"""
+"""Judges whether a value looks like a secret: no placeholder, reference or word. Never looks at
+names. Linear in the value's length."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ MASK = re.compile(r"\[REDACTED:[a-z0-9-]{1,40}\]")
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of words, written as one text."""
+    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -76,7 +74,7 @@ _BRACKET = re.compile(r"[(){}\[\]|]")
 _CLASS_RUN = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^a-zA-Z0-9]+")
 
 _ENTROPY_FLOOR_BITS = 3.0
-_SHORT_ENTROPY_FLOOR_BITS = 2.6  # where repeats weigh more
+_SHORT_ENTROPY_FLOOR_BITS = 2.6
 _SHORT_VALUE_CHARS = 20
 _PLACEHOLDER_ENTROPY_BITS = 2.2
 # Words in camelCase average above 2.7 characters per run of one class, random text near 1.6.
@@ -100,10 +98,10 @@ _RANDOM_PAIR_SHARE = 0.6
 _WORDY_SHARE = 0.3
 _LEAST_LETTERS_ALONE = 12
 
-# Google API keys that stand in public test code: gitleaks' allowlist, which names the Firebase
-# Android SDK as their source. Taken from gitleaks' false examples, on which the redaction bench
-# measures; it therefore states its figure without this list too. First 16 hex digits of their
-# SHA-256, so that the list itself holds no key.
+# Google API keys in public test code: gitleaks' allowlist, which names the Firebase Android SDK as
+# their source. They are among gitleaks' false examples, on which the redaction bench measures, so
+# it also states its figure without this list. First 16 hex digits of their SHA-256, so that the
+# list itself holds no key.
 _PUBLISHED_SAMPLES: frozenset[str] = words(
     "2037abcaffb2b777 3f370c9dd8225c63 e4a5542bb7fd7b67 a19f89ab3555eac1 eb540d2b6ee2a0a4 "
     "37f8f09bdf12c2f2 8731261cb72d8626 49f777db995e8260 27a9a42931dff7eb dc0fcf046c61640c "
@@ -119,18 +117,18 @@ def _entropy_bits(value: str) -> float:
 
 
 def is_published_sample(value: str) -> bool:
-    """Whether this very key is one of those known from public test code."""
+    """Return whether this key is known from public test code."""
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16] in _PUBLISHED_SAMPLES
 
 
 def is_filler(value: str) -> bool:
-    """Whether a text of a token's shape says nothing: `xxxx`, one repeated character."""
+    """Return whether a token-shaped text is filler: `xxxx`, one repeated character."""
     return _FILLER_RUN.search(value) is not None or _entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether it is filler, or an alphabet in a value's place; what is longer than any alphabet
-    that a documentation prints was made to be a key."""
+    """Return whether it is filler, or an alphabet; a longer value than any documented alphabet is a
+    key."""
     if len(value) <= _LONGEST_SAMPLE_CHARS and any(run in value for run in _SEQUENCES):
         return True
     return is_filler(value)
@@ -145,12 +143,12 @@ def _is_path(value: str) -> bool:
 
 
 def is_uuid(value: str) -> bool:
-    """Whether the whole value is a UUID."""
+    """Return whether the whole value is a UUID."""
     return _UUID.match(value) is not None
 
 
 def is_wordy(value: str) -> bool:
-    """Whether the value reads as words or as an identifier rather than as random characters."""
+    """Return whether the value reads as words or an identifier rather than random characters."""
     if _NUMBERED_WORDS.match(value):
         return True
     if _IDENTIFIER.match(value) is None:
@@ -164,8 +162,8 @@ def is_wordy(value: str) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Whether it is words and numbers joined as names of files, columns, hosts and sessions are. A
-    password may look so too: only a label that is certain outweighs it."""
+    """Return whether it is words and numbers joined like names of files, columns, hosts and
+    sessions. A password may look so too: only a certain label outweighs it."""
     bare = _UUIDS.sub("", value) if value.count("-") > 3 else value
     parts = [part for part in _JOINTS.split(bare) if part]
     if not all(map(_NAME_PART.match, parts)) or not (len(parts) > 1 or value[-1:].isdigit()):
@@ -175,7 +173,7 @@ def is_name(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Whether chance put the characters together: classes change often, few pairs are a word's."""
+    """Return whether the characters look random: classes change often, few pairs are a word's."""
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
         return False  # a name: `us-east-1`, `k8s-prod-01`
@@ -215,14 +213,14 @@ _TELLING_WORDS = words(
 
 
 def is_chosen_words(value: str) -> bool:
-    """Whether it is joined words that nobody uses as a label: a chosen password."""
+    """Return whether it is joined words that are not a label: a chosen password."""
     if not 8 <= len(value) <= 60 or _JOINED_WORDS.match(value) is None:
         return False
     return not any(word.lower() in _TELLING_WORDS for word in _WORD_OF_JOINED.findall(value))
 
 
 def is_reference(value: str, *, quoted: bool) -> bool:
-    """Whether the value names a secret kept elsewhere, or is a sample, a path or code."""
+    """Return whether the value names a secret kept elsewhere, or is a sample, a path or code."""
     if MASK_OPENING in value or value.lower().rstrip("!?") in _PLAIN_WORDS:
         return True
     if _REFERENCE.match(value) or _TEMPLATE.search(value):
@@ -237,10 +235,9 @@ def is_reference(value: str, *, quoted: bool) -> bool:
 
 
 def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
-    """Whether the value of a token, key or secret looks generated."""
+    """Return whether the value of a token, key or secret looks generated."""
     if len(value) < least_chars or not value.isascii():
         return False
-    # The cheap questions first: most values are words.
     has_digit = _DIGIT.search(value) is not None
     has_letter = _LETTER.search(value) is not None
     if not has_letter or _SPACE.search(value):
@@ -254,7 +251,7 @@ def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
 
 
 def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool:
-    """Whether the value of a password looks chosen: not a word, a reference or a type."""
+    """Return whether the value of a password looks chosen: not a word, a reference or a type."""
     if len(value) < least_chars or _SPACE.search(value) or len(set(value)) < 3:
         return False
     if not quoted and (value.startswith("&") or _BRACKET.search(value)):
@@ -274,7 +271,7 @@ _CODE_SIGNS = frozenset(",;[(|")
 
 
 def is_strong(value: str) -> bool:
-    """Whether a word of a sentence can only be a password: letters mixed with digits or signs."""
+    """Return whether a word can only be a password: letters mixed with digits or signs."""
     if len(value) < 6 or not value.isascii() or is_reference(value, quoted=False):
         return False
     if is_placeholder(value) or value[0] in "/.<{[(@#&|\\" or "://" in value or "()" in value:

@@ -1,8 +1,6 @@
-"""Text for storage: cleaned, cut into sentences, and a message as text.
-
-`segment_text` writes a message in reading order, without base64, seals or recalled blocks. Thinking
-is kept between marks but not indexed. Pure and linear.
-"""
+"""Text for storage: cleaned, cut into sentences, and a message as text. `segment_text` writes a
+message in reading order, without base64, seals or recalled blocks. Thinking is kept between marks
+but not indexed."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ REPLACEMENT = "\ufffd"
 
 _UNHOLDABLE = re.compile("[\x00\ud800-\udfff]")
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-"""Whatever a reader may take for the end of a line (the ends that `str.splitlines` knows)."""
+"""Every line end that `str.splitlines` knows."""
 _LABEL = re.compile(
     r"\[ ?(?:user|human|customer|assistant(?: thinking| tool calls?)?|model|ai|system|developer"
     r"|(?:tool|function)(?: calls?| results?| outputs?| response)?|earlier summary|summary) ?\]",
@@ -42,20 +40,19 @@ _OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
 _CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
 _BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
 QUOTED = "> "
-"""Before a line that begins like a label: it reads as a quotation, and stays legible."""
+"""Prefix of a line that begins like a label, so that it reads as a quotation."""
 
 
 def clean_text(text: str) -> str:
-    """The text with what no store can hold replaced, character by character."""
+    """Replace characters that no store can hold, one by one."""
     if text.isascii():
         return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
     return _UNHOLDABLE.sub(REPLACEMENT, text)
 
 
 def quote_labels(text: str) -> str:
-    """The text with every line marked that begins like a speaker's label, in any spelling. Told by
-    what a reader sees: brackets of other scripts, other widths of letters, space and invisible
-    characters before and within a label make no difference."""
+    """Mark every line that begins like a speaker's label, in any spelling that looks like one:
+    other brackets and letter widths, spaces and invisible characters make no difference."""
     lines: list[str] = []
     start, changed = 0, False
     for line_break in _LINE_BREAKS.finditer(text):
@@ -80,7 +77,7 @@ def _is_labelled(line: str) -> bool:
 
 
 SENTENCE_CHARS: Final = 300
-"""As much of a sentence as is kept: what the model would have at hand to ask memory by."""
+"""Maximum length of a stored sentence."""
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
 # A mark ends a sentence only before white space, so that no path or number is cut in two.
@@ -95,7 +92,7 @@ _ABBREVIATION: Final = re.compile(
     r"|[a-z])\.\s+$",
     re.IGNORECASE,
 )
-# What a name or a number follows: a dot behind it ends no sentence, though a capital comes next.
+# Before a name or a number: a dot after these ends no sentence, though a capital follows.
 _TITLE: Final = re.compile(
     r"\b(?<!\d )(?:(?:mr|mrs|ms|mx|dr|prof|st|sen|gov|gen|col|capt|lt|sgt|rev|hon|mt|nr|fig|vs|ca"
     r"|cf|approx|e\.\ ?g|i\.\ ?e|bzw|z\.\ ?b|d\.\ ?h|u\.\ ?a|hr|fr|inkl|evtl)"
@@ -107,7 +104,7 @@ _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """The places of a text's sentences."""
+    """Yield the places of a text's sentences."""
     for line in _LINES.finditer(text):
         start, end = line.span()
         mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
@@ -123,8 +120,8 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The places of the statements in a span: sentences as typed in a chat, which may begin small
-    or end with a semicolon."""
+    """Yield the places of the statements in a span: sentences as typed in a chat, which may begin
+    small or end with a semicolon."""
     for first, last in sentence_spans(text[start:end]):
         at, stop = start + first, start + last
         mark = _LIST_MARK.match(text, at, stop)
@@ -142,14 +139,14 @@ def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]
 
 
 def one_line(text: str) -> str:
-    """A text on one line, without the mark of a list before it."""
+    """Put a text on one line, without a leading list mark."""
     joined = " ".join(text.split())
     mark = _LIST_MARK.match(joined)
     return joined[mark.end() :] if mark else joined
 
 
 def bounded(text: str, at: int, length: int, most: int = SENTENCE_CHARS) -> str:
-    """Not more than `most` characters of a text around a stretch of it, cut between words."""
+    """Return at most `most` characters around a span of the text, cut between words."""
     if len(text) <= most:
         return text
     room = max(most - length, 0)
@@ -168,15 +165,15 @@ THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "
 BROKEN_OFF_MARK = "[broken off]"
-"""Stands behind a message that its model did not finish: stopped, or cut off by an error."""
+"""Follows a message that its model did not finish: stopped, or cut off by an error."""
 UNKNOWN_TOOL = "unknown"
-"""The tool of a result whose call is not known by name."""
+"""Tool of a result whose call is unknown."""
 
 _ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
 _ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _OWN_BLOCK = re.compile(f"^{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
-# Where blocks that we only carry keep words: documents, searches, refusals, transcripts.
+# Fields with words in blocks that are only carried: documents, searches, refusals, transcripts.
 _WORDY_FIELDS = frozenset(
     {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
     | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
@@ -187,19 +184,19 @@ _MOST_DEPTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentText:
-    """The stored form of a message."""
+    """Stored form of a message."""
 
     text: str = field(repr=False)
     role: Role
-    """As said: results are a tool's words, also where the format has the user carry them."""
+    """Results are a tool's words, even if the format has the user carry them."""
     tool: str | None
     says_something: bool
     only_recalled: bool = False
-    """There was nothing but a recalled block in it."""
+    """It held nothing but a recalled block."""
 
 
 def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = None) -> SegmentText:
-    """Write a message down; `tool_names` says which tool each call id was for, where known."""
+    """Write a message as text; `tool_names` maps known call ids to their tools."""
     pieces: list[str] = []
     tool: str | None = None
     says = stripped = False
@@ -224,9 +221,9 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
 
 
 def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
-    """The text without recalled blocks. With `any_spelling`, any tag of that name that begins a
-    line opens a block, up to the end where nothing closes it. Otherwise only our own literal does,
-    and only where it is closed: tools and models quote files about it."""
+    """Remove recalled blocks. With `any_spelling`, any tag of that name that begins a line opens a
+    block, up to the end if nothing closes it. Otherwise only our own closed literal does, because
+    tools and models quote files about it."""
     if "<recalled-context" not in text:
         return text
     kept: list[str] = []
@@ -253,7 +250,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """The text of a model's segment without its thinking: what it said."""
+    """Remove the thinking from the text of a model's segment."""
     pieces: list[str] = []
     at = 0
     for start, end in thinking_spans(text):
@@ -263,7 +260,7 @@ def without_thinking(text: str) -> str:
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """The places of thinking in a model's segment, marks included."""
+    """Return the places of thinking in a model's segment, marks included."""
     spans: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(THINKING_OPENING, at)) >= 0:
@@ -295,7 +292,7 @@ def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
 
 
 def _result(part: ToolResult) -> tuple[str, bool, bool]:
-    if part.recalls is not None:  # what memory told is kept where it was said
+    if part.recalls is not None:  # answers of memory are stored with the message they quote
         return "", False, True
     pieces: list[str] = []
     says = recalled = False

@@ -1,8 +1,6 @@
-"""Token estimates of texts, images and messages without a tokenizer, before calibration.
-
-The estimate sums the fitted costs of byte pairs, about a tenth above o200k. Images
-cost the providers' published formulas. More text never costs less.
-"""
+"""Token estimates of texts, images and messages without a tokenizer, before calibration. The
+estimate sums fitted costs of byte pairs, about a tenth above o200k; images use the providers'
+formulas. More text never costs less."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from recollect.core.values.model import Answer, ModelUse, Prompt
 from recollect.system.config.settings import Counter
 
 UNKNOWN_IMAGE_TOKENS = 1600
-"""The cost of an image whose size cannot be read: the most Anthropic charges, above OpenAI's."""
+"""Cost of an image of unknown size: Anthropic's maximum, which is above OpenAI's."""
 
 # Anthropic's vision guide: width * height / 750 after scaling the long edge to 1568, about 1600
 # at most. OpenAI's vision guide, high detail: 85 + 170 a tile of 512, after fitting into a square
@@ -38,8 +36,8 @@ _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
 
 def count_image(*, media_type: str | None, data: str | None) -> int:
-    """Tokens one image costs where it costs most; `data` is base64 or a data URL, anything else is
-    of unknown size."""
+    """Return the highest cost of an image among providers; `data` is base64 or a data URL, anything
+    else is of unknown size."""
     if data is None or (media_type is not None and not media_type.startswith("image/")):
         return UNKNOWN_IMAGE_TOKENS
     size = _image_size_px(data)
@@ -115,7 +113,7 @@ def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
         if data[at] != 0xFF:
             return None
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes may stand before a marker
+        if marker == 0xFF:  # fill bytes may precede a marker
             at += 1
         elif marker in _JPEG_BARE_MARKERS:
             at += 2
@@ -298,7 +296,7 @@ _COMMA_PAIR, _EMPTY_UNITS = 0xDD, 29
 
 
 def count_text(text: str) -> int:
-    """Estimated tokens of a text: 0 for the empty one, at least 1 for any other."""
+    """Estimate the tokens of a text: 0 for the empty one, at least 1 for any other."""
     if not text:
         return 0
     if text.isascii():
@@ -313,7 +311,7 @@ def count_text(text: str) -> int:
 
 
 def count_text_openclaw(text: str) -> int:
-    """OpenClaw's estimate, a third of the characters, for `preset = "openclaw"`."""
+    """Return OpenClaw's estimate, a third of the characters, for `preset = "openclaw"`."""
     return -(-len(text) // 3)
 
 
@@ -331,8 +329,8 @@ def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
 
 
 def _rare_units(text: str, data: bytes) -> int:
-    """The extra cost of characters in scripts that the tables were not fitted on: a vocabulary
-    without words of a script spells it by the byte."""
+    """A vocabulary without words of a script spells it by the byte: extra cost for characters in
+    scripts that the tables were not fitted on."""
     pages = text.encode("utf-16-be", "surrogatepass")[::2].translate(None, KNOWN_PAGES)
     units = 0
     for start in range(0, len(pages), _CHUNK_BYTES):
@@ -345,11 +343,10 @@ def _rare_units(text: str, data: bytes) -> int:
 
 
 def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
-    """The cost of one chunk's classes, all below 16. Read as one large integer and laid over
-    themselves half a byte further on, they make a byte of every pair: four passes in C, none in
-    Python."""
+    """All classes are below 16: read as one large integer and shifted by half a byte, they make a
+    byte of every pair, in four passes in C."""
     each = int.from_bytes(row, "big")
-    if not each:  # nothing here that this table looks at
+    if not each:
         return 0
     pairs = (each | each >> 4).to_bytes(len(row), "big")
     units = adler32(pairs.translate(costs), 0) & _SUM_MASK
@@ -372,16 +369,16 @@ MESSAGE_TOKENS = 4
 CALL_TOKENS = 10
 """Id, name fields and delimiters around one tool call or result."""
 SEALED_CHARS_A_TOKEN = 6
-"""Encrypted reasoning is base64 of some encoding of the tokens it stands for."""
+"""Encrypted reasoning is base64 of some encoding of its tokens."""
 CARRIED_DATA_CHARS_A_TOKEN = 20
-"""A document's base64 weighs far less than as text: providers read its pages."""
+"""A document's base64 costs far less than text: providers read its pages."""
 LONG_DATA_CHARS = 4096
 
 CountText = Callable[[str], int]
 
 
 class Weigher:
-    """Counts parts with one text counter; stateless beyond that choice."""
+    """Counts parts with one text counter."""
 
     __slots__ = ("_count_text",)
 
@@ -392,15 +389,15 @@ class Weigher:
         self._count_text: CountText = count or chosen
 
     def message(self, parts: Iterable[Part]) -> int:
-        """The estimate for one message of these parts."""
+        """Estimate one message of these parts."""
         return MESSAGE_TOKENS + sum([self.part(part) for part in parts])
 
     def text(self, text: str) -> int:
-        """The estimate for bare text."""
+        """Estimate bare text."""
         return self._count_text(text)
 
     def part(self, part: Part) -> int:
-        """The estimate for one part."""
+        """Estimate one part."""
         if isinstance(part, Text):
             return self._count_text(part.text)
         if isinstance(part, ToolCall):
@@ -425,7 +422,7 @@ class Weigher:
 
 
 def model_use(prompt: Prompt, answer: Answer | None = None) -> ModelUse:
-    """The one call of a prompt, and what it took."""
+    """Return the usage of the one call of a prompt."""
     if answer is not None and answer.usage is not None:
         read, written = answer.usage.input_tokens, answer.usage.output_tokens
     else:

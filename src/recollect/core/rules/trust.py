@@ -1,8 +1,6 @@
-"""The trust in a message's words, from their source.
-
-User and operator: high; model: medium; tool output: low; fetched content: outside. A message is
-trusted no more than its least trusted part. A tool is judged by its name, a shell by its command.
-"""
+"""Trust in a message by its source. User and operator: high; model: medium; tool output: low;
+fetched content: outside. A message is trusted no more than its least trusted part. A tool is judged
+by its name, a shell by its command."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _BY_ROLE: Final[dict[Role, Trust]] = {
     "tool": "low",
 }
 _PLACE: Final = {trust: place for place, trust in enumerate(TRUST_ORDER)}
-# Blocks in which a provider's own tools answer: web pages, files, other servers' output.
+# Blocks with answers of a provider's own tools: web pages, files, other servers' output.
 _BROUGHT_IN: Final = ("_tool_result", "_call", "_output")
 
 # Names of tools, by the words they are made of: `mcp__fetch__get`, `WebSearch`, `browser_click`.
@@ -37,7 +35,8 @@ mail email emails gmail imap inbox outlook
 _FETCHING: Final = frozenset(_FETCHING_LINES.split())
 _GOOGLE_SEARCH: Final = frozenset({"google", "brave", "search"})
 _NOT_FROM_ELSEWHERE: Final = frozenset({"git", "send", "db", "sql", "store"})
-"""`git_fetch` brings commits, `send_email` an acknowledgement, `fetch_from_db` one's own rows."""
+"""`git_fetch` returns commits, `send_email` an acknowledgement, `fetch_from_db` the user's own
+rows."""
 _SHELL_LINES: Final = """
 bash sh zsh shell terminal exec execute command cmd powershell console run process
 """
@@ -57,22 +56,22 @@ _ADDRESS: Final = re.compile(
 _OWN_MACHINE: Final = re.compile(
     r"localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1?\]|host\.docker\.internal", re.IGNORECASE
 )
-# A word with a dot behind a fetcher's option is a file more often than a host.
+# A word with a dot after a fetcher's option is a file more often than a host.
 _FILE_END: Final = re.compile(r"\.(?:json|txt|html?|sh|gz|zip|tar|tgz|md|py|js|ya?ml|log|xml|csv)$")
 
 
 def trust_of_role(role: Role) -> Trust:
-    """The trust of words that this role said itself."""
+    """Return the trust of this role's own words."""
     return _BY_ROLE[role]
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust:
-    """The least trusted of these; high where there are none, since nothing lowers it."""
+    """Return the least trusted of these; high if there are none."""
     return max(trusts, key=_PLACE.__getitem__, default="high")
 
 
 def is_below(trust: Trust, other: Trust) -> bool:
-    """Whether `trust` is less than `other`."""
+    """Return whether `trust` is less than `other`."""
     return _PLACE[trust] > _PLACE[other]
 
 
@@ -81,30 +80,27 @@ def trust_of(
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Container[CallId] = frozenset(),
 ) -> Trust:
-    """The trust of a message: its role's, or less where it carries less trusted words.
-
-    Some formats carry tool results under the user's role. A summary stands there too, but
-    the model wrote it. `tool_names` says which tool each call was for, `fetched` which calls
-    fetch from elsewhere whatever their tool is called (see `fetched_calls`).
-    """
+    """Return the trust of a message: its role's, or less if it carries less trusted words, such as
+    tool results or a summary under the user's role. `tool_names` maps calls to tools, `fetched`
+    lists calls that fetch from elsewhere whatever their tool (see `fetched_calls`)."""
     own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
     return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
 
 
 def fetches(call: ToolCall) -> bool:
-    """Whether a call brings in content from elsewhere: by its tool's name, or a shell's command."""
+    """Return whether a call fetches outside content, by its tool's name or a shell's command."""
     if is_fetcher(call.name):
         return True
     return bool(_words(call.name) & _SHELLS) and _fetches_by_shell(call.arguments)
 
 
 def fetched_calls(parts: Iterable[Part]) -> frozenset[CallId]:
-    """The calls among these parts whose results come from elsewhere."""
+    """Return the calls among these parts that fetch outside content."""
     return frozenset(part.id for part in parts if isinstance(part, ToolCall) and fetches(part))
 
 
 def is_fetcher(tool: str) -> bool:
-    """Whether a tool of this name brings in what others wrote."""
+    """Return whether a tool of this name fetches content that others wrote."""
     words = _words(tool)
     if words & _NOT_FROM_ELSEWHERE:
         return False
