@@ -1,4 +1,4 @@
-"""Recollect: what an LLM agent knows after its context window has overflowed.
+"""Recollect keeps LLM agents inside their context window, and remembers what no longer fits.
 
     import recollect
 

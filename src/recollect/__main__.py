@@ -1,7 +1,7 @@
 """`recollect`, and `python -m recollect`.
 
-What agents and other programs wait for is told apart before the command line is imported, which
-takes longer than answering a hook.
+Hooks and similar are recognised before the command line is imported, which takes longer than a
+hook.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 AGAIN: Final = frozenset({409, 503, 504})
-"""What the same request may come to another end after; a spent budget is for the caller to see."""
+"""Statuses after which the same request may succeed; a spent budget is the caller's to handle."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
@@ -40,7 +40,7 @@ class MemoryClient:
     def __init__(
         self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
     ) -> None:
-        """`seconds` is the deadline of one try, `patience_seconds` how long tries are repeated."""
+        """Set the deadline of one try (`seconds`) and of all tries (`patience_seconds`)."""
         try:
             import httpx2
         except ImportError:
@@ -67,8 +67,6 @@ class MemoryClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Turns
 
     def prepare(
         self,
@@ -123,8 +121,6 @@ class MemoryClient:
         """Show a session as before its last compaction."""
         return self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
 
-    # Looking
-
     def search(
         self, space: str, query: str, *, session: str | None = None, budget_tokens: int = 2_000
     ) -> m.FoundAnswer:
@@ -162,8 +158,6 @@ class MemoryClient:
         for page in self._pages(m.ExportAnswer, "spaces", space, "export"):
             yield from page.segments
             yield from page.facts
-
-    # Facts, forgetting, the tenant
 
     def facts(self, space: str, *, session: str | None = None) -> Iterator[m.FactItem]:
         """List facts."""
@@ -241,8 +235,6 @@ class MemoryClient:
         """List administrative actions, newest first."""
         return (one for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
 
-    # HTTP
-
     def _post(
         self, kind: type[AnswerT], body: m.ApiBody | None, space: str, *where: str
     ) -> AnswerT:
@@ -291,7 +283,6 @@ class MemoryClient:
             ) from None
 
     def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
-        """The first answer that is final; what may pass is tried again while there is time."""
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE_SECONDS
         while True:
             wait = pause

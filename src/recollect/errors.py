@@ -108,13 +108,13 @@ class ServiceError(RecollectError):
     ) -> None:
         super().__init__(text)
         self.status = status
-        """Of HTTP; 0 where no answer came."""
+        """The HTTP status; 0 if no answer came."""
         self.problem = problem
-        """The name of the problem, such as "budget-spent"; empty where no answer came."""
+        """The name of the problem, such as "budget-spent"; empty if no answer came."""
         self.retry_after = retry_after
-        """Seconds until the same request may succeed; None where the service does not say."""
+        """Seconds until the same request may succeed; None if the service does not say."""
         self.budget = budget
-        """Which budget is spent: "requests per minute" or "tokens per day"; else None."""
+        """The spent budget: "requests per minute" or "tokens per day"; else None."""
 
 
 class UpstreamUnreachable(RecollectError):  # noqa: N818

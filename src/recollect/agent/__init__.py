@@ -1,1 +1,1 @@
-"""Our own agent, without a screen: a loop around a model, four tools, and memory's engine."""
+"""Our own agent, without a screen: a loop around a model, four tools, and the memory engine."""

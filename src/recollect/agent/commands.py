@@ -1,8 +1,7 @@
-"""Slash commands: how a line is read, and the answers that need no agent.
+"""Slash commands: parsing a line, and the answers that need no agent.
 
-A command is never sent to a model. A line that is no command of ours is an ordinary message, since
-a path begins with a slash too. `/memory` leaves no fact's text in the transcript: forgetting could
-not reach it there.
+A command is never sent to a model. Any other line is a message, since a path begins with a slash
+too. `/memory` leaves no fact's text in the transcript: forgetting could not reach it there.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Command:
 
 
 def read_command(text: str) -> Command | None:
-    """Read a line of the user's; None for an ordinary message, also with a space before it."""
+    """Parse a user's line; None for an ordinary message, also with a space before it."""
     match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return None
@@ -124,9 +123,6 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     return as_text(draw_receipt(found.page(int(wanted or 0) or None), Sheet(width=100)))
 
 
-# /memory
-
-
 MemoryAction: TypeAlias = Literal["show", "add", "search"]
 USAGE: Final = (
     "Use /memory show, /memory search WORDS or /memory add STATEMENT. To forget something, ask the "
@@ -135,8 +131,8 @@ USAGE: Final = (
 
 
 def recordable(command: Command) -> str:
-    """The part of a command's argument that the transcript may keep: no words that forgetting
-    could not reach there."""
+    """Return the part of a command's argument that the transcript may keep: no words that
+    forgetting could not reach there."""
     if command.name == "memory":
         return _read_memory(command.argument)[0] or ""
     return "" if command.name == "why" else command.argument

@@ -1,8 +1,7 @@
 """A session's transcript while the agent runs.
 
-A method returns when its entry is on the disk, so that no request is sent before what it rests on
-is durable. Compactions hide nothing of the history here: the engine's cut does, and the transcript
-follows the engine when a compaction is undone.
+A method returns when its entry is on the disk, so that no request is sent before it is durable.
+Compactions hide nothing here: the engine's cut does, and the transcript follows the engine's undo.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ SidePurpose: TypeAlias = Literal["summary", "flush"]
 
 
 def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
-    """The compactions of a prepared turn that the transcript does not have.
+    """List the compactions of a prepared turn that the transcript lacks.
 
-    The turn waited for one, or the process ended between the engine's commit and ours, or the
-    user did not wait for one.
+    The turn waited for one, or the process ended between the engine's commit and ours, or the user
+    did not wait for one.
     """
     made = context.compaction
     cut = newest_cut(context.edits)
@@ -59,11 +58,8 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
 
 
 def undone_elsewhere(number: int, state: SessionState) -> bool:
-    """Whether the engine made this compaction and no longer shows it.
-
-    `recollect undo` works on the store alone. A state that never knew the compaction proves
-    nothing: its store may be down.
-    """
+    """Return True if the engine made this compaction and no longer shows it. `recollect undo`
+    changes only the store. A state without the compaction proves nothing: its store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
@@ -81,17 +77,15 @@ def first_kept_entry(
     *,
     leading: int,
 ) -> str | None:
-    """The entry of the first message that the engine keeps; None in an empty transcript.
-
-    `path` are the engine's keys of the request, `leading` its messages before the history.
-    """
+    """Return the entry of the first message that the engine keeps; None in an empty transcript.
+    `path` are the engine's keys of the request, `leading` its messages before the history."""
     if not shown:
         return None
     at = path.index(first_kept) - leading if first_kept in path else -1
     if not 0 <= at < len(wire.sources):
         return shown[0].entry_id  # unknown: keeping too much loses nothing
     position = wire.sources[at]
-    # a result leads back to the reply that asked for it: no reader shows one without the other
+    # a result leads back to the reply with its call: no reader shows one without the other
     while position > 0 and shown[position].message.get("role") == "toolResult":
         position -= 1
     return shown[position].entry_id
@@ -109,7 +103,7 @@ class Conversation:
         return self.transcript.session_id
 
     def shown(self) -> tuple[PiShown, ...]:
-        """The history, each message with its entry; unmasked while the process lives."""
+        """Return the history, each message with its entry; unmasked while the process lives."""
         return self.transcript.history().shown
 
     def milliseconds(self) -> int:
@@ -164,11 +158,11 @@ class Conversation:
         self.transcript.append_custom(COMMAND, data)
 
     def undo(self) -> bool:
-        """Take the last compaction back in the transcript; whether there was one."""
+        """Undo the last compaction in the transcript; False if there was none."""
         return not isinstance(self.transcript.append_undo(), NothingToUndo)
 
     def follow(self, state: SessionState) -> int:
-        """Take back the compactions that were undone in the engine alone; how many."""
+        """Undo the compactions that were undone in the engine alone; returns their number."""
         taken = 0
         while (number := self._last_number()) is not None and undone_elsewhere(number, state):
             self.undo()
@@ -177,7 +171,7 @@ class Conversation:
 
     @property
     def compactions(self) -> int:
-        """How many compactions of this transcript were not undone."""
+        """Count the compactions of this transcript that were not undone."""
         return len(standing_compactions(path_to(self.transcript.entries)))
 
     def _last_number(self) -> int | None:
@@ -187,7 +181,6 @@ class Conversation:
 
     @property
     def flushed_in_this_cycle(self) -> bool:
-        """Whether a flush turn ran since the last compaction."""
         for entry in reversed(path_to(self.transcript.entries)):
             if entry.kind == "compaction":
                 return False
@@ -198,7 +191,7 @@ class Conversation:
         return False
 
     def recorded_cuts(self) -> frozenset[int]:
-        """The numbers of the engine's compactions in the transcript, undone or not."""
+        """List the numbers of the engine's compactions in the transcript, undone or not."""
         found = [
             _number_of(entry) for entry in self.transcript.entries if entry.kind == "compaction"
         ]
@@ -206,7 +199,7 @@ class Conversation:
 
     @property
     def began(self) -> float | None:
-        """When the first entry was written, in seconds; None for a new transcript."""
+        """Return the time of the first entry, in seconds; None for a new transcript."""
         entries = self.transcript.entries
         return entries[0].milliseconds / 1000 if entries else None
 
@@ -217,7 +210,7 @@ class Conversation:
 
 
 def _number_of(compaction: PiEntry) -> int | None:
-    """The number of one of the engine's compactions; None for another program's."""
+    """Return the number of one of the engine's compactions; None for another program's."""
     details = compaction.value.get("details")
     own = details.get(MARK) if isinstance(details, dict) else None
     number = own.get("number") if isinstance(own, dict) else None

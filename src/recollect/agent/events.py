@@ -22,7 +22,7 @@ class FlushResult:
     path: str = ""
     """The first file that was written, relative to the workspace; else the file of the day."""
     written: tuple[tuple[str, int], ...] = ()
-    """Each file that was added to, and by how many bytes."""
+    """Each file that was appended to, and the bytes added."""
     refused: tuple[str, ...] = ()
     steps: int = 0
     usage: Usage | None = None
@@ -34,7 +34,8 @@ class FlushResult:
 
     @property
     def done(self) -> bool:
-        """It counts as this cycle's flush; also if it failed, or it would run after every reply."""
+        """Return True if it counts as this cycle's flush; also if it failed, or it would run
+        after every reply."""
         return self.outcome != "skipped"
 
 
@@ -100,7 +101,7 @@ class CallEnded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepBegan:
     """A flush turn or a compaction begins; `Flushed` or `Compacted` follows, unless the user
-    stopped it."""
+    stops it."""
 
     kind: UpkeepKind
 
@@ -143,7 +144,7 @@ class Failed:
 
     kind: FailureKind
     reason: str
-    """What happened, and what to do next."""
+    """The cause, and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

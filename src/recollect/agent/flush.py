@@ -1,10 +1,9 @@
 """The flush turn: shortly before a compaction the model writes notes that outlast it.
 
-A side exchange after the request that was sent last: the same system prompt, tools and messages, so
-that the provider's prompt cache holds, and its instructions as one user message at the end. It is
-no part of the conversation, and a failure is a result, never an exception. Only `write` works, and
-it only appends: to the notes of the day by the user's clock, `memory.md` and `USER.md`, under a
-lock and with secrets masked.
+It repeats the last request (same system prompt, tools and messages, so that the provider's prompt
+cache holds) with its instructions as a user message. It is no part of the conversation, and a
+failure is a result, never an exception. Only `write` works, and it only appends: to the notes of
+the day by the user's clock, `memory.md` and `USER.md`, locked and with secrets masked.
 """
 
 from __future__ import annotations
@@ -60,16 +59,14 @@ class NoteFile:
 
 
 def day_note(root: Path, now: float, tz: tzinfo | None) -> NoteFile:
-    """The notes of today in the user's time zone; without one, the machine's."""
+    """Return today's notes in the user's time zone; without one, the machine's."""
     day = datetime.fromtimestamp(now, tz).astimezone(tz).strftime("%Y-%m-%d")
     return NoteFile(root=root, name=f"{FOLDER}/{day}.md")
 
 
 def note_file(today: NoteFile, given: str | None) -> NoteFile | None:
-    """The file that a path of the model's means; None if it may not be written.
-
-    Another day's notes mean today's, and `memory.md` means an existing `MEMORY.md`.
-    """
+    """Resolve a path of the model's; None if it may not be written. Another day's notes mean
+    today's, and `memory.md` means an existing `MEMORY.md`."""
     path = Path(given or "")
     if path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts:
         return today
@@ -84,10 +81,8 @@ def note_file(today: NoteFile, given: str | None) -> NoteFile | None:
 
 
 def append_note(note: NoteFile, text: str, redaction: Redaction) -> int:
-    """Append a text, masked; how many bytes were written. OSError if it cannot be written.
-
-    Lines that a lasting file has already are not written again.
-    """
+    """Append a masked text; returns the bytes written. OSError if it cannot be written. Lines
+    that a lasting file has already are not written again."""
     clean = redact(text, pii=redaction.pii).text if redaction.enabled else text
     clean = clean.strip("\n")
     if not clean.strip():
@@ -135,11 +130,8 @@ def _open_locked(path: Path, flags: int) -> int:
         time.sleep(_PAUSE_SECONDS)
 
 
-# Replies that say nothing
-
-
 NO_REPLY = "NO_REPLY"
-"""The word with which OpenClaw's agents say that there is nothing to say."""
+"""The word of OpenClaw's agents for an empty reply."""
 
 
 class SilentFilter:
@@ -151,7 +143,6 @@ class SilentFilter:
         """The reply is NO_REPLY; known at its end."""
 
     def feed(self, text: str) -> str:
-        """The text that may be shown now."""
         if self._held is None:
             return text
         self._held += text
@@ -162,13 +153,9 @@ class SilentFilter:
         return shown
 
     def finish(self) -> str:
-        """The text that was held back at the reply's end."""
         held, self._held = self._held or "", None
         self.silent = held.strip().rstrip(".!") == NO_REPLY
         return "" if self.silent else held
-
-
-# The turn
 
 
 MAX_STEPS = 3
@@ -179,7 +166,7 @@ _SHOWN_CHARS = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushOrder:
-    """The start of a flush turn."""
+    """The input of a flush turn."""
 
     sent: Mapping[str, Any] = field(repr=False)
     """The request that was sent last."""
@@ -187,7 +174,6 @@ class FlushOrder:
     """The messages after it, in its wire format: the reply, and results of its calls."""
     shape: Shape
     root: Path
-    """The workspace."""
     now: float
     tz: tzinfo | None = None
     read_only: bool = False
@@ -248,10 +234,8 @@ async def _exchange(
 
 
 def flush_text(note: NoteFile, order: FlushOrder, settings: Settings) -> str:
-    """The user message: both prompts of the settings with the date filled in, and the time.
-
-    A system prompt of its own would cost the whole prompt cache.
-    """
+    """Write the user message: both prompts of the settings with the date filled in, and the
+    time. A system prompt of its own would cost the whole prompt cache."""
     prompts = settings.compaction.flush
     local = datetime.fromtimestamp(order.now, order.tz).astimezone(order.tz)
     lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]

@@ -1,9 +1,9 @@
-"""The loop without a screen: request, reply, tool calls, results, next request, until none is left.
+"""The loop without a screen: request, reply, tool calls, results, until no call is left.
 
 Every message is on the disk before the next request is sent. A turn ends in exactly one `Ended`,
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
-exactly one result, in order, however the turn ended: a tool that breaks is an error result, and the
-calls of a reply that was cut off are answered but not run. One run of an agent is active at a time.
+exactly one result, in order: a broken tool gives an error result, and calls of a reply that was cut
+off are answered but not run. One run of an agent is active at a time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class CallRunner:
     async def run(
         self, message: Mapping[str, Any], conversation: Conversation
     ) -> AsyncGenerator[CallBegan | CallEnded, None]:
-        """Run the calls of a reply, and record the results."""
         cut_off = message.get("stopReason") == "length"
         for call in calls_of(message):
             arguments = call.get("arguments") or {}
@@ -139,7 +138,7 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
 
 
 def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
-    """The calls of the newest reply, and how many of them have a result."""
+    """Return the calls of the newest reply, and how many of them have a result."""
     answered = 0
     for item in reversed(conversation.shown()):
         role = item.message.get("role")
@@ -187,11 +186,11 @@ class Agent:
         confirm_forget: Confirm | None = None,
         settings_file: Path | None = None,
     ) -> None:
-        """`engine` compacts when asked, not in the background (`compact_in_background=False`).
+        """Bind the parts; `engine` must have `compact_in_background=False`.
 
-        `open_session` starts the next transcript for `/new`, `choose_model` gives the model of a
+        `open_session` starts the next transcript for `/new`, `choose_model` returns the model of a
         name. `confirm_forget` asks the person before a memory tool forgets anything; without it
-        none does. `settings_file` is one that was named: no tool writes it.
+        none does. `settings_file` was named by the user: no tool writes it.
         """
         scope = ToolScope(
             root=workspace,
@@ -242,7 +241,7 @@ class Agent:
         return self._steps.model.name
 
     async def status(self) -> ContextStatus:
-        """`/status` as a value; may be asked at any time, also during a run."""
+        """Return `/status` as a value, at any time, also during a run."""
         return await self._steps.status()
 
     def abort(self) -> None:
@@ -251,7 +250,7 @@ class Agent:
             self._steps.abort()
 
     async def close(self) -> None:
-        """End a run that was left half-way, and close the transcript."""
+        """End an abandoned run, and close the transcript."""
         self.abort()
         if self._run_now is not None and not getattr(self._run_now, "ag_running", False):
             await self._run_now.aclose()
@@ -260,11 +259,8 @@ class Agent:
         self.conversation.transcript.close()
 
     async def run(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Run one turn, or one command; the last event is `Ended`.
-
-        To leave before that, use `contextlib.aclosing`, which aborts the turn. RuntimeError if
-        another run is active.
-        """
+        """Run one turn, or one command; the last event is `Ended`. To leave before that, use
+        `contextlib.aclosing`, which aborts the turn. RuntimeError if another run is active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
                 while not self._idle.is_set():  # Python closes a run that was left a little later
@@ -317,7 +313,7 @@ class Agent:
         yield Ended(reason="max-steps", steps=self._max_steps)
 
     async def _step(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """One reply and the results of its calls; whole, also if the consumer leaves."""
+        """Yield one reply and the results of its calls; completes even if the consumer leaves."""
         try:
             async with aclosing(self._steps.answer(step)) as events:
                 async for event in events:
@@ -349,10 +345,8 @@ class Agent:
         yield Ended(reason="command")
 
     async def answer_command(self, command: Command) -> Told:
-        """Carry out any command but `/compact`, without a line in the transcript.
-
-        Raises RecollectError if it cannot be done.
-        """
+        """Carry out any command but `/compact`, without a line in the transcript; RecollectError
+        if it cannot be done."""
         name, argument = command.name, command.argument
         if name == "status":
             status = await self.status()
@@ -380,7 +374,7 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Let the model of this name answer from now on; without a name, show the current one."""
+        """Use the model of this name from now on; without a name, show the current one."""
         steps = self._steps
         if not name:
             window = steps.window_tokens
@@ -403,14 +397,12 @@ class Agent:
         return f"This session is called {name} now."
 
     def _export(self, argument: str) -> str:
-        """Write the session to a file; relative names are of the workspace."""
         name = argument or f"session-{self.conversation.session_id[:8]}.md"
         file = self._steps.scope.root / Path(name).expanduser()
         size = export_session(self.conversation.transcript.path, file)
         return f"Written: {file} ({size:,} bytes)."
 
     async def _undo(self) -> str:
-        """Undo in the engine and in the transcript."""
         conversation = self.conversation
         done = await self._engine.undo(conversation.session_id)
         state = self._engine.session(conversation.session_id).state
@@ -431,7 +423,7 @@ class Agent:
         return f"A new session has begun; the one before is kept as {before.session_id}."
 
     def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
-        """In one piece, so that no transcript is open that belongs to no conversation."""
+        """In one piece, so that every open transcript belongs to a conversation."""
         before = self.conversation
         self._steps.conversation = Conversation(open_session(), clock=self._clock)
         before.transcript.close()

@@ -1,6 +1,6 @@
 """Opens an agent with its memory, models, transcript and workspace files.
 
-Closing it closes what it opened. If opening fails, everything opened so far is closed.
+Closing it closes them. If opening fails, everything opened so far is closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""How long opening waits for a server to state its window; an overflow teaches it otherwise."""
+"""Limit for a server to state its window; otherwise an overflow teaches it."""
 
 
 @runtime_checkable
@@ -62,12 +62,11 @@ async def open_agent(
 ) -> AsyncIterator[Agent]:
     """Open an agent in `workspace` that continues the session `key`, or `session_id` if given.
 
-    The space is the workspace folder unless it is named. A `model` that is given carries the
-    conversation, summarises and writes the notes, in place of those of the settings. Workspace
-    files are created if `workspace.skip_bootstrap` is false, unless it is read-only or
-    `create_files` is off. `shell` says how commands are run; by default as the user of this process
-    could run them. `confirm_forget` asks the person before a memory tool forgets anything; without
-    it none does. `config` is a settings file, which no tool writes.
+    The space is the workspace folder unless it is named. A given `model` replaces all models of the
+    settings. Workspace files are created if `workspace.skip_bootstrap` is false, unless it is
+    read-only or `create_files` is off. `shell` is the rule for commands; by default they run with
+    the rights of this process. `confirm_forget` asks the person before a memory tool forgets
+    anything; without it none does. `config` is a settings file, which no tool writes.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     chosen = settings if isinstance(settings, Settings) else _read(settings, config)
@@ -123,8 +122,6 @@ async def open_agent(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TranscriptFolder:
-    """Opens the transcripts of a session key."""
-
     space: str
     key: str
     index: SessionIndex
@@ -139,7 +136,7 @@ class _TranscriptFolder:
         return self._opened(self.index.begin_anew(self.key).session_id)
 
     def resumed(self, session_id: str) -> SessionTranscript:
-        """An earlier session; the key continues it from now on."""
+        """Return an earlier session; the key continues it from now on."""
         transcript = self._opened(session_id)
         self.index.update(self.key, lambda record: replace(record, session_id=session_id))
         return transcript
@@ -179,7 +176,6 @@ def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatM
 
 
 async def _with_window(settings: Settings, models: _Models) -> Settings:
-    """The settings with the window that the model's server states, if it is not known."""
     if settings.window_tokens is not None:
         return settings
     unknown = [model for model in (models.main, models.summary) if model.window_tokens is None]

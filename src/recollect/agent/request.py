@@ -1,7 +1,7 @@
 """The body of a request: history, system prompt and tools in the wire format of the model.
 
-Parts that do not change from turn to turn are written the same way every time, and the system
-prompt holds no time, so that the provider's prompt cache holds.
+Unchanged parts are written the same way every time, and the system prompt holds no time, so that
+the provider's prompt cache holds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def leading(self) -> int:
-        """How many messages come before the history: Chat has the system prompt there."""
+        """Number of messages before the history: Chat has the system prompt there."""
         return 1 if self.speaker.format == "openai-chat" and self.system else 0
 
     def wire_tools(self) -> list[dict[str, Any]]:
@@ -59,7 +59,6 @@ class Shape:
 
 
 def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
-    """Write the request, not yet shaped by the engine."""
     writers = {"anthropic": _anthropic, "openai-chat": _chat, "openai-responses": _responses}
     body = writers[shape.speaker.format](list(history.messages), shape)
     return {name: value for name, value in body.items() if value is not None}
@@ -111,8 +110,8 @@ def _output_tokens(shape: Shape) -> int:
 
 
 def _chat_output_tokens(shape: Shape) -> int | None:
-    """None: the provider's own limit. A local server lets the model write until its small window is
-    full: there a reply ends with the space kept for it."""
+    """None uses the provider's own limit. A local server lets the model write until its small
+    window is full: there a reply ends with the space reserved for it."""
     room = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
     if shape.max_output_tokens is not None or room is None or room > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens

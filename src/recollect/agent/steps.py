@@ -1,10 +1,9 @@
 """The steps of a turn: one reply with its recovery, and the upkeep of the window after it.
 
-A reply is recorded before anything is done about it. A reply that breaks off, or a model that
-lacks its extra, is a value, never an exception; `abort` ends the stream and its connection at once.
-A request is tried again at most once, and only for its size: the engine learns the window and
-compacts. If it fails again the history is unchanged and the error says what to do. A flush or a
-compaction that fails changes nothing.
+A reply is recorded before anything else is done. A reply that breaks off, or a model that lacks its
+extra, is a value, never an exception; `abort` ends the stream at once. A request is retried at most
+once, and only for its size: the engine learns the window and compacts. If it fails again the
+history is unchanged. A failed flush or compaction changes nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ _UNFINISHED = frozenset({"error", "aborted"})
 
 
 def is_whole(message: Mapping[str, Any]) -> bool:
-    """Whether a message is a reply that did not break off."""
+    """Return True if a message is a reply that did not break off."""
     return message.get("role") == "assistant" and message.get("stopReason") not in _UNFINISHED
 
 
@@ -102,7 +101,7 @@ class SentRequest:
 
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
-    """How much of the history it holds."""
+    """Number of messages of the history in it."""
     report: Report
     shape: Shape
     workspace: LoadedWorkspace
@@ -123,10 +122,8 @@ class AbortableWork:
             self._task.cancel()
 
     async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """The result of the work; None if it was stopped.
-
-        The engine ends an abandoned compaction by itself; it is recorded with the next request.
-        """
+        """Return the result of the work; None if it was stopped. The engine ends an abandoned
+        compaction by itself; it is recorded with the next request."""
         task = self._task = asyncio.create_task(work)
         try:
             await asyncio.wait({task})
@@ -137,12 +134,9 @@ class AbortableWork:
         return None if task.cancelled() else task.result()
 
 
-# One reply, as it streams in
-
-
 @dataclass(slots=True)
 class ReplyState:
-    """A reply as it comes; filled in while it streams."""
+    """A reply as it streams in."""
 
     text: str = field(default="", repr=False)
     done: ReplyDone | None = None
@@ -150,7 +144,7 @@ class ReplyState:
     aborted: bool = False
     silent: bool = False
     ended: bool = False
-    """The stream was read until it ended or broke off by itself."""
+    """The stream ended or broke off by itself."""
 
 
 class Listener:
@@ -166,7 +160,7 @@ class Listener:
     async def listen(
         self, model: ChatModel, request: Mapping[str, Any], hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """The parts of the reply that may be shown, as they come."""
+        """Yield the parts of the reply that may be shown."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
         task = self._task = asyncio.create_task(_pump(model, request, queue))
         filtered = SilentFilter()
@@ -224,16 +218,13 @@ def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
         hearing.trouble = Trouble(kind="overflow", reason=reason, overflow=hearing.done.overflow)
 
 
-# A reply that failed
-
-
 UNSAID = Overflow(pattern_name="unsaid")
 """A provider refused a request for its size, without more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Why there is no reply."""
+    """The reason that there is no reply."""
 
     kind: FailureKind
     reason: str
@@ -253,7 +244,7 @@ def trouble_of(error: RecollectError) -> Trouble:
 
 
 def gave_up(trouble: Trouble, made: Compacted | None) -> str:
-    """Tell the user why a turn could not be finished, and what to do."""
+    """Explain why a turn could not be finished, and what to do."""
     if trouble.kind == "overflow":
         why = "" if made is None else f" Compaction: {made.result.reason}."
         return (
@@ -269,7 +260,7 @@ def gave_up(trouble: Trouble, made: Compacted | None) -> str:
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
 STOPPED_COMPACTION = "Stopped: nothing was compacted; that comes another time."
 SHRUNK_RATIO = 0.9
-"""How large a second request may be compared to the one that did not fit: counts are estimates."""
+"""Largest size of a second request relative to the one that did not fit: counts are estimates."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -288,7 +279,7 @@ class TurnSteps:
     """BOOTSTRAP.md is part of the system prompt until a reply has come."""
     aborted: bool = False
     last: SentRequest | None = None
-    """What was sent last, while the next request would be made the same way."""
+    """The last request, while the next one would be made the same way."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None
@@ -302,7 +293,7 @@ class TurnSteps:
 
     @property
     def window_tokens(self) -> int | None:
-        """The model's window as set or stated, but never above what was learned."""
+        """Return the model's window as set or stated, but never above what was learned."""
         known = self.engine.settings.window_tokens or self.model.window_tokens
         learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
         return min((one for one in (known, learned) if one), default=None)
@@ -370,7 +361,7 @@ class TurnSteps:
     async def _shown_reply(
         self, sent: SentRequest, hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """The parts of a reply that may be shown; one that breaks off is recorded so far."""
+        """Yield the parts of a reply that may be shown; one that breaks off is recorded so far."""
         try:
             async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
                 async for event in words:
@@ -411,14 +402,13 @@ class TurnSteps:
         return await self._keep_compaction(result)
 
     async def compact_on_request(self, instructions: str) -> Compacted | None:
-        """Compact as the user asked; None if the user stopped it."""
         return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
         """Prepare a request; after one that was `refused` for its size, a smaller one.
 
         The engine has learned the window: preparing again shortens a long result, and compacts if
-        that is not enough. If the request is hardly smaller, it is told to compact.
+        that is not enough. If the request is hardly smaller, force a compaction.
         """
         context, sent = await self._prepare()
         if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
@@ -445,8 +435,8 @@ class TurnSteps:
         )
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
-        """The last request of this run; else the next one as the engine would send it now, without
-        a trace and without recall: the next question is not known."""
+        """Return the last request of this run; else the next one as the engine would send it
+        now, without a trace or recall: the next question is not known."""
         if self.last is not None:
             return self.last, "sent"
         self.begin()
@@ -517,7 +507,7 @@ class TurnSteps:
         await durably(self.conversation.keep, message)
 
     async def _keep_compaction(self, result: CompactionResult) -> Compacted:
-        """Record it, and its tokens: a compaction that came to nothing was paid for too."""
+        """Record it, and its tokens: a compaction without effect was paid for too."""
         entry_id: str | None = None
         if result.compacted:
             _, wire, shown = self._body()

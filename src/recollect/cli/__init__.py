@@ -1,7 +1,7 @@
 """The `recollect` command. Commands load when they are called, so that help is instant.
 
-Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 the
-answer is no, 2 something has to be changed before it can work (one line says what).
+Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 the answer is
+no, 2 something has to be changed before it can work (one line says what).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
     def __init__(
         self, *given: Any, modules: Mapping[str, Any], prefix: str = "", **named: Any
     ) -> None:
-        """`modules` maps a command to its module here; `prefix` begins its name there."""
+        """Map commands to their module here; `prefix` begins a command's name there."""
         super().__init__(*given, **named)
         self._modules, self._prefix = modules, prefix
 
@@ -118,7 +118,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands with this prefix, without importing them; then the options."""
+        """Complete commands without importing them; then the options."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         found = [CompletionItem(name, help=_short_help(name)) for name in names]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -150,17 +150,15 @@ class CommandLine(LazyGroup):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands by section, without importing them."""
+        """List the commands by section, without importing them."""
         names = self.list_commands(ctx)
         for title, lines in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, line in lines.items() if name in names])
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; report a failing read or write in one line.
-
-        A terminal that cannot show a character gets a question mark instead.
-        """
+        """Run the command line; report a failing read or write in one line. A terminal that
+        cannot show a character gets a question mark instead."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="replace")

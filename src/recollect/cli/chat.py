@@ -157,9 +157,6 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
         return 130
 
 
-# `recollect init`
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice:
     """A model that can be used from here."""
@@ -168,17 +165,17 @@ class ModelChoice:
     model: str
     base_url: str | None = None
     said: str
-    """For people: whose it is, and where its key comes from."""
+    """For people: its provider, and the source of its key."""
 
     def as_toml(self) -> str:
-        """The group of settings that names it; JSON spells a text as TOML does."""
+        """Write the settings that name it; JSON spells a text as TOML does."""
         given = {"provider": self.provider, "main": self.model, "base_url": self.base_url}
         lines = [f"{key} = {json.dumps(value)}" for key, value in given.items() if value]
         return "\n".join(["[models]", *lines, ""])
 
 
 def found_choices() -> list[ModelChoice]:
-    """The models found here; those of a provider with a key first."""
+    """List the models found here; those of a provider with a key first."""
     from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, served_model
 
     choices = [
@@ -285,9 +282,6 @@ def _trust_own(folder: Path, text: str) -> None:
             click.echo(f"{problem}: run `recollect trust` in {folder}", err=True)
 
 
-# `recollect trust`
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithheldLine:
     """A setting of a project's file that only the user may decide."""
@@ -358,14 +352,14 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
 
 def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
-    """The settings of a project's file that only the user may decide; texts come first."""
+    """List the settings of a project's file that only the user may decide; texts come first."""
     withheld = withheld_values(parse_file(file.data, file.path))
     lines = [WithheldLine(key=key, value=one.value) for key, one in withheld.items()]
     return sorted(lines, key=lambda line: not holds_text(known_keys()[line.key].hint))
 
 
 def _short(text: str) -> str:
-    """A value's first and last characters, so that no line pushes another off the screen."""
+    """Keep a value's first and last characters, so that no line pushes another off the screen."""
     return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]} ... {text[-_END_CHARS:]}"
 
 

@@ -105,9 +105,6 @@ def hook(*, agent: str) -> None:
     run_hook(AGENTS[agent])
 
 
-# `recollect mcp`
-
-
 @click.command("mcp")
 @click.option("--space", metavar="NAME", help="Use this memory. Default: the current project's.")
 @click.option("--store", "url", metavar="URL", help="Use this store. Default: store.url.")
@@ -166,7 +163,7 @@ def mcp(
 
 
 def _absolute(url: str) -> str:
-    """The same store for a process in another folder."""
+    """Name the same store for a process in another folder."""
     scheme, mark, named = url.partition("://")
     if not mark:
         return str(Path(url).expanduser().absolute())

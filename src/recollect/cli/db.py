@@ -194,7 +194,6 @@ def check(*, server: str | None, app_role: str | None, as_json: bool) -> None:
 
 
 def _server(url: str | None) -> str:
-    """The URL that was given, or store.url, if it names a server."""
     check_url(url)
     server = config.load_settings().settings.store.url if url is None else url
     if server is None or not is_server(server):

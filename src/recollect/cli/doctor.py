@@ -1,7 +1,6 @@
 """`recollect doctor`: check the installation, and show every setting in force and its source.
 
-Checks data folder, store, embedder, provider and permissions, each with what to do. Writes nothing
-and sends no key: of a provider it only tries whether its address takes a connection.
+Writes nothing and sends no key: of a provider it only tries whether its address takes a connection.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Check:
     state: CheckState
     said: str
     todo: str = ""
-    """What to do about it; empty if nothing has to be done."""
+    """The fix; empty if nothing has to be done."""
 
 
 @click.command("doctor")
@@ -104,9 +103,6 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-# Settings
-
-
 def setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
     key, source = config.known_keys()[path], loaded.sources[path]
     value = _presentable(path, config.value_of(loaded.settings, path))
@@ -137,17 +133,14 @@ def _draw_settings(loaded: LoadedSettings) -> None:
 
 
 def _presentable(path: str, value: Any) -> Any:
-    """A value without passwords: people paste this into bug reports."""
+    """Remove passwords from a value: people paste this into bug reports."""
     if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
-# Checks
-
-
 def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
-    """All checks, in the order in which things depend on each other."""
+    """Run all checks, in the order in which things depend on each other."""
     settings = loaded.settings
     return [
         _check_settings(loaded),
@@ -224,7 +217,6 @@ def _check_embedder(settings: Settings) -> Check:
 
 
 def _check_provider(settings: Settings) -> Check:
-    """A model is named, its key is there, and its address takes a connection."""
     from recollect.adapters.wiring.models import choose_model
 
     models = settings.models
@@ -281,9 +273,6 @@ def _others_read(path: Path) -> bool:
         return bool(path.stat().st_mode & 0o044)
     except OSError:
         return False
-
-
-# `recollect models`
 
 
 @click.group()

@@ -64,9 +64,6 @@ def book_of(store: Store, place: Place) -> FactBook:
     return Book(store, place.settings, SystemClock(), embedders=names)
 
 
-# `recollect facts list`
-
-
 @click.command("list")
 @click.option(
     "--type", "types", multiple=True, type=TypeChoice(get_args(FactType)), help="Only this type."
@@ -118,14 +115,13 @@ def facts_list(
 
 
 async def _session(store: Store, place: Place, wanted: str) -> str:
-    """A session by its chat key or name, its id or an id prefix."""
     from recollect.adapters.session.clean_files import sessions_named
 
     return await stored_session(store, sessions_named(place.space, [wanted])[-1])
 
 
 def id_chars(facts: Sequence[Fact]) -> int:
-    """The number of characters that tells these facts' ids apart."""
+    """Return the number of characters that makes these facts' ids distinct."""
     ids = {fact.id for fact in facts}
     longest = max((len(id_) for id_ in ids), default=0)
     lengths = range(LEAST_ID_CHARS, longest)
@@ -147,9 +143,6 @@ def _draw_list(facts: Sequence[Fact], every: Sequence[Fact]) -> None:
             f"{when(fact.at)[:10]:10}  {fact.type.replace('_', ' '):10}  "
             f"{speaker(fact.trust):{said}}  {fact.made_by:6}  {statement(fact)}{until}"
         )
-
-
-# `recollect facts why`
 
 
 @click.command("why")
@@ -230,7 +223,6 @@ def _draw_source(source: FactSource) -> None:
 
 
 def _quote(text: str, start: int, end: int) -> str:
-    """A span with the words around it on one line, the span marked."""
     first = max(0, start - _AROUND_CHARS)
     marked = f"{text[first:start]}»{text[start:end]}«{text[end : end + _AROUND_CHARS]}"
     return plain_line(marked)
@@ -245,9 +237,6 @@ def _draw_version(version: FactVersion) -> None:
     details = f"{MAKERS[fact.made_by]}  {shown_id(fact.id)}{'  pinned' * fact.pinned}"
     click.echo(f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {details}")
     click.echo(f"│    {statement(fact)}")
-
-
-# `recollect facts add`, `edit` and `pin`
 
 
 @click.command("add")

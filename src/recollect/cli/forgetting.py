@@ -189,7 +189,7 @@ async def _forget(
 
 
 async def _meant(store: Store, spool: Spool, order: ForgetOrder, *, words: bool) -> ForgetTargets:
-    """The targets. Facts alone need no walk through all messages; an age alone needs none."""
+    """Facts alone need no walk through all messages; an age alone needs none."""
     from recollect.core.upkeep.forget import find_meant
     from recollect.core.upkeep.matching import ForgetTargets, facts_meant
 
@@ -224,7 +224,6 @@ def _counted(meant: ForgetTargets, files: dict[str, int]) -> str:
 
 
 def _report_nothing(cannot: Sequence[str]) -> None:
-    """Nothing matches; name the places that could not be searched."""
     click.echo("Nothing that is stored matches that; nothing was forgotten.", err=True)
     for line in cannot:
         if line not in _standing():

@@ -84,9 +84,6 @@ def gateway(*, port: int | None) -> None:
         server.run(sockets=[opened])
 
 
-# `recollect wrap`
-
-
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("agent", type=click.Choice(AGENT_NAMES))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -130,7 +127,7 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
 
 
 def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
-    """The settings of an agent's gateway, and what of the project's file they ignore.
+    """Return the settings of an agent's gateway, and the ignored part of the project's file.
 
     Requests go to what `gateway.upstream` names; else to what the agent's configuration or its
     environment names; else to the provider's usual address. An unusual one is printed.
@@ -139,7 +136,7 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
     taken = dict(given)
     own = agent.upstreams()
     if loaded.settings.recall.scope == "auto":
-        # one person's project: what another session of it decided counts, as it does for hooks
+        # one person's project: decisions of its other sessions count, as they do for hooks
         taken["recall.scope"] = "space"
     for family in agent.families:
         key = f"gateway.upstream.{family}"
@@ -155,10 +152,8 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
-    """Run an agent through a gateway of its own; its exit code.
-
-    The screen is the agent's while it runs: messages are printed before and afterwards.
-    """
+    """Run an agent through a gateway of its own; returns its exit code. The screen is the
+    agent's while it runs: messages are printed before and afterwards."""
     from recollect.hosts.gateway.agents import command_line, launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
@@ -195,7 +190,7 @@ def _say(text: str) -> None:
 
 
 def _without_secrets(url: str) -> str:
-    """An address without a password, or the token of another gateway."""
+    """Remove a password, or the token of another gateway, from an address."""
     from recollect.hosts.gateway.access import without_token
 
     parts = urlsplit(url)
@@ -220,9 +215,6 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
         process.send_signal(signal.SIGCONT)
     process.returncode = code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-# `recollect tail`
 
 
 @click.command()
@@ -265,7 +257,7 @@ def _named(gateway: RunningGateway) -> str:
 
 
 def _gateway(url: str | None) -> RunningGateway:
-    """The gateway at a URL, else the only one of this project, or of the user."""
+    """Find the gateway at a URL, else the only one of this project, or of the user."""
     from recollect.hosts.gateway.access import (
         RunningGateway,
         gateway_token,
@@ -287,7 +279,6 @@ def _gateway(url: str | None) -> RunningGateway:
 
 
 def _gateways() -> list[RunningGateway]:
-    """The running gateways of this project, or all; RecollectError if none runs."""
     from recollect.hosts.gateway.access import running_gateways
 
     found = running_gateways()
@@ -316,7 +307,6 @@ def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any
 
 @contextmanager
 def _asked(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPResponse]:
-    """A gateway's answer; RecollectError if there is none."""
     parts = urlsplit(gateway.address)
     connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
     try:
@@ -355,7 +345,7 @@ def show_live(session: str, *, as_json: bool) -> None:
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
-    """One request for people: a line of numbers, then what was done."""
+    """Format one request for people: a line of numbers, then the edits."""
     at = time.strftime("%H:%M:%S", time.localtime(record["at"]))
     name = (record["session"] or record["path"]).rpartition(":")[2]
     shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"
@@ -382,7 +372,6 @@ def lines_of(record: dict[str, Any]) -> list[str]:
 
 
 def sums_of(records: list[dict[str, Any]]) -> str:
-    """All requests that were shown, in one line."""
     came, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
     usages = [one["usage"] or {} for one in records]
     read, whole, out = (

@@ -1,8 +1,8 @@
 """`recollect import` and `export`: recorded sessions into a memory, and a memory into files.
 
-Interrupted at any point, an import can be run again: what is stored is skipped. In a folder only
-files that could be a recording are read; a named file is always tried; OpenClaw's two files go
-together. Reports name lines by number and never hold message content.
+An interrupted import can be run again: stored messages are skipped. In a folder only files that
+could be a recording are read; a named file is always tried. Reports name lines by number and never
+hold message content.
 """
 
 from __future__ import annotations
@@ -137,15 +137,11 @@ def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
         raise RecollectError("--session names one session, but several files were found")
 
 
-# The files, and the outcome of each
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """A file that may be a recording."""
 
     name: str
-    """For people."""
     stem: str
     """The name of a session that has none of its own."""
     modified_at: float
@@ -161,7 +157,7 @@ class OpenclawFolder:
 
 
 def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
-    """Everything to be imported, in a settled order, each file once."""
+    """List everything to import, in a fixed order, each file once."""
     seen: set[Path] = set()
     for path in paths:
         for found_path in _within(path):
@@ -181,7 +177,8 @@ def _read_link() -> bytes:
 
 
 def _leads_out(file: Path, given: Path) -> bool:
-    """Whether a file of a folder is a link to one outside: the folder may be a cloned project."""
+    """Return True if a file of a folder is a link to one outside: the folder may be a cloned
+    project."""
     return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
 
 
@@ -214,7 +211,6 @@ def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | Ope
 
 
 def stem_of(name: str) -> str:
-    """A file's name without the endings that say how it is packed."""
     while name.lower().endswith(_ENDINGS) and Path(name).suffix:
         name = Path(name).stem
     return name
@@ -222,7 +218,7 @@ def stem_of(name: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class FileOutcome:
-    """What became of one file."""
+    """The outcome of one file."""
 
     file: str
     kind: str
@@ -313,7 +309,7 @@ def import_rules(place: Place) -> ImportRules:
 
 
 async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
-    """Import one file; one that cannot be read is reported and keeps no other out."""
+    """Import one file; an unreadable one is reported and blocks no other."""
     try:
         if isinstance(source, OpenclawFolder):
             return await _import_openclaw(source, run)
@@ -376,12 +372,9 @@ async def _import_openclaw(source: OpenclawFolder, run: ImportRun) -> FileOutcom
     return outcome
 
 
-# `recollect import --all`
-
-
 @dataclass(slots=True)
 class _Project:
-    """What one agent has of one project, and what became of it."""
+    """The recordings of one agent in one project, and their outcomes."""
 
     agent: HistoryAgent
     space: str
@@ -464,7 +457,7 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
 
 
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
-    """Memory by memory; one that cannot be opened keeps no other out."""
+    """Import memory by memory; one that cannot be opened blocks no other."""
     whole = sum(len(project.histories) for project in projects)
     with ShownProgress(quiet=memory.as_json) as progress:
         for project in projects:
@@ -522,7 +515,6 @@ def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
 
 
 def _left_out_lines(found: FoundHistories) -> list[str]:
-    """One line per reason; one per file that cannot be read."""
     from recollect.core.transfer.agent_histories import LeftOutReason
 
     lines: list[str] = []
@@ -537,12 +529,8 @@ def _left_out_lines(found: FoundHistories) -> list[str]:
 
 
 def _short(path: str) -> str:
-    """A path as people write it."""
     home = str(Path.home())
     return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
-
-
-# `recollect export`
 
 
 @click.command("export")

@@ -138,7 +138,6 @@ def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> N
 
 
 def _settings_of(agent: str, *, project: bool) -> tuple[AgentName, Path]:
-    """The agent's settings file: the user's, or that of the current folder's project."""
     from recollect.hosts.hooks.install import settings_file
 
     name: AgentName = "codex" if agent == "codex" else "claude-code"
@@ -153,7 +152,7 @@ def _print_plan(plan: Any, *, dry_run: bool) -> None:
 
 
 def _command() -> str:
-    """The command that starts us, by a path that stays the same after an upgrade."""
+    """Return the command that starts us, by a path that stays the same after an upgrade."""
     beside = Path(sys.argv[0]).absolute().with_name("recollect-hook")
     program = str(beside) if beside.exists() else shutil.which("recollect-hook")
     if program is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import SessionSummary, Stats
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
-"""What was asked of models besides conversations: "today", and in "total"."""
+"""Model calls besides conversations: "today", and in "total"."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _EXCERPT_CHARS = 400
 _NEIGHBOURS = 2
@@ -211,16 +211,13 @@ def _draw_segments(asked: SegmentId | None, shown: list[StoredSegment]) -> None:
 
 
 def _plain_text(text: str) -> str:
-    """Several lines that print as they read, indentation kept."""
+    """Format several lines for printing, indentation kept."""
     lines: list[str] = []
     for line in text.split("\n"):
         kept = plain_line(line)
         indent = len(line) - len(line.lstrip(" "))
         lines.append(" " * min(indent, 40) + kept if kept else "")
     return "\n".join(lines)
-
-
-# `recollect memory search QUERY`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +311,7 @@ async def _search(
     if settings.method == "openclaw":
         turn = recalled = await _by_openclaw(store, place, request, vectors)
     else:
-        # as a turn would ask it with an empty view: would it recall anything?
+        # as a turn with an empty view would ask it: would it recall anything?
         turn = await recall(
             replace(request, asks=None, on_purpose=False),
             archive=store,
@@ -384,7 +381,7 @@ async def _facts(
 async def _vectors(
     store: Store, place: Place, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
-    """The query's vectors, and notes on embedders that fail or have vectors missing."""
+    """Embed the query, with notes on embedders that fail or have vectors missing."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.engine.recaller import QuestionVectors
 
@@ -456,7 +453,6 @@ def _draw_answer(answer: SearchAnswer, *, explain: bool) -> None:
 
 
 def _snippet(found: FoundMessage) -> str:
-    """The passage around its first match, matches marked."""
     line = plain_line(found.hit.text)
     spans = [
         match.span()

@@ -1,8 +1,7 @@
 """`recollect serve` and `worker`: one node of a service for tenants, and background jobs.
 
-On a server the worker serves the space next that has waited longest, for a bounded number of jobs,
-so that a busy one does not keep the others waiting. A stop completes every leased job or gives it
-back.
+The worker next serves the space that has waited longest, for a bounded number of jobs, so that a
+busy one does not block others. A stop completes or returns every leased job.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 2.0
 VISITS: Final = 4
-"""Spaces of a server that are served at once: most of a job is waiting for others."""
+"""Spaces of a server that are served at once: a job mostly waits for others."""
 JOBS_A_VISIT: Final = 20
 PURGE_SECONDS: Final = 3_600.0
 """The time between two removals of tenants' expired records."""
@@ -98,7 +97,7 @@ class WorkLog:
         self.found = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
-        """Why a model was not asked, or did not answer; each is reported once."""
+        """Reasons that a model was not asked, or did not answer; each is reported once."""
 
     def warn(self, text: str, *, space: str = "", level: int = logging.WARNING) -> None:
         """Report a problem; of a tenant's space, under a mark instead of its name."""
@@ -116,7 +115,7 @@ class WorkLog:
             click.echo(f"recollect worker: {text}", err=True)
 
     def job(self, space: str, result: RunResult) -> None:
-        """Count a job. A log gets a line for each; people are told of those that failed."""
+        """Count a job. A log gets a line for each; people see those that failed."""
         self.total += result
         outcome = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
         if self._as_lines:
@@ -165,7 +164,6 @@ class SpaceJobs:
         self._log = log
 
     async def run(self, store: Store, name: str, stop: asyncio.Event, most: int | None) -> int:
-        """Run jobs that are due; the number of jobs that were taken."""
         from recollect.core.engine.background import runner_of
 
         runner = runner_of(
@@ -224,7 +222,6 @@ async def _serve_each(
     *,
     once: bool,
 ) -> None:
-    """The spaces that were named, or every memory of this user, one after the other."""
     key, reported = settings.store.key, dict[str, str]()
     is_first = True
     while not stop.is_set():
@@ -281,7 +278,7 @@ async def _serve_fleet(
 async def _open_fleet(
     url: str, pool_size: int, log: WorkLog, stop: asyncio.Event | None
 ) -> PostgresFleet | None:
-    """The server's spaces; with `stop`, wait for a server that is down until that is set."""
+    """Open the server's spaces; with `stop`, wait for a server that is down until that is set."""
     reported = ""
     while True:
         try:
@@ -306,15 +303,13 @@ class FleetWorker:
         self._fleet, self._jobs, self._log, self._metrics = fleet, jobs, log, metrics
         self._quiet_until: dict[str, float] = {}
         self._is_down = False
-        """Whether the server did not answer last time: that is reported once."""
+        """True if the server did not answer last time: that is reported once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
-        """Serve spaces until `stop` is set, or `once` until none has anything due.
-
-        A visit that takes long holds one of the visits that are made at once, and no other space.
-        """
+        """Serve spaces until `stop` is set, or `once` until none has anything due. A long visit
+        occupies one of the parallel visits, and blocks no other space."""
         visits: dict[asyncio.Task[int], str] = {}
         names: deque[str] = deque()
         asked_at = 0.0
@@ -347,7 +342,7 @@ class FleetWorker:
                 await asyncio.wait(visits)
 
     async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
-        """Spaces that have work and are not visited now, the one that waits longest first."""
+        """List spaces with work that are not visited now, the one that waits longest first."""
         try:
             due = await self._due(len(visited))
         except StoreError as error:
@@ -392,9 +387,6 @@ class FleetWorker:
         except StoreError as error:  # the other spaces continue
             self._log.warn(str(error), space=name)
             return 0
-
-
-# `recollect serve`
 
 
 @click.command()
@@ -477,7 +469,6 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
 
 def _mcp() -> MountMcp | None:
-    """The MCP server of a node, if the extra `mcp` is installed."""
     if find_spec("mcp") is None:
         return None
 

@@ -1,4 +1,4 @@
-"""`recollect explain|receipt|replay|undo`: what was sent in a session, why, and what was lost.
+"""`recollect explain|receipt|replay|undo`: inspect a session's requests, and undo a compaction.
 
 All but `undo` only read. A session is named by its key, name, id or an id prefix.
 """
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 _CHAT: Final = "main"
-"""The session of a chat that was not given a name."""
 session_argument = click.argument("session", default="", metavar="[SESSION]")
 
 
@@ -117,7 +116,6 @@ def explain(
 
 
 def _turn(given: int | None, count: int) -> int:
-    """One of `count` turns, from 1; negative numbers count from the end."""
     given = -1 if given is None else given
     chosen = given if given > 0 else count + 1 + given
     if given == 0 or not 1 <= chosen <= count:
@@ -147,7 +145,6 @@ def _contents(file: str, name: str) -> bytes:
 def _settings(
     transcript: RecordedSession, window_tokens: int | None
 ) -> tuple[Settings, WindowSource]:
-    """The user's settings with a window, and where the window came from."""
     from recollect.core.rules.budget import window_of
 
     settings = config.load_settings().settings
@@ -342,7 +339,7 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
 
 
 def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
-    """A session and its memory; without a name this folder's chat, else "": the newest."""
+    """Find a session and its memory; without a name this folder's chat, else "": the newest."""
     wanted, memory = memory.of_session(session or _CHAT)
     return ("" if not session and wanted == _CHAT else wanted), memory
 

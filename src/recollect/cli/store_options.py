@@ -93,7 +93,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory that `--store` and `--space` name, and whether to print JSON."""
+    """The memory that `--store` and `--space` name, and the `--json` flag."""
 
     url: str | None = None
     space: str | None = None
@@ -101,7 +101,7 @@ class Memory:
     create: bool = False
 
     def place(self) -> Place:
-        """Where it is. If no space is named, a line on standard error names the one used."""
+        """Return the place. If no space is named, a line on standard error names the one used."""
         check_url(self.url)
         if self.space == "":
             raise RecollectError("--space must have at least one character")
@@ -123,10 +123,8 @@ class Memory:
     def run(
         self, work: Callable[[Store, Place], Awaitable[T]], *, spool: SpoolUse = "ignored"
     ) -> T:
-        """Run one piece of work on the open store.
-
-        Batches that wait in the spool are `reported` on standard error, or `drained` first.
-        """
+        """Run one piece of work on the open store. Batches that wait in the spool are `reported`
+        on standard error, or `drained` first."""
         place = self.place()
 
         async def run() -> T:
@@ -156,7 +154,7 @@ class Memory:
         return asyncio.run(run())
 
     def of_session(self, wanted: str) -> tuple[str, Memory]:
-        """A session's id, and the memory it is in: a chat's of this folder, else as it is named."""
+        """Find a session's id and its memory: a chat of this folder, else as it is named."""
         from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
 
         space = self.space or str(Path.cwd())
@@ -190,12 +188,12 @@ new_memory_options = _memory_options(create=True)
 
 
 def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bool = False) -> str:
-    """The space that a command uses in a folder if none is named. Every command uses this rule.
+    """Choose the space that a command uses in a folder if none is named; every command does.
 
     The memory of the folder's project, which hooks, `wrap`, MCP and imports use; else the folder's
-    own, which a chat creates there. A command that only reads uses `default` if there is neither
-    and `default` exists, as a program that uses the library leaves it. A file holds one space, so
-    a store that is a file means that one. A store that `--store` names is not the folder's.
+    own, which a chat creates there. A reading command uses an existing `default` if there is
+    neither: a program that uses the library creates it. A store that is a file holds one space and
+    means that one. A store that `--store` names is not the folder's.
     """
     from recollect.adapters.wiring.stores import is_server, is_stored
 
@@ -212,7 +210,6 @@ def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bo
 
 
 def _space_of_file(url: str, settings: Settings) -> str | None:
-    """The space that a SQLite file holds; None if it does not exist or cannot be read."""
     from recollect.adapters.stores.sqlite.check import glance_at
     from recollect.adapters.stores.sqlite.connection import read_key
     from recollect.adapters.wiring.stores import sqlite_path
@@ -245,7 +242,6 @@ def check_url(url: str | None) -> None:
 
 @asynccontextmanager
 async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
-    """The open store of a place; closed again whatever happens."""
     from recollect.adapters.wiring import open_store
     from recollect.adapters.wiring.stores import is_stored
 
@@ -267,7 +263,6 @@ async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
 
 
 async def _spool_waiting(place: Place, *, drain: bool) -> int:
-    """The number of batches that the store does not have yet; reported if there are any."""
     from recollect.adapters.wiring import hand_over_spool, spool_state
 
     key = place.settings.store.key
@@ -284,11 +279,8 @@ async def _spool_waiting(place: Place, *, drain: bool) -> int:
     return state.waiting
 
 
-# Printing
-
-
 def print_json(value: object) -> None:
-    """One JSON object on standard output, in characters that it can write."""
+    """Print one JSON object, in characters that standard output can encode."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str))
 
@@ -315,7 +307,7 @@ def size_text(count: float) -> str:
 
 
 def moment_from(text: str, *, option: str) -> float:
-    """A point in time as people write it: a date, an ISO time, or an age such as 30d."""
+    """Parse a point in time: a date, an ISO time, or an age such as 30d."""
     plain = text.strip()
     unit = {"d": 86_400.0, "h": 3_600.0, "w": 604_800.0}.get(plain[-1:].lower())
     if unit is not None and plain[:-1].isascii() and plain[:-1].isdigit():
@@ -366,9 +358,6 @@ class ShownProgress:
         self._bars.update(self._task, description=what, completed=done, total=total)
 
 
-# Messages and facts
-
-
 MAKERS: Final[dict[MadeBy, str]] = {
     "rules": "found by rules of an earlier version",
     "model": "found by a model",
@@ -378,12 +367,12 @@ MAKERS: Final[dict[MadeBy, str]] = {
 
 
 def heading(stored: StoredSegment) -> str:
-    """One line about a message: role, tool, time, session, id, and what is odd about it."""
+    """Format one line about a message: role, tool, time, session, id, and oddities."""
     return heading_of(stored.segment, ())
 
 
 def heading_of(segment: Segment, odd: tuple[str, ...] = ("spooled",)) -> str:
-    """As `heading`, for a message that is not stored yet."""
+    """Format a message that is not stored yet as `heading` does."""
     who = click.style(plain_line(f"{segment.role} {segment.tool or ''}"), fg="cyan")
     marks: list[str] = [segment.source] if segment.source == "note" else []
     if segment.source == "file" and segment.origin is not None:
@@ -397,7 +386,6 @@ def heading_of(segment: Segment, odd: tuple[str, ...] = ("spooled",)) -> str:
 
 
 def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
-    """Everything that is stored of a message but for the line it was imported as."""
     segment = stored.segment
     return {
         "id": segment.id,
@@ -416,27 +404,26 @@ def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
 
 
 def shown_id(id: str) -> str:  # noqa: A002
-    """An id on one line; one from a file may be any text."""
+    """Format an id on one line; one from a file may be any text."""
     return plain_line(id) or "(no id)"
 
 
 def statement(fact: Fact) -> str:
-    """A fact's words on one line, with its subject if they leave that open."""
+    """Format a fact on one line, with its subject if its words leave that open."""
     return plain_line(fact.told) or "(no words)"
 
 
 def speaker(trust: Trust) -> str:
-    """Who said something, and the trust that programs know it by."""
+    """Return the speaker, and the trust that programs know it by."""
     return f"{SPEAKERS[trust]} ({trust})"
 
 
 def said_by(trust: Trust) -> str:
-    """Who said something, in a line."""
     return ("" if trust == "outside" else "said by ") + speaker(trust)
 
 
 def fact_line(fact: Fact) -> str:
-    """One line about a fact, without its words: type, speaker, time and maker."""
+    """Format a line about a fact, without its words: type, speaker, time and maker."""
     until = "" if fact.current else ", replaced since"
     if fact.valid_to is not None:
         until = f" until {when(fact.valid_to)}"
@@ -451,7 +438,6 @@ def fact_line(fact: Fact) -> str:
 
 
 def fact_as_json(fact: Fact) -> dict[str, Any]:
-    """Everything that is stored of a fact, but for what only searching needs."""
     return {
         "id": fact.id,
         "type": fact.type,

@@ -1,7 +1,7 @@
-"""`recollect tenant`, `key` and `space`: who may use a service, and the memories of a store.
+"""`recollect tenant`, `key` and `space`: access to a service, and the memories of a store.
 
-`tenant` and `key` talk to the database alone, so a service need not run. A key is printed once,
-when it is created: only a hash of it is stored. Every change is in the audit log.
+`tenant` and `key` need only the database. A key is printed once: only its hash is stored. Every
+change is in the audit log.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ def with_fleet(memory: Memory, work: Callable[[PostgresFleet], Awaitable[T]]) ->
 
 
 def actor() -> str:
-    """Who runs the command, for the audit log."""
     try:
         return f"command line, {getpass.getuser()}"
     except (KeyError, OSError):  # a container's user need not have a name
@@ -99,16 +98,12 @@ def actor() -> str:
 
 
 async def tenant_named(fleet: PostgresFleet, name: str) -> Tenant:
-    """The tenant of this name; RecollectError if there is none."""
     tenant = await fleet.tenants().tenant_named(name)
     if tenant is None:
         raise RecollectError(
             f"there is no tenant {plain_line(name)!r}: `recollect tenant list` shows them"
         )
     return tenant
-
-
-# `recollect tenant`
 
 
 @click.group()
@@ -255,7 +250,6 @@ async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, 
 
 
 async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
-    """The tenant of this name or id, else those that had the name once."""
     records = fleet.tenants()
     if (tenant := await records.tenant_named(name)) is not None:
         return [tenant.id]
@@ -268,9 +262,6 @@ async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
 
 def _tenant_json(one: Tenant) -> dict[str, Any]:
     return {**asdict(one), "id": str(one.id), "created_at": instant(one.created_at)}
-
-
-# `recollect key`
 
 
 _tenant_argument = click.argument("tenant_name", metavar="TENANT")
@@ -415,9 +406,6 @@ def _key_json(one: ApiKey) -> dict[str, Any]:
         "expires_at": instant(one.expires_at),
         "revoked_at": instant(one.revoked_at),
     }
-
-
-# `recollect space`
 
 
 @click.group("space")

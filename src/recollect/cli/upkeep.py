@@ -1,7 +1,6 @@
 """`recollect memory add|index|reindex|check|scrub|jobs`: fill a memory and maintain it.
 
-`add`, `index` and `reindex` do now what an engine does in the background. They alter no file, and
-are safe to run next to an engine and to interrupt.
+`add`, `index` and `reindex` are safe to run next to an engine and to interrupt.
 """
 
 from __future__ import annotations
@@ -89,9 +88,6 @@ def memory_add(*, text: str, session: str, memory: Memory) -> None:
     if noted.outcome == "forgotten":
         click.echo("recollect: this text was forgotten on purpose and stays out", err=True)
         raise SystemExit(1)
-
-
-# `recollect memory index`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,9 +192,6 @@ def _draw_indexed(looked: list[_FolderResult]) -> None:
         click.echo(f"{len(look.files):,} files: {counts_text}{masked}")
 
 
-# `recollect memory reindex`
-
-
 @click.command("reindex")
 @memory_options
 def memory_reindex(*, memory: Memory) -> None:
@@ -229,7 +222,6 @@ def memory_reindex(*, memory: Memory) -> None:
 
 
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> int:
-    """Compute the vectors that are missing; the number of them."""
     from recollect.core.boundary import SystemClock
     from recollect.core.upkeep.chores import embed_next
     from recollect.core.upkeep.jobs import GiveUp
@@ -253,9 +245,6 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
         if not more:
             return done
         await asyncio.sleep(0)
-
-
-# `recollect memory check`
 
 
 @click.command("check")
@@ -344,9 +333,6 @@ def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     memory.show(asdict(result), draw)
 
 
-# `recollect memory jobs`
-
-
 @click.command("jobs")
 @click.option(
     "--pause",
@@ -389,7 +375,6 @@ def memory_jobs(*, pause: str | None, resume: str | None, revive: bool, memory: 
 
 
 async def _job_keys(store: Store, jobs: tuple[JobRecord, ...]) -> dict[JobId, str]:
-    """What each job is about: a session by its name, if it is known."""
     names: dict[str, str] = {}
     if any(job.kind == EXTRACT_JOB for job in jobs):
         for session in await store.sessions():

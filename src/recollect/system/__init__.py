@@ -1,1 +1,1 @@
-"""Ground for the other rooms: settings, files, text, network addresses and telemetry."""
+"""Shared foundations: settings, files, text, network addresses and telemetry."""

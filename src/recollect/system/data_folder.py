@@ -1,7 +1,6 @@
-"""The one folder of all data, found without importing anything else of Recollect but its errors.
+"""The folder of all data, found without importing anything else of Recollect but its errors.
 
-A hook asks for it while an agent waits, so what `platformdirs` says is said here again for the
-usual case: importing that would take longer than the rest of the hook.
+A hook needs it while an agent waits, and importing `platformdirs` takes longer than the hook.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ _USUAL = {
 
 
 def absolute_path(variable: str, value: str) -> str:
-    """The path in a variable, with `~` expanded; SettingsError if it is relative.
-
-    A relative path would name a file of the current folder, which may be a cloned repository's.
-    """
+    """Read the path in a variable, with `~` expanded. SettingsError if it is relative: it would
+    name a file of the current folder, perhaps of a cloned repository."""
     path = os.path.expanduser(value)  # noqa: PTH111 - pathlib is slow to import
     if os.path.isabs(path):  # noqa: PTH117
         return path
@@ -30,7 +27,7 @@ def absolute_path(variable: str, value: str) -> str:
 
 
 def data_folder() -> str:
-    """`RECOLLECT_HOME`, else where this platform keeps a program's data."""
+    """Return `RECOLLECT_HOME`, else the platform's folder for a program's data."""
     given = os.environ.get("RECOLLECT_HOME")
     if given:
         return absolute_path("RECOLLECT_HOME", given)

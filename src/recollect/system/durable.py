@@ -1,5 +1,4 @@
-"""Files: durable ones that are replaced whole or not at all, locks between processes, files of a
-project that no link, pipe or race can exchange for another, and secrets that only the user reads.
+"""Durable files, locks between processes, safe reading of a project's files, and secrets.
 
 A life lock shows that a process is alive: the system releases it when the process dies.
 """
@@ -24,11 +23,11 @@ from recollect.errors import RecollectError
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
 STEP_SECONDS: Final = 3.0
-"""How long one step waits for the others: each of theirs is a read, a write and a sync."""
+"""Limit for one step's wait for others: each of theirs is a read, a write and a sync."""
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
-"""A folder on the way to a file; where the system can, one that may be entered but not listed."""
-# Never longer while waiting: who waited long would lose to whoever comes new.
+"""A folder on the way to a file; if the system can, one that may be entered but not listed."""
+# Never longer while waiting: a long wait would lose to new callers.
 _PAUSE_SECONDS: Final = (0.0005, 0.003)
 
 
@@ -50,7 +49,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """A folder, and what is missing above it, each for its owner only, and durable."""
+    """Create a folder, and what is missing above it, each for its owner only, and durable."""
     if folder.is_dir():
         return
     if not folder.parent.exists():
@@ -61,10 +60,8 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
-    """A file to write that gets its name only once it is whole and on the disk.
-
-    Until then it has a name that nobody can know, so that no link can lie in its way.
-    """
+    """Open a file that gets its name only once it is whole and on the disk. Until then its name
+    is random, so that no link can be in its way."""
     with _beside(path, mode) as (file, beside):
         yield file
         file.flush()
@@ -74,13 +71,13 @@ def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = MODE) -> None:
-    """All of the new content or all of the old, whenever the power fails."""
+    """Replace a file: after a power failure it has all of the new content or all of the old."""
     with replacing(path, mode=mode) as file:
         file.write(content)
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Write a file whole, for its owner only; False where one is there, which stays."""
+    """Write a file whole, for its owner only; False if it exists, and it stays."""
     with _beside(path, MODE) as (file, beside):
         file.write(content)
         file.flush()
@@ -105,7 +102,7 @@ def _beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 class LifeLock:
-    """Held as long as the process lives or until it is released."""
+    """A lock held as long as the process lives or until it is released."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -113,7 +110,7 @@ class LifeLock:
 
     @classmethod
     def take(cls, path: Path) -> LifeLock | None:
-        """The lock under this name; None when somebody alive has it."""
+        """Take the lock under this name; None if a living process has it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         if not locked_within(descriptor) or not same_file(descriptor, path):
             os.close(descriptor)
@@ -121,7 +118,7 @@ class LifeLock:
         return cls(path, descriptor)
 
     def release(self, *, remove: bool) -> None:
-        """Let go; `remove` when what it stood for is gone too."""
+        """Release the lock; `remove` its file if its subject is gone too."""
         if remove:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
@@ -129,10 +126,8 @@ class LifeLock:
 
 
 def locked_within(descriptor: int, seconds: float = 0.0) -> bool:
-    """Whether the lock on an open file could be had in this time; it ends when the file is closed.
-
-    Asks again and again: a lock that the system waits for cannot be given up.
-    """
+    """Lock an open file within this time; False if that fails. It ends when the file is closed.
+    Polls, because waiting in the system cannot be given up."""
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -144,7 +139,7 @@ def locked_within(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 def same_file(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that stands under this name."""
+    """Return True if the open file is still the one under this name."""
     try:
         there = path.stat()
     except FileNotFoundError:
@@ -159,9 +154,7 @@ def same_file(descriptor: int, path: Path) -> bool:
 
 def open_plain(path: Path) -> int:
     """Open a file to read it; OSError if its absolute path holds a link, or it is not regular.
-
-    Without waiting: nobody may ever write to a pipe.
-    """
+    Does not wait for a writer of a pipe."""
     folder = os.open(path.anchor, _STEP)
     try:
         for step in path.parts[1:-1]:
@@ -175,9 +168,7 @@ def open_plain(path: Path) -> int:
 
 def open_regular(path: str, flags: int) -> int:
     """Open a file by its name or a link; OSError if it is not regular. An `opener` of `open`.
-
-    Without waiting, like `open_plain`.
-    """
+    Does not wait, like `open_plain`."""
     return _require_regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
@@ -189,7 +180,7 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """A file's content and what it is; OSError as `open_plain`, or if it has more bytes."""
+    """Read a file and its stat; OSError as `open_plain`, or if it has more bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []
@@ -205,7 +196,8 @@ def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
-    """A file of a folder, by a link in it too if that stays inside; OSError if it leads out."""
+    """Read a file of a folder, by a link in it too if that stays inside; OSError if it leads
+    out."""
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name, strict=True))
     if not path.is_relative_to(root):
@@ -214,10 +206,10 @@ def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_resu
 
 
 def own_secret(file: Path) -> str:
-    """The secret in this file, which is created if it is missing (mode 0600).
+    """Read the secret in this file, which is created if it is missing (mode 0600).
 
-    Two processes that start at once get the same secret. RecollectError if the file is empty, or
-    if other users can read it.
+    Two processes that start at once get the same secret. RecollectError if the file is empty, or if
+    other users can read it.
     """
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

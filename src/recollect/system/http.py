@@ -1,7 +1,7 @@
 """HTTP for models and embeddings: connections, retries, and failures of the network.
 
-The driver's own errors hold the request, so they end here as a `NetworkTrouble`. Nothing is
-imported before the first call; a client is closed with the event loop that used it.
+The driver's own errors hold the request, so they become a `NetworkTrouble`. Nothing is imported
+before the first call; a client is closed with the event loop that used it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_ASKED_SECONDS: Final = 86_400.0
 
 
 class TroubleCause(Enum):
-    """Why no answer came."""
+    """The reason that no answer came."""
 
     ADDRESS = "the address cannot be asked"
     UNREACHABLE = "nobody answers at the address"
@@ -38,7 +38,7 @@ class TroubleCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkTrouble:
-    """An answer that did not come, without the request that the driver's error would hold."""
+    """A missing answer, without the request that the driver's error would hold."""
 
     kind: TroubleCause
     name: str
@@ -47,24 +47,24 @@ class NetworkTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTry:
-    """A try that did not succeed: the error to raise, and whether to try again before."""
+    """A failed try: the error to raise, and whether to try again before."""
 
     error: Exception
     again: bool = False
     asked_seconds: float | None = None
-    """How long the server asks to wait."""
+    """Time that the server asks to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often a call is tried again, and how long it waits in between."""
+    """Limits of retrying, and the pauses."""
 
     times: int = 2
     first_seconds: float = 0.5
     longest_seconds: float = 5.0
 
     def pause(self, tried: int) -> float:
-        """Before the next try; drawn, so that many who wait do not come back together."""
+        """Return the pause before the next try; random, so that clients do not return together."""
         drawn = random.uniform(1.0, 2.0)  # noqa: S311
         return min(self.longest_seconds, self.first_seconds * 2.0**tried * drawn)
 
@@ -72,10 +72,10 @@ class Retries:
 async def try_again(
     once: Callable[[], Awaitable[T | FailedTry]], *, retries: Retries, until: float
 ) -> T:
-    """The result of the first try that succeeds; no pause goes beyond `until` (monotonic).
+    """Return the first successful result; no pause goes beyond `until` (monotonic).
 
-    Our own pause is kept even where the server asks for none: "at once" from a server in trouble,
-    taken at its word by all who wait, would keep it there.
+    Our own pause is the minimum even if the server asks for none: many clients that return at once
+    would keep a server in trouble.
     """
     tried = 0
     while True:
@@ -91,7 +91,7 @@ async def try_again(
 
 
 async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
-    """What the work gives, or why the network did not give it."""
+    """Return the work's result, or the network's failure."""
     try:
         return await work
     except TimeoutError as error:
@@ -104,10 +104,8 @@ async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
 
 
 def _cause(error: Exception) -> TroubleCause | None:
-    """What an error of the driver means; None where it is another's.
-
-    Imports nothing: the work did, in a thread, for it takes .1 s that an event loop must not lose.
-    """
+    """Classify an error of the driver; None for any other. Imports nothing: that takes 0.1 s,
+    and the work did it in a thread."""
     httpx2 = sys.modules.get("httpx2")
     if httpx2 is None:
         return None
@@ -121,14 +119,12 @@ def _cause(error: Exception) -> TroubleCause | None:
 
 
 class _LoopClient(NamedTuple):
-    """What belongs to one event loop."""
-
     client: httpx2.AsyncClient
     keeper: AsyncGenerator[httpx2.AsyncClient, None]
 
 
 class Connections:
-    """The clients of one server, one an event loop."""
+    """The clients of one server, one per event loop."""
 
     def __init__(
         self, *, feature: str, connect_seconds: float, read_seconds: float | None, kept: int
@@ -142,7 +138,7 @@ class Connections:
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
     ) -> httpx2.Response:
-        """An answer whose body is still to be read; the driver's errors pass through."""
+        """Return an answer whose body is still to be read; the driver's errors pass through."""
         client = await self._client()
         request = client.build_request(method, url, headers=dict(headers), content=content)
         request.url = _quiet_url()(request.url)
@@ -159,7 +155,7 @@ class Connections:
         if line is None:
             keeper = self._keep()
             made = _LoopClient(await anext(keeper), keeper)
-            # Another task may have been quicker while the driver was imported.
+            # Another task may have been faster while the driver was imported.
             line = self._lines.put(made)
             if line is not made:
                 await keeper.aclose()
@@ -175,28 +171,28 @@ class Connections:
 
 
 class PerLoop(Generic[T]):
-    """Something for each event loop that is running; of loops that are closed nothing stays."""
+    """A value per running event loop; those of closed loops are dropped."""
 
     def __init__(self) -> None:
         self._values: dict[asyncio.AbstractEventLoop, T] = {}
 
     def get(self) -> T | None:
-        """This loop's."""
+        """Return this loop's value."""
         return self._values.get(asyncio.get_running_loop())
 
     def put(self, value: T) -> T:
-        """Keep it for this loop; the one that is there already where another was quicker."""
+        """Store a value for this loop; returns the existing one if another task was first."""
         for gone in [loop for loop in self._values if loop.is_closed()]:
             del self._values[gone]
         return self._values.setdefault(asyncio.get_running_loop(), value)
 
     def pop(self) -> T | None:
-        """Take this loop's away."""
+        """Remove and return this loop's value."""
         return self._values.pop(asyncio.get_running_loop(), None)
 
 
 def import_driver(feature: str) -> Any:
-    """The driver; MissingExtra where it is not installed."""
+    """Import the driver; MissingExtra if it is not installed."""
     try:
         import httpx2
     except ImportError as error:
@@ -205,12 +201,12 @@ def import_driver(feature: str) -> Any:
 
 
 def is_sendable_key(key: str) -> bool:
-    """Whether it can be a key: the driver quotes a header that it cannot send."""
+    """Return True for a valid key: the driver quotes a header that it cannot send."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
 def asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a server asks to wait, by whichever header; None where it does not."""
+    """Return the seconds that a server asks to wait, by any header; None if it does not."""
     if "retry-after-ms" in headers:
         return read_seconds(headers["retry-after-ms"], per=1000.0)
     after = headers.get("retry-after")
@@ -226,7 +222,7 @@ def asked_to_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def read_seconds(text: str, *, per: float = 1.0) -> float | None:
-    """A number of seconds; None where it is none, or more than a day."""
+    """Parse a number of seconds; None if it is none, or more than a day."""
     try:
         seconds = float(text) / per
     except ValueError:
@@ -236,7 +232,7 @@ def read_seconds(text: str, *, per: float = 1.0) -> float | None:
 
 @cache
 def _certificates() -> Any:
-    """Whom to trust: read once a process, for it takes longer than a connection."""
+    """Load the trusted certificates once per process: that takes longer than a connection."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""The listening sockets of our servers, and whether a request comes from this machine.
+"""The listening sockets of our servers, and checks that a request comes from this machine.
 
 A page in a browser reaches every port of this machine, but cannot forge Host and Origin.
 """
@@ -15,19 +15,19 @@ from recollect.errors import RecollectError
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 BACKLOG: Final = 2_048
-"""How many connections may wait to be taken: a burst is not refused."""
+"""Connections that may wait to be accepted: a burst is not refused."""
 
 
 def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
-    """A socket that listens; RecollectError, with `mend` as what to do, where the port is taken."""
+    """Open a listening socket; RecollectError, with the fix `mend`, if the port is taken."""
     opened = bound_to(host, port, mend=mend)
     opened.listen(backlog)
     return opened
 
 
 def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
-    """A socket that does not listen yet: who connects is refused, and does not wait, until its
-    server is ready. RecollectError, with `mend` as what to do, where the port is taken."""
+    """Bind a socket that does not listen yet: clients are refused, and do not wait, until its
+    server is ready. RecollectError, with the fix `mend`, if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -43,14 +43,14 @@ def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
 
 
 def address_of(opened: socket.socket) -> str:
-    """The base URL of a server on this socket."""
+    """Return the base URL of a server on this socket."""
     host, port = opened.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The user whose process has the other end of a connection on this machine; None where the
-    system does not tell (only Linux does), or the connection is over IPv6."""
+    """Return the user whose process has the other end of a local connection. None if the system
+    does not report it (only Linux does), or the connection is over IPv6."""
     try:
         mine, theirs = (_as_kernel_writes(address) for address in (client, server))
         lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
@@ -69,7 +69,7 @@ def _as_kernel_writes(address: tuple[str, int]) -> str:
 
 
 def host_of(address: str) -> str | None:
-    """The host of an address such as `//host:port`; None where it is none."""
+    """Parse the host of an address such as `//host:port`; None if it is none."""
     try:
         return urlsplit(address).hostname
     except ValueError:
@@ -77,12 +77,12 @@ def host_of(address: str) -> str | None:
 
 
 def names_this_machine(host: str) -> bool:
-    """Whether the header Host names this machine, by one of its own names."""
+    """Return True if the header Host is one of this machine's own names."""
     return host_of(f"//{host}") in LOOPBACK
 
 
 def is_own_page(origin: str, *, served_as: str | None = None) -> bool:
-    """Whether the header Origin names no page at all, or one of this machine, or of the host that
+    """Return True if the header Origin names no page, one of this machine, or of the host that
     the server is asked as."""
     if not origin:
         return True

@@ -1,7 +1,6 @@
 """The names of our folders and files on this machine, and of other agents'. Opens nothing.
 
-Data is in one folder, and the user's own settings in another; `RECOLLECT_HOME` moves both into one.
-Two spaces never share a file, whatever their names look like.
+`RECOLLECT_HOME` moves data and settings into one folder. Two spaces never share a file.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ _PROJECT_MARKS: Final = (".git", "recollect.toml")
 
 
 def data_home() -> Path:
-    """The folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
+    """Return the folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
     return Path(data_folder())
 
 
 def config_home() -> Path:
-    """The folder of the user's settings: `RECOLLECT_HOME`, else the platform's config folder."""
+    """Return the folder of the user's settings: `RECOLLECT_HOME`, else the platform's config
+    folder."""
     home = data_home()
     if os.environ.get("RECOLLECT_HOME"):
         return home
@@ -33,32 +33,32 @@ def config_home() -> Path:
 
 
 def user_settings_file() -> Path:
-    """The user's own recollect.toml."""
+    """Return the user's own recollect.toml."""
     return config_home() / "recollect.toml"
 
 
 def trust_folder() -> Path:
-    """Where it is recorded which project files the user trusts."""
+    """Return the folder that records which project files the user trusts."""
     return config_home() / "trusted"
 
 
 def space_file(space: str) -> Path:
-    """The SQLite file of a space."""
+    """Return the SQLite file of a space."""
     return spaces_folder() / f"{file_name(space)}.db"
 
 
 def spaces_folder() -> Path:
-    """Where the files of spaces are."""
+    """Return the folder of the spaces' files."""
     return data_home() / "spaces"
 
 
 def sessions_folder(space: str) -> Path:
-    """The folder of a space's sessions; the space is what OpenClaw calls an agent."""
+    """Return the folder of a space's sessions; OpenClaw calls a space an agent."""
     return data_home() / "agents" / file_name(space) / "sessions"
 
 
 def chat_history_file(space: str) -> Path:
-    """What was typed in the chats of a space."""
+    """Return the file of lines typed in the chats of a space."""
     return sessions_folder(space) / "chat_history"
 
 
@@ -71,30 +71,30 @@ def remove_embedding_cache(store: Path, space: str) -> None:
 
 
 def spool_folder() -> Path:
-    """Where batches wait that a store could not take."""
+    """Return the folder of batches that wait for a store."""
     return data_home() / "spool"
 
 
 def mcp_token_file() -> Path:
-    """Where the token is that clients of the MCP server bring over HTTP."""
+    """Return the file of the token that clients of the MCP server send over HTTP."""
     return data_home() / "mcp" / "token"
 
 
 def installation_secret_file() -> Path:
-    """The key of this installation's hashes; used unless RECOLLECT_SECRET is set."""
+    """Return the file of this installation's hash key; used unless RECOLLECT_SECRET is set."""
     return data_home() / "secret"
 
 
 def models_folders() -> tuple[Path, ...]:
-    """Where models are looked for, the first of which gets new ones: `RECOLLECT_MODELS` where
-    it is set, then `models` in the folder of all data."""
+    """Return the folders searched for models, the first of which gets new ones:
+    `RECOLLECT_MODELS` if it is set, then `models` in the data folder."""
     given = os.environ.get("RECOLLECT_MODELS")
     own = data_home() / "models"
     return (Path(absolute_path("RECOLLECT_MODELS", given)), own) if given else (own,)
 
 
 def file_name(name: str) -> str:
-    """A name as part of a file's name: readable, and different for different names."""
+    """Convert a name to a part of a file's name: readable, and different for different names."""
     from hashlib import blake2b  # slow to import, and an agent may wait for its hook
 
     spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
@@ -102,36 +102,33 @@ def file_name(name: str) -> str:
     return f"{spoken}-{digest}" if spoken else digest
 
 
-# Other agents
-
-
 def project_space(cwd: str) -> str:
-    """The memory of a folder: of the project that it belongs to, else its own."""
+    """Return the space of a folder: of the project that it belongs to, else its own."""
     folder = Path(cwd)
     for parent in (folder, *folder.parents):
-        # a folder that may not be looked into has none of them
+        # an unreadable folder has none of them
         if any(os.path.exists(parent / mark) for mark in _PROJECT_MARKS):  # noqa: PTH110
             return str(parent)
     return str(folder)
 
 
 def claude_code_folder() -> Path:
-    """Claude Code's settings and transcripts."""
+    """Return the folder of Claude Code's settings and transcripts."""
     return _named("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
 
 
 def codex_folder() -> Path:
-    """Codex's configuration, hooks and rollouts."""
+    """Return the folder of Codex's configuration, hooks and rollouts."""
     return _named("CODEX_HOME") or Path.home() / ".codex"
 
 
 def pi_folder() -> Path:
-    """pi's models and sessions."""
+    """Return the folder of pi's models and sessions."""
     return _named("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent"
 
 
 def openclaw_folder() -> Path:
-    """OpenClaw's configuration and its agents."""
+    """Return the folder of OpenClaw's configuration and its agents."""
     return _named("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
 
 

@@ -19,7 +19,7 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
     r"|\x1b[ -/]*[0-~]?"
 )
-# Selectors change how wide the sign before them is drawn, differently on every terminal.
+# Selectors change the width of the character before them, differently on every terminal.
 _SELECTORS = re.compile("[\ufe00-\ufe0f]")
 # Control characters but line end and tab, marks of reading direction, lone surrogates.
 _ACTED_UPON = re.compile(
@@ -28,15 +28,13 @@ _ACTED_UPON = re.compile(
 
 
 def harmless(text: str) -> str:
-    """Remove characters that a terminal acts upon; line ends and tabs stay.
-
-    Character by character, so that it does not matter where a stream is cut.
-    """
+    """Remove characters that a terminal acts upon; line ends and tabs stay. Works per character,
+    so it does not matter where a stream is cut."""
     return _ACTED_UPON.sub("", text)
 
 
 def plain_line(text: str) -> str:
-    """One line that prints as it reads: no escapes, no controls, white space joined."""
+    """Format one line for printing: no escapes, no controls, white space joined."""
     if text.isprintable() and text.isascii() and "  " not in text:
         return text.strip()
     text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
@@ -49,12 +47,12 @@ def plain_line(text: str) -> str:
 
 
 def number_of(count: int, noun: str, plural: str = "") -> str:
-    """A number of things: 1 session, 2,000 sessions."""
+    """Format a count: 1 session, 2,000 sessions."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def window_from(text: str) -> int:
-    """A window as people write it: 32k, 200_000, 1M."""
+    """Parse a window as people write it: 32k, 200_000, 1M."""
     plain = text.strip().lower().replace("_", "").replace(",", "")
     unit = _UNITS.get(plain[-1:], 1)
     digits = plain[:-1] if plain[-1:] in _UNITS else plain

@@ -1,7 +1,6 @@
 """Reports what a process does to listeners: metrics, or none.
 
-Never carries content: names come from a fixed set, attributes are numbers, ids and names of models.
-Without a listener nothing is created.
+Never carries content: names come from a fixed set, attributes are numbers, ids and model names.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CountedEvent: TypeAlias = Literal["recall", "compaction"]
 
 
 class Measured:
-    """Something that takes time; enter it when it begins, leave it when it is over."""
+    """A measured action; enter it when it begins, leave it when it is over."""
 
     __slots__ = ("_began", "attributes", "error", "kind", "name", "outcome", "seconds")
 
@@ -30,17 +29,17 @@ class Measured:
         self.attributes: dict[str, Attribute] = {}
         self.outcome = "done"
         self.error = ""
-        """What went wrong, by a name out of a fixed set: a problem's, or an error's class."""
+        """The error by a name from a fixed set: a problem's, or an error's class."""
         self.seconds = 0.0
         self._began = 0.0
 
     def note(self, **attributes: Attribute) -> None:
-        """Add attributes; `__` in a name stands for a dot."""
+        """Add attributes; `__` in a name means a dot."""
         for name, value in attributes.items():
             self.attributes[name.replace("__", ".")] = value
 
     def ended(self, outcome: str, error: str = "") -> None:
-        """How it ended, where nothing is raised."""
+        """Set the outcome if nothing is raised."""
         self.outcome, self.error = outcome, error
 
     def __enter__(self) -> Self:
@@ -57,38 +56,38 @@ class Measured:
     ) -> None:
         self.seconds = time.perf_counter() - self._began
         if kind is not None and not self.error:
-            # cancelled is not failed: somebody stopped waiting
+            # cancelled is not failed: the caller stopped waiting
             self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
         for listener in LISTENERS:
             listener.ended(self)
 
 
 class TelemetryListener(Protocol):
-    """Who hears of what is measured; must not raise, block, or keep what it is given."""
+    """Receives measurements; must not raise, block, or keep its arguments."""
 
     def began(self, what: Measured) -> None:
-        """It begins."""
+        """Receive the start of an action."""
 
     def ended(self, what: Measured) -> None:
-        """It is over."""
+        """Receive the end of an action."""
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
-        """Something happened that takes no time of its own."""
+        """Receive an event without a duration."""
 
 
 LISTENERS: Final[list[TelemetryListener]] = []
 """Of this process; empty unless it serves others and its operator asked."""
 _UNHEARD: Final = Measured("stage", "")
-"""Shared by everything that nobody listens to."""
+"""Shared by everything without a listener."""
 
 
 def measured(kind: MeasuredKind, name: str) -> Measured:
-    """Something that is about to begin; `name` is out of a fixed set."""
+    """Measure an action about to begin; `name` is from a fixed set."""
     return Measured(kind, name) if LISTENERS else _UNHEARD
 
 
 def count(event: CountedEvent, **labels: str) -> None:
-    """Something happened; labels are out of fixed sets."""
+    """Count an event; labels are from fixed sets."""
     for listener in LISTENERS:
         listener.counted(event, **labels)
 

@@ -1,7 +1,7 @@
 """Chooses the embedders among those that are installed, without importing a heavy package.
 
 "auto" never fails; it takes none if only hash is left, which finds no more than words do. Any other
-name gives that embedder, or an error that says what to do.
+name gives that embedder, or an error that names the fix.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ LocalName: TypeAlias = Literal[
 ]
 
 MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
-"""The model that our figures are of: taken first where there are several."""
+"""The model that our figures measure: preferred if there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEmbedders:
-    """The embedders to use, best first, and what was said of it."""
+    """The embedders to use, best first, and the explanation."""
 
     embedders: tuple[Embedder, ...]
     said: str
-    """Which, and why not a better one: one line for a person."""
+    """The choice and the reason, in one line for a person."""
     lacking: str = ""
-    """What was asked for and cannot be had, where that is no error."""
+    """The requested embedder that is missing, if that is no error."""
 
 
 def choose(
@@ -43,11 +43,11 @@ def choose(
     threads: int = 1,
     hash_instead: bool = False,
 ) -> ChosenEmbedders:
-    """The embedders of this name; MissingExtra or EmbedderError where it cannot be had.
+    """Return the embedders of this name; MissingExtra or EmbedderError if it is unavailable.
 
-    `models` are folders that hold model folders; `onnx_model` is the name of one among them, or
-    a path; `threads` is how many cores a run of a graph may use. A "transformer" that is not here
-    is no error: recall goes by words alone, or `hash_instead`, as OpenClaw does.
+    `models` are folders that hold model folders; `onnx_model` is the name of one among them, or a
+    path; `threads` is the number of cores a run of a graph may use. A missing "transformer" is no
+    error: recall uses words alone, or `hash_instead`, as OpenClaw does.
     """
     if name not in get_args(LocalName):
         raise EmbedderError(

@@ -21,7 +21,7 @@ from recollect.errors import EmbedderError
 
 HUB: Final = "https://huggingface.co"
 RECORD: Final = "model.json"
-"""The file that says where a model came from."""
+"""The file that records a model's source."""
 _GRAPH: Final = "onnx/model.onnx"
 _REQUIRED: Final = (_GRAPH, "tokenizer.json")
 _OPTIONAL: Final = (
@@ -43,7 +43,7 @@ class HubModel:
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, where several sources confirmed it. The hub's own counts for the others."""
+    """SHA-256 by path, if several sources confirmed it. The hub's own is used for the others."""
     megabytes: int = 0
     """Approximate size of the download; 0 if not known."""
     languages: str = ""

@@ -1,7 +1,7 @@
-"""The hash and the static embedder, and what local embedders share: unit vectors, threads, loading.
+"""The hash and the static embedder, and the parts that local embedders share.
 
-Work runs in threads of its own: the event loop's pool joins its threads when the loop closes, so a
-model that hangs while it loads would hang the program. A model is loaded once; a failed load is not
+Work runs in its own threads: the event loop's pool joins its threads when the loop closes, so a
+model that hangs while loading would hang the program. A model is loaded once; a failed load is not
 repeated before `RETRY_SECONDS`, so a turn that asks every time costs nothing.
 """
 
@@ -31,22 +31,22 @@ from recollect.errors import EmbedderError, MissingExtra, RecollectError
 
 T = TypeVar("T")
 Rows: TypeAlias = NDArray[np.float32]
-"""One vector a row."""
+"""One vector per row."""
 
 END_SECONDS: Final = 3.0
-"""How long the end of the program waits for work under way, in all."""
+"""Time in all that the program's exit waits for running work."""
 _STARTING_SECONDS: Final = 0.001
 RETRY_SECONDS: Final = 60.0
-"""How long a failed load is remembered."""
+"""Time for which a failed load is remembered."""
 
 _SHORTEST: Final = 1e-12
 """Below this length a direction is rounding noise."""
-# What a JSON escape can leave in a string although no encoder takes it.
+# Surrogates that a JSON escape can leave in a string although no encoder takes them.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 16_384
 _DIGEST_BYTES: Final = 6
-"""Twelve hexadecimal digits: told apart are the few models one person ever has."""
+"""Twelve hexadecimal digits: enough for the few models one person has."""
 _QUOTED_CHARS: Final = 200
 _WAKE_SECONDS: Final = 0.05
 _ending = threading.Event()
@@ -55,7 +55,8 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """The rows at length one, as bytes; EmbedderError where they are not `count` such vectors."""
+    """Scale the rows to length one, as bytes; EmbedderError if they are not `count` such
+    vectors."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -76,26 +77,24 @@ def unit_vectors(
 
 
 def nothing(dimensions: int) -> Rows:
-    """The vector of a text in which there is nothing to embed: the first axis.
-
-    It has length one, as all have, and is near to no text that says something.
-    """
+    """Return the vector of an empty text: the first axis. It has length one, like all others,
+    and is near no other text."""
     row = np.zeros(dimensions, np.float32)
     row[0] = 1.0
     return row
 
 
 def readable(text: str, *, chars: int) -> str:
-    """The text up to `chars`, with what no encoder takes replaced."""
+    """Cut the text to `chars`, and replace characters that no encoder takes."""
     return _LONE_SURROGATE.sub("\ufffd", text[:chars])
 
 
 def fingerprint(files: Iterable[Path], *, text: str) -> str:
-    """A short hash of these files, in order, and of `text`: what else changes the vectors.
+    """Hash these files, in order, and `text`: other input that changes the vectors.
 
-    Weights are hundreds of megabytes, so only samples of a file are read, and its size. Weights
-    that were trained or quantised anew differ everywhere. The time of change is left out: a copy of
-    a model is the same model. EmbedderError where a file cannot be read.
+    Weights are hundreds of megabytes, so only samples of a file are read, and its size. Retrained
+    or requantised weights differ everywhere. The modification time is left out: a copy of a model
+    is the same model. EmbedderError if a file cannot be read.
     """
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
     for path in files:
@@ -141,15 +140,13 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
 
 
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
-    """What the work returned; `failing` begins the sentence when it raised something foreign.
-
-    The foreign error's own words are `quoted` only where they cannot hold what was embedded.
-    """
+    """Wait for the work's result; `failing` begins the message of a foreign error. The foreign
+    error's own text is `quoted` only if it cannot hold embedded text."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
     def tell(_: Future[T]) -> None:
-        # The loop of one who no longer waits may be closed by now.
+        # The loop of a cancelled caller may be closed by now.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, done)
 
@@ -159,7 +156,7 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     if error is None:
         return future.result()
     if isinstance(error, RecollectError):
-        # The same error is raised for everyone who asks: its trace would grow each time.
+        # The same error is raised for every caller: its trace would grow each time.
         raise error.with_traceback(None)
     reason = type(error).__name__
     if quoted and str(error):
@@ -168,7 +165,7 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
 
 
 async def aside(work: Callable[[], T], *, name: str, failing: str) -> T:
-    """Do the work in a thread and wait for it."""
+    """Run the work in a thread and wait for it."""
     return await outcome(start(work, name=name), failing=failing)
 
 
@@ -179,7 +176,7 @@ async def in_stretches(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """The vectors of all texts, a thread for so many; who no longer waits ends the rest."""
+    """Return the vectors of all texts, one thread per chunk; cancelling ends the rest."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
@@ -193,14 +190,14 @@ def _settle(done: asyncio.Future[None]) -> None:
 
 
 def _await_end() -> None:
-    """Let work under way come to its end, so that it does not come back from C++ to nobody.
+    """Wait for running work, so that C++ code does not return to a dead interpreter.
 
-    A daemon thread that returns to an interpreter that is being taken down is ended on the spot;
-    inside the code of onnxruntime that aborts the process. Runs before that, as `atexit` does.
+    A daemon thread that returns to a finalizing interpreter is ended on the spot; inside the code
+    of onnxruntime that aborts the process. Runs before that, as `atexit` does.
     """
     _ending.set()
     until = time.monotonic() + END_SECONDS
-    # Whoever presses Ctrl-C now wants no more waiting.
+    # A user who presses Ctrl-C now wants no more waiting.
     with contextlib.suppress(KeyboardInterrupt):
         while (left := until - time.monotonic()) > 0:
             running = [
@@ -218,7 +215,7 @@ atexit.register(_await_end)
 
 
 class Loading(Generic[T]):
-    """A value that takes long to make, made at most once."""
+    """A value that is slow to make, made at most once."""
 
     def __init__(
         self, make: Callable[[], T], *, name: str, now: Callable[[], float] = time.monotonic
@@ -232,12 +229,12 @@ class Loading(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the value is there."""
+        """Return True if the value is there."""
         future = self._future
         return future is not None and future.done() and future.exception() is None
 
     async def value(self) -> T:
-        """The value, made if need be; EmbedderError or MissingExtra where it cannot be."""
+        """Return the value, made if need be; EmbedderError or MissingExtra if that fails."""
         failing = f"{self._name} could not be loaded: install it again, or choose another"
         return await outcome(self._begun(), failing=failing, quoted=True)
 
@@ -271,7 +268,7 @@ class LoadedEmbedder(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the model is loaded."""
+        """Return True if the model is loaded."""
         return self._loading.ready
 
     async def load(self) -> None:
@@ -280,7 +277,7 @@ class LoadedEmbedder(Generic[T]):
 
 
 def package_folder(name: str) -> Path | None:
-    """Where a package is installed, found without importing it; None when it is not."""
+    """Find a package's folder without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     # A folder that merely has this name is found too, without an origin.
     if spec is None or spec.origin is None:
@@ -289,7 +286,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def imported(package: str, *, feature: str, extra: str) -> Any:
-    """The package; MissingExtra when it is not installed, its own error when it is broken."""
+    """Import the package; MissingExtra if it is not installed, its own error if it is broken."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -300,12 +297,12 @@ def imported(package: str, *, feature: str, extra: str) -> Any:
 
 DIMENSIONS: Final = 384
 HASH_MAX_CHARS: Final = 2_000
-"""What is read of a text; a passage is a third of it."""
+"""Characters read of a text; a passage is a third of it."""
 _NGRAM: Final = 3
 _TRIGRAMS_KEPT: Final = 32_768
-"""English chat has some 15,000; a dictionary of this size is about 4 MiB."""
+"""English chat has about 15,000; a dictionary of this size is about 4 MiB."""
 _TEXTS_A_STRETCH: Final = 128
-"""How many are embedded before looking whether anyone still waits."""
+"""Texts embedded before checking for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")
 _NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
@@ -313,7 +310,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Places(dict[str, int]):
-    """Where each trigram goes: its place, raised by `DIMENSIONS` when its sign is minus."""
+    """The index of each trigram, raised by `DIMENSIONS` if its sign is minus."""
 
     __slots__ = ()
 
@@ -329,16 +326,15 @@ class _Places(dict[str, int]):
 
 
 class HashEmbedder:
-    """OpenClaw's: character trigrams folded into 384 numbers.
+    """Embeds as OpenClaw does: character trigrams folded into 384 numbers.
 
-    The definition must never change under its name, because old vectors are compared with new
-    ones: the first 2,000 characters; lower case; every run of white space one space; every
-    character but letters, numbers, white space and `@.+-` a space; none at the ends; then one space
-    before and behind. Each trigram's SHA-256 over UTF-8 gives its place (the first four bytes,
-    little-endian, modulo 384) and its sign (the lowest bit of the fifth byte, set for minus); the
-    sum at length one. A text of up to three characters is one gram. Characters are counted in
-    UTF-16, as JavaScript does. A text in which nothing is left gets `nothing` (OpenClaw: zeros,
-    which no store could compare).
+    The definition must never change under its name, because old vectors are compared with new ones:
+    the first 2,000 characters; lower case; every run of white space one space; every character but
+    letters, numbers, white space and `@.+-` a space; none at the ends; then one space before and
+    after. Each trigram's SHA-256 over UTF-8 gives its place (the first four bytes, little-endian,
+    modulo 384) and its sign (the lowest bit of the fifth byte, set for minus); the sum at length
+    one. A text of up to three characters is one gram. Characters are counted in UTF-16, as
+    JavaScript does. An empty rest gets `nothing` (OpenClaw: zeros, which no store could compare).
     """
 
     name: Final = f"hash:openclaw-{DIMENSIONS}"
@@ -350,10 +346,10 @@ class HashEmbedder:
         self._places = _Places()
 
     async def load(self) -> None:
-        """Nothing: there is nothing to load."""
+        """Do nothing: there is no model to load."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """One vector a text, in order."""
+        """Return one vector per text, in order."""
         return await in_stretches(self._vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
     def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
@@ -407,7 +403,7 @@ EXTRA: Final = "static"
 FEATURE: Final = "the static embedder"
 STATIC_DIMENSIONS: Final = 256
 MAX_CHARS: Final = 8_192
-"""What is read of a text: 2,000 tokens of English, whose average says little already."""
+"""Characters read of a text: 2,000 tokens of English, after which an average is stable."""
 _MODEL: Final = f"l2_supercat_{STATIC_DIMENSIONS}"
 _WEIGHTS: Final = f"weights/{_MODEL}.safetensors"
 _TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -427,14 +423,14 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
     dimensions: Final = STATIC_DIMENSIONS
 
     def __init__(self) -> None:
-        """Name the model; MissingExtra or EmbedderError where it is not installed."""
+        """Name the model; MissingExtra or EmbedderError if it is not installed."""
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
         mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
         super().__init__(f"static:{_MODEL}:{mark}")
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """One vector a text, in order."""
+        """Return one vector per text, in order."""
         vectors = partial(self._vectors, await self._loading.value())
         return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
@@ -451,15 +447,13 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
 
 
 class _Table:
-    """The vectors of all tokens; only read, so any number of threads may."""
-
     def __init__(self, vectors: Rows, tokenizer: Any) -> None:
         self._vectors = vectors
         self._tokenizer = tokenizer
 
     def row(self, text: str) -> Rows:
-        # One by one: a batch would start the tokenizer's own threads, which a host that forks
-        # is then warned of; and an average needs no padding.
+        # One by one: a batch would start the tokenizer's own threads, of which a host that forks is
+        # then warned; and an average needs no padding.
         shown = readable(text, chars=MAX_CHARS)
         tokens: list[int] = self._tokenizer.encode(shown, add_special_tokens=False).ids
         if not tokens:
@@ -469,7 +463,7 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Where the weights are installed; MissingExtra or EmbedderError where they are not."""
+    """Return the folder of the weights; MissingExtra or EmbedderError if they are not installed."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

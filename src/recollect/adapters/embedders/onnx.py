@@ -39,18 +39,18 @@ from recollect.errors import EmbedderError
 Pooling: TypeAlias = Literal["mean", "cls"]
 
 MAX_TOKENS: Final = 256
-"""What is read of a text unless the model takes less; passages have about 150."""
+"""Read of a text unless the model takes less; passages have about 150."""
 _RECIPE: Final = "1"
 """Raise it when `onnx.py` makes other vectors of the same files."""
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
-# Where weights over 2 GiB are kept, by the exporters' habits.
+# Suffixes that exporters use for weights over 2 GiB.
 _OUTER_WEIGHTS: Final = ("model.onnx_data", "model.onnx.data")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFolder:
-    """What is known of a model before it is loaded."""
+    """The properties of a model before it is loaded."""
 
     path: Path
     graph: Path
@@ -59,17 +59,17 @@ class ModelFolder:
     """`onnx:<folder>:<fingerprint>`."""
     max_tokens: int
     pooling: Pooling
-    """How token vectors become one, where the graph leaves that to us."""
+    """The way token vectors become one, if the graph does not do it."""
     prefix: str
 
 
 def holds_model(path: Path) -> bool:
-    """Whether the folder has a graph and a tokenizer."""
+    """Return True if the folder has a graph and a tokenizer."""
     return (path / _TOKENIZER).is_file() and _graph(path) is not None
 
 
 def read_model_folder(path: Path) -> ModelFolder:
-    """What the folder holds; EmbedderError where it is no model, or one we cannot run."""
+    """Read the folder; EmbedderError if it holds no model, or one we cannot run."""
     graph, tokenizer = _graph(path), path / _TOKENIZER
     if graph is None or not tokenizer.is_file():
         raise EmbedderError(
@@ -150,7 +150,7 @@ _BATCH_TEXTS: Final = 32
 _CHARS_A_TOKEN: Final = 32
 """More than words have on average, so that only the tokenizer's own limit ever shortens prose."""
 _SAME_WITHIN: Final = 1e-5
-# Two texts as unlike as texts are: a graph that lets them disturb each other shows it here.
+# Two very different texts: a graph in which texts affect each other shows it here.
 _TRIAL: Final = (
     "yes",
     "On 14 March 2025 the deploy of api-gateway 2.7.1 failed: `ECONNREFUSED 10.0.0.7:5432`!",
@@ -165,10 +165,8 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
     kind: Final[EmbedderKind] = "onnx"
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        """Name the model in `folder`; EmbedderError where there is none. Loads nothing.
-
-        One thread is right for a question, which must not take the cores from what else runs.
-        """
+        """Name the model in `folder`; EmbedderError where there is none. Loads nothing. One
+        thread is right for a question, which must not take the cores from what else runs."""
         self._folder = read_model_folder(folder)
         self._threads = threads
         self._dimensions = 0
@@ -176,11 +174,11 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
 
     @property
     def dimensions(self) -> int:
-        """Numbers of a vector; 0 until it is ready."""
+        """Return the numbers per vector; 0 until it is ready."""
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """One vector a text, in order; texts of like length are run together."""
+        """Return one vector per text, in order; texts of similar length are run together."""
         graph = await self._loading.value()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         made = await in_stretches(
@@ -209,8 +207,6 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
 
 
 class _Graph:
-    """A graph that runs, with its tokenizer."""
-
     def __init__(self, folder: ModelFolder, *, threads: int) -> None:
         runtime, tokenizers = (
             imported(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
@@ -219,7 +215,7 @@ class _Graph:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = _QUIET
-        # Threads that wait must not burn a core that the host could use.
+        # Waiting threads must not spin on a core that the host could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = runtime.InferenceSession(
             str(folder.graph), options, providers=["CPUExecutionProvider"]
@@ -240,15 +236,14 @@ class _Graph:
         self._one_by_one = self._disturbed(alone)
 
     def rows(self, texts: Sequence[str]) -> Rows:
-        """The vectors, one a row, as the graph gives them."""
         tokens = [self._tokens(text) for text in texts]
         if self._one_by_one:
             return np.concatenate([self._run([token]) for token in tokens])
         return self._run(tokens)
 
     def _tokens(self, text: str) -> list[int]:
-        # One by one: a batch would start the tokenizer's own threads, which a host that forks
-        # is then warned of.
+        # One by one: a batch would start the tokenizer's own threads, of which a host that forks is
+        # then warned.
         encoded = self._tokenizer.encode(self._prefix + readable(text, chars=self._max_chars))
         ids: list[int] = encoded.ids
         return ids or [self._pad]

@@ -47,7 +47,7 @@ _BLANK: Final = "-"
 """Sent for a blank text, which providers refuse."""
 _PROBE: Final = "word"
 _BATCH_TEXTS: Final = 32
-"""What local servers take in one request by default."""
+"""The number that local servers accept in one request by default."""
 _BATCH_CHARS: Final = 100_000
 
 
@@ -63,7 +63,7 @@ class Provider:
     """Longer texts are cut."""
     passage_fields: Mapping[str, str] = field(default_factory=dict)
     question_fields: Mapping[str, str] = field(default_factory=dict)
-    """Added to a request, where a question's vector differs from a passage's."""
+    """Added to a request, if a question's vector differs from a passage's."""
 
 
 PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
@@ -97,7 +97,7 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How long and how often a call is tried, and how many run at once."""
+    """Limits of a call: time, tries, and how many run at once."""
 
     at_once: int = 4
     timeout_seconds: float = 30.0
@@ -109,10 +109,7 @@ class Bounds:
 
 class RemoteEmbedder:
     """An `Embedder` over HTTP; close it in the event loop that used it, or let that loop end.
-
-    `embed` is for passages, `embed_questions` for questions about them, which do not wait for
-    passages.
-    """
+    `embed` is for passages, `embed_questions` for questions, which do not wait for passages."""
 
     kind: Final = "remote"
 
@@ -134,7 +131,7 @@ class RemoteEmbedder:
         self._dimensions = known.known_dimensions.get(self._model, 0)
         self._base_url = (base_url or known.base_url).rstrip("/")
         self._own_server = self._base_url == known.base_url
-        # The provider's key is for the provider only: another server's key has to be named.
+        # The provider's key is for the provider only: another server needs a key of its own.
         self._key_variable = key_variable or (known.key_variable if self._own_server else None)
         self._bounds = bounds or Bounds()
         self._places: PerLoop[asyncio.Semaphore] = PerLoop()
@@ -149,18 +146,18 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Provider, model, and a hash of the server if it is another one than the provider's."""
+        """Return provider, model, and a hash of the server if it is not the provider's."""
         server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
         return f"remote:{self._provider}:{self._model}{server}"
 
     @property
     def dimensions(self) -> int:
-        """Numbers of a vector; 0 until they are known."""
+        """Return the numbers per vector; 0 until they are known."""
         return self._dimensions
 
     @property
     def ready(self) -> bool:
-        """Whether it has its key and knows its dimensions."""
+        """Return True if it has its key and knows its dimensions."""
         return self._loaded
 
     def __repr__(self) -> str:
@@ -235,7 +232,7 @@ class RemoteEmbedder:
 
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         headers = self._headers()
-        # A lone surrogate cannot be sent; it becomes a question mark in place of an error.
+        # A lone surrogate cannot be sent; it becomes a question mark instead of an error.
         encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
         async def send() -> tuple[int, Mapping[str, str], bytes]:
@@ -270,7 +267,7 @@ class RemoteEmbedder:
             raise EmbedderError(
                 f"{self._provider} needs a key: set {self._key_variable} in the environment"
             )
-        # The driver would quote a header that it cannot send, and the header is the key.
+        # The driver would quote a header that it cannot send, and the header holds the key.
         if not is_sendable_key(key):
             raise EmbedderError(
                 f"{self._key_variable} holds characters that no key has: set it again"

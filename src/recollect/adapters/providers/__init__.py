@@ -1,1 +1,1 @@
-"""What providers say, in their own words; and how they are called."""
+"""Calls to model providers, and the wording of their errors."""

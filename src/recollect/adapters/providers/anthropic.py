@@ -61,7 +61,7 @@ class AnthropicModel(HttpChatModel):
     )
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer to one prompt; under a schema it is the input of a forced call, as JSON."""
+        """Answer one prompt; under a schema the answer is the input of a forced call, as JSON."""
         reply, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
         forced = _of_type(mappings(reply.get("content")), "tool_use") if prompt.schema else []
         if not forced:
@@ -70,7 +70,7 @@ class AnthropicModel(HttpChatModel):
         return replace(answer, text=encode(forced[0].get("input")).decode(), stop=stop)
 
     async def stated_window(self) -> int | None:
-        """The window that the server states for this model; None where it does not."""
+        """Ask the server for the model's window; None if it does not state one."""
         if self._address.own:
             stated = None if self._keyless else await self._stated_for_model()
         else:

@@ -1,6 +1,6 @@
-"""Calls to a provider of models: bounded by a deadline, retried if that helps, with plain errors.
+"""Calls a model provider: bounded by a deadline, retried if that helps, with plain errors.
 
-Never shows a key, a secret part of an address or a provider's own words. Nothing is retried once a
+Never shows a key, a secret part of an address or a provider's own text. Nothing is retried once a
 byte of the reply has arrived. A base URL without a version (`/v1`) gets one.
 """
 
@@ -62,7 +62,8 @@ _STATUS_OF_CODE: Final[Mapping[str, int]] = {
 
 
 class FieldRefused(ModelRefused):
-    """A field that not every server knows was refused; sent otherwise, the request may pass."""
+    """Raised if the server refused a field that not every server knows; without it the request
+    may pass."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
@@ -81,22 +82,22 @@ class ProviderError:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the account has no money left."""
+        """Return True if the account has no money left."""
         return self.status == 402 or not _NO_MORE_MONEY.isdisjoint(self.codes)
 
     @property
     def is_passing(self) -> bool:
-        """Whether it is trouble of the provider's own, and not of the request."""
+        """Return True if the fault is the provider's own, and not the request's."""
         return self.status is None or self.status in _PASSING or self.status >= 500
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same request may succeed in a moment."""
+        """Return True if the same request may succeed in a moment."""
         return self.status is not None and self.is_passing and not self.is_spent
 
 
 def read_error_reply(status: int, content: bytes) -> ProviderError:
-    """The error of a response, whatever its body is."""
+    """Read the error of a response, whatever its body is."""
     try:
         body = decode(content)
     except FormatError:
@@ -107,7 +108,7 @@ def read_error_reply(status: int, content: bytes) -> ProviderError:
 
 
 def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> ProviderError:
-    """The error of an object: a response's, a chunk's, or an event's of a stream."""
+    """Read the error of an object: a response's, a chunk's, or a stream event's."""
     error = read_error(body)
     text = error.message if error is not None else body.get("message")
     codes = tuple(_codes(body))
@@ -119,7 +120,7 @@ def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> 
 
 
 def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) -> ModelError:
-    """The error to raise; `doubtful` are fields that the server may not know."""
+    """Return the error to raise; `doubtful` are fields that the server may not know."""
     overflow = recognise_overflow(status=error.status, message=error.text, body=error.body)
     if overflow is not None:
         return ModelOverflow(
@@ -180,7 +181,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS: Final = 10.0
-"""So that an address nobody answers at leaves time to try again."""
+"""Short enough that an address without an answer leaves time to try again."""
 _ERROR_MAX_BYTES: Final = 65_536
 _LOOK_SECONDS: Final = 5.0
 _LAST_BYTES_SECONDS: Final = 0.05
@@ -190,27 +191,27 @@ _ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server."""
+    """The address of a server."""
 
     shown: str
     """Host and port, for errors."""
     own: bool
-    """Whether it is the provider itself, which is known to take everything it documents."""
+    """True for the provider itself, which accepts everything it documents."""
     _parts: SplitResult = field(repr=False)
 
     def url(self, path: str) -> str:
-        """The whole address of an endpoint below the version, such as `/models`."""
+        """Return the whole address of an endpoint below the version, such as `/models`."""
         return urlunsplit(self._parts._replace(path=self._parts.path + path))
 
     def root_url(self, path: str) -> str:
-        """The same beside the version: where llama.cpp has its `/props`."""
+        """Return the address without the version, as llama.cpp's `/props` needs."""
         head, _, last = self._parts.path.rpartition("/")
         kept = head if _VERSION.fullmatch(last) else self._parts.path
         return urlunsplit(self._parts._replace(path=kept + path))
 
 
 def read_address(base_url: str | None, *, own: str) -> Address:
-    """The server of this base URL; None, or the provider's own URL: the provider's own."""
+    """Parse a base URL; None means the provider's own."""
     parts = _versioned(base_url or own)
     return Address(shown=_shown(parts), own=parts == _versioned(own), _parts=parts)
 
@@ -250,7 +251,7 @@ class Body:
 
 
 class Reply:
-    """A reply that has begun: its first bytes are here."""
+    """A reply whose first bytes have arrived."""
 
     def __init__(
         self, content_type: str, first: bytes, rest: AsyncGenerator[bytes], opened: AsyncExitStack
@@ -261,14 +262,14 @@ class Reply:
         self._opened = opened
 
     async def piece(self, *, within: float) -> bytes | NetworkTrouble | None:
-        """The next bytes; None at the end."""
+        """Return the next bytes; None at the end."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
         return await attempt(self._next(within))
 
     async def close(self) -> None:
-        """Give the connection back, or cut it where the reply is not at its end."""
+        """Release the connection, or cut it if the reply is not at its end."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -277,7 +278,7 @@ class Reply:
 
 
 class Calls:
-    """Asks one server."""
+    """Calls one server."""
 
     def __init__(
         self,
@@ -291,13 +292,13 @@ class Calls:
         self._headers = {"Content-Type": "application/json", **headers}
         self._deadline = deadline_seconds
         self._retries = retries or Retries()
-        # The deadline is kept here, over all tries: the driver only bounds connecting.
+        # The deadline is enforced here, over all tries: the driver only bounds connecting.
         self._connections = Connections(
             feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
         )
 
     async def whole(self, path: str, body: Body) -> bytes:
-        """A reply to its end, within the deadline."""
+        """Read a reply to its end, within the deadline."""
         until = time.monotonic() + self._deadline
         reply = await self._begin(path, body, until)
         try:
@@ -306,18 +307,18 @@ class Calls:
             await reply.close()
 
     async def begin(self, path: str, body: Body) -> Reply:
-        """A reply whose first bytes have come within the deadline; close it."""
+        """Wait for a reply's first bytes, within the deadline; close it."""
         return await self._begin(path, body, time.monotonic() + self._deadline)
 
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
-        """The next bytes of a reply that was begun; None at its end."""
+        """Return the next bytes of a reply; None at its end."""
         piece = await reply.piece(within=self._deadline if within is None else within)
         if isinstance(piece, NetworkTrouble):
             raise self._failure(piece).error
         return piece
 
     async def rest(self, reply: Reply) -> bytes:
-        """All bytes of a reply that was begun."""
+        """Return all remaining bytes of a reply."""
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
@@ -326,7 +327,7 @@ class Calls:
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """The object at an address of this server; empty where there is none. Never fails."""
+        """Read the object at an address of this server; empty if there is none. Never fails."""
         content = await attempt(self._looked(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None

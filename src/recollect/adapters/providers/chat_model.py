@@ -1,4 +1,4 @@
-"""A `ChatModel` over HTTP: what the adapters of all wires share.
+"""A `ChatModel` over HTTP: the shared part of all wire formats.
 
 `ReplyDone` comes last and once, or an error is raised; a stream that ended before its reply is
 `ModelUnavailable`; leaving the stream early cuts the connection.
@@ -54,7 +54,7 @@ _WINDOW_FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """What a whole reply says, the same for every wire."""
+    """A whole reply, the same for every wire format."""
 
     text: str = field(default="", repr=False)
     thinking: str = field(default="", repr=False)
@@ -65,7 +65,7 @@ class ParsedReply:
     """The provider's own word for it."""
 
     def events(self) -> Iterator[ReplyEvent]:
-        """The reply as a stream would have told it."""
+        """Return the reply as stream events."""
         if self.thinking:
             yield ThinkingDelta(text=self.thinking)
         if self.text:
@@ -76,19 +76,19 @@ class ParsedReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyWire:
-    """One provider's way of replying."""
+    """The wire format of one provider's replies."""
 
     provider: str
-    """As OpenTelemetry's conventions call whose wire it is."""
+    """The provider's name in OpenTelemetry's conventions."""
     path: str
     own_url: str
     key_hint: str
-    """What is said where the provider itself is asked without a key."""
+    """The advice if the provider itself is called without a key."""
     assemble: Callable[[], Assembling]
     parse: Callable[[Mapping[str, Any]], ParsedReply | None]
-    """What a whole reply says; None where it is no reply of this wire."""
+    """Reads a whole reply; None if it is no reply of this format."""
     error_events: frozenset[str]
-    """Types of events that tell an error; an object under `error` always does."""
+    """Types of events that report an error; an object under `error` always does."""
 
 
 class HttpChatModel(ABC):
@@ -121,19 +121,19 @@ class HttpChatModel(ABC):
 
     @property
     def name(self) -> str:
-        """The model's name, as its provider knows it."""
+        """Return the model's name, as its provider knows it."""
         return self._model
 
     @property
     def window_tokens(self) -> int | None:
-        """Its window, as given, or as `stated_window` found it."""
+        """Return the window, as configured, or as `stated_window` found it."""
         return self._window
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer to one prompt; under a schema the answer is JSON text."""
+        """Answer one prompt; under a schema the answer is JSON text."""
         _, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
         return answer
 
@@ -144,23 +144,23 @@ class HttpChatModel(ABC):
                 yield event
 
     async def stated_window(self) -> int | None:
-        """The window that the server states for this model; OpenAI itself states none."""
+        """Ask the server for the model's window; OpenAI itself states none."""
         if self._address.own:
             return None
         return self._remembered(await self._stated_in_lists())
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Release the connections."""
         await self._calls.close()
 
     @staticmethod
     @abstractmethod
     def _headers(key: str) -> dict[str, str]:
-        """The headers of every call; without a key it is empty."""
+        """Build the headers of every call; `key` is empty without one."""
 
     @abstractmethod
     def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
-        """The body that asks one prompt."""
+        """Build the body that asks one prompt."""
 
     async def _ask(self, body: Body) -> tuple[Mapping[str, Any], Answer]:
         self._check_key()
@@ -225,7 +225,7 @@ class HttpChatModel(ABC):
                 return
 
     def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
-        """A JSON object that tells no error; the decoder's error would quote it."""
+        """Decode a JSON object that reports no error; the decoder's error would quote it."""
         try:
             fields = decode(content)
         except FormatError:
@@ -287,7 +287,7 @@ class ServerEvent:
 
 
 class EventReader:
-    """Server-sent events out of the pieces of a stream, however the network tore them.
+    """Reads server-sent events from the pieces of a stream.
 
     Splits at newlines alone, with or without a carriage return before them: a reply may hold U+2028
     and a form feed. The same bytes give the same events, in whatever pieces they came.
@@ -300,7 +300,7 @@ class EventReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> Iterator[ServerEvent]:
-        """The events that this piece completes."""
+        """Return the events that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             event = self._line(line)
@@ -308,7 +308,7 @@ class EventReader:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
-        """What stands at the end without the blank line that some servers forget."""
+        """Return the event at the end that lacks its blank line, which some servers forget."""
         for line in (self._rest, b""):
             event = self._line(line)
             if event is not None:
@@ -341,12 +341,12 @@ class EventReader:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The object, or an empty one where it is none."""
+    """Return the object, or an empty one for another type."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The objects of a list; none where it is no list."""
+    """Return the objects of a list; none for another type."""
     return [as_mapping(item) for item in value] if isinstance(value, list) else []
 
 

@@ -27,7 +27,7 @@ _KEY_HINT: Final = "OpenAI needs a key: set OPENAI_API_KEY, or give another URL"
 _USAGE: Final = "stream_options"
 _OWN_ROOM: Final = "max_completion_tokens"
 _OTHERS_ROOM: Final = "max_tokens"
-"""Room for the reply: OpenAI's newer models refuse the old name, others know no other."""
+"""The reply limit: OpenAI's newer models refuse the old name, others know no other."""
 _CHAT_STOPS: Final[Mapping[str, StopReason]] = {
     "stop": "stop",
     "eos": "stop",
@@ -96,7 +96,7 @@ class OpenAIChatModel(_OpenAIModel):
         return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer to one prompt; under a schema the answer is JSON text."""
+        """Answer one prompt; under a schema the answer is JSON text."""
         # Whichever was sent, a server that wants the other names the newer one.
         doubtful = (_OWN_ROOM,)
         try:
@@ -115,8 +115,8 @@ class OpenAIChatModel(_OpenAIModel):
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
         """Send a request of this format; closing the iterator aborts it.
 
-        Asks for the usage too, unless the request says otherwise or the server refused it. Room
-        for the reply, given as `max_completion_tokens`, goes by the name that the server knows.
+        Also asks for the usage, unless the request says otherwise or the server refused it.
+        `max_completion_tokens` is renamed to the field that the server knows.
         """
         room, settled = self._room, _OWN_ROOM not in request
         while True:
@@ -198,7 +198,6 @@ def _responses_stop(status: Any, reason: Any, *, refused: bool, called: bool) ->
 
 
 def _reasoning(items: list[Mapping[str, Any]]) -> str:
-    """What is shown of the reasoning: its text where there is one, else its summary."""
     return "".join(
         str(part.get("text", ""))
         for item in items
@@ -240,7 +239,8 @@ def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_closed(schema: Any) -> bool:
-    """Whether every object allows its own fields only and demands all: OpenAI's `strict`."""
+    """Return True if every object allows only its own fields and requires all: OpenAI's
+    `strict`."""
     if isinstance(schema, list):
         return all(is_closed(item) for item in schema)
     if not isinstance(schema, Mapping):

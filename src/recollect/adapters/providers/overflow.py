@@ -1,8 +1,8 @@
-"""Recognises that a request was too large for the model, from what any provider says.
+"""Recognises from any provider's error that a request was too large for the model.
 
-The tables hold literals of the providers' protocols (docs/contributing/sources.md). What only
-sounds like an overflow is checked first. Only the head of a text is read and no row holds an open
-gap (`.*`), so the time is bounded.
+The tables hold literals of the providers' protocols (docs/contributing/sources.md). Errors that
+only resemble an overflow are checked first. Only the head of a text is read and no row holds an
+open gap (`.*`), so the time is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recollect.core.values.model import Overflow
 
 
 class Wording(NamedTuple):
-    """One row: its name in reports, whose wording it is, and the regular expression."""
+    """One row: its name in reports, its provider, and the regular expression."""
 
     name: str
     provider: str | None
@@ -26,7 +26,7 @@ class Wording(NamedTuple):
 _N: Final = r"\d[\d,]{0,14}"
 _NOT_TOKENS: Final = r"(?![\d,])(?!\s*(?:bytes?|[kmg]i?b|char|tool|image|file|page|message))"
 
-# The first row that matches names the overflow: the particular wordings stand before the general.
+# The first row that matches names the overflow: specific wordings come before general ones.
 OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("prompt_too_long", "anthropic", r"prompt is too long"),
     Wording("input_and_reply_over_limit", "anthropic", r"exceed context limit"),
@@ -95,7 +95,7 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("no_body", None, r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)"),
 )
 
-# What sounds like an overflow and is none: shrinking the request would not help.
+# Errors that resemble an overflow and are none: shrinking the request would not help.
 NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("rate_limit", None, r"rate[ _-]?limit|too many requests|^429\b"),
     Wording(
@@ -124,7 +124,7 @@ NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     ),
 )
 
-# Where the numbers stand. For each kind the first pattern that matches counts.
+# Patterns for the numbers. For each kind the first pattern that matches counts.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": (
         rf"tokens > ({_N}) maximum",
@@ -176,7 +176,7 @@ COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
 _READ_MAX_CHARS: Final = 8_000  # providers put the cause first; some echo the request after it
 
 
-# The fields of an error body that say what went wrong. Others may echo the request.
+# The fields of an error body that hold the error. Others may echo the request.
 _TELLING_FIELDS: Final = (
     *("error", "errors", "response", "detail", "details", "metadata", "raw"),
     *("code", "type", "__type", "status", "reason", "msg", "message"),
@@ -192,10 +192,10 @@ _FULL_WINDOW_RATIO: Final = 0.99  # docs/contributing/sources.md
 def recognise_overflow(
     *, status: int | None, message: str, body: Mapping[str, Any] | None = None
 ) -> Overflow | None:
-    """The overflow that an error of a provider reports, or None if it reports something else.
+    """Return the overflow that a provider's error reports, or None for another error.
 
-    `message` is the error's text in whatever wrapping, `body` its decoded JSON where there is
-    one: an error response, or an event of a stream such as `response.failed`.
+    `message` is the error's text in any wrapping, `body` its decoded JSON if there is one: an error
+    response, or an event of a stream such as `response.failed`.
     """
     text = _readable(status=status, message=message, body=body)
     if _first_match(NOT_OVERFLOW_WORDINGS, text) is not None:
@@ -225,11 +225,11 @@ def recognise_silent_overflow(
     output_tokens: int,
     window_tokens: int | None,
 ) -> Overflow | None:
-    """The overflow behind a reply that looks like a success.
+    """Return the overflow behind a reply that looks like a success.
 
-    Some providers cut the request to fit and answer it: the reply ends well, but more was sent
-    than the window holds. Others leave no room: the reply is cut short before its first token.
-    `stop_reason` is taken in any provider's spelling.
+    Some providers cut the request to fit and answer it: the reply ends well, but more was sent than
+    the window holds. Others leave no space: the reply is cut short before its first token.
+    `stop_reason` may have any provider's spelling.
     """
     reason = (stop_reason or "").lower()
     if reason == "model_context_window_exceeded":

@@ -1,8 +1,8 @@
 """Forgets and masks in the files of sessions: transcripts, daily notes, and input typed in chats.
 
-One walk with two actions: drop what an order selects, or mask secrets. It touches no file outside
-the space's sessions and the named workspace, and follows no link. A file is whole at any moment. A
-transcript that a running agent has open stays as it is and is reported. A report holds no content.
+Touches no file outside the space's sessions and the named workspace, and follows no link. A file is
+whole at any moment. A transcript that a running agent has open stays and is reported. A report
+holds no content.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_WORKSPACE: Final = (
 )
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
-"""What files have out of reach whatever is forgotten."""
+"""Places out of reach of every forget in files."""
 _LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _COMMAND: Final = re.compile(r"\A/\w+\s*")
@@ -66,7 +66,7 @@ _NOTE_SECONDS: Final = 2.0  # the agent holds a note for one write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOrder:
-    """What is to be forgotten, with the words that only the archive knows."""
+    """An order to forget, with the texts that only the archive knows."""
 
     order: ForgetOrder
     said: tuple[str, ...] = field(default=(), repr=False)
@@ -78,39 +78,37 @@ class FilesOrder:
 
 @dataclass(slots=True, kw_only=True)
 class FilesChanged:
-    """What was done to files, or would be; counts and names, never content."""
+    """Changes to files, made or planned; counts and names, never content."""
 
     counts: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    """By place, how many secrets of which kind were masked."""
+    """Masked secrets per place and kind."""
     sessions: Counter[str] = field(default_factory=Counter)
-    """By transcript, how many secrets."""
+    """Secrets per transcript."""
     covers: tuple[str, ...] = ()
     cannot: list[str] = field(default_factory=list)
     left: int = 0
-    """How many secrets were found and not masked: in files that are open, or not ours to change."""
+    """Secrets that were found and not masked: in files that are open, or not ours to change."""
     unread: int = 0
-    """How many files could not be looked into."""
+    """Files that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A file afterwards: None deletes it; and what that does, by kind."""
+    """A file afterwards, None to delete it, and counts by kind."""
 
     data: bytes | None = field(repr=False)
     does: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
-    """What could not be reached in it."""
+    """The part that could not be reached."""
 
 
 _Action: TypeAlias = Callable[[bytes], _Change]
 
 
 def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -> FilesChanged:
-    """Forget in a space's transcripts, and in the notes of the workspace if one is named.
-
-    With `only_look` nothing is changed, and the result says what would be.
-    """
+    """Forget in a space's transcripts, and in the notes of the workspace if one is named. With
+    `only_look` nothing is changed, and the result lists what would be."""
     walk = _Forgetting(space, files, apply=not only_look)
     walk.run(files.workspace)
     found = walk.found
@@ -134,8 +132,8 @@ def redact_in_files(
 
 
 def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names, and the sessions that the index has under them: the archive knows a
-    conversation of the agent by its transcript's id, people by its key."""
+    """Return the names, and the sessions that the index has under them: the archive knows a
+    conversation by its transcript's id, people by its key."""
     try:
         rows = SessionIndex.of_space(space).sessions() if names else {}
     except TranscriptError:
@@ -162,14 +160,14 @@ class _Walk:
         raise NotImplementedError
 
     def other_note(self, name: str, data: bytes) -> str:
-        """What to do about a memory file that is the user's own; empty: nothing."""
+        """Advise about a memory file that is the user's own; empty for nothing."""
         raise NotImplementedError
 
     def count(self, place: str, path: Path, change: _Change) -> None:
         raise NotImplementedError
 
     def leave(self, line: str, change: _Change | None) -> None:
-        """Report a file that stays as it is; None if it could not be looked into."""
+        """Report a file that stays as it is; None if it could not be read."""
         del change
         self.found.cannot.append(line)
 
@@ -211,7 +209,7 @@ class _Walk:
                 self.found.cannot.append(line)
 
     def _change(self, path: Path, place: str, action: _Action, *, seconds: float = 0.0) -> None:
-        """Look without the lock first: a file that is not meant must not be disturbed."""
+        """Look without the lock first: an unaffected file must not be disturbed."""
         change: _Change | None = None
         try:
             if path.is_symlink():
@@ -307,7 +305,7 @@ class _Forgetting(_Walk):
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
     def typed(self, data: bytes) -> _Change:
-        """What was typed knows no session: of one that is named goes what was said in it."""
+        """Typed input has no session: for a named session, drop the lines that were said in it."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
         left = [piece for piece in pieces if not self._typed_goes(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
@@ -327,7 +325,8 @@ class _Forgetting(_Walk):
         return said in self._said_in_named and self._order.said_then(at)
 
     def daily_note(self, data: bytes) -> _Change:
-        """The note without the lines that hold a text, or a part of what the pattern matches."""
+        """Return the note without the lines that hold a text, or a part of what the pattern
+        matches."""
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]
@@ -355,13 +354,13 @@ class _Forgetting(_Walk):
         self.found.counts.update(change.does)
 
     def _search(self, path: Path, data: bytes) -> EntrySearch | None:
-        """What goes from a session; None for all of it."""
+        """Build the search for a session; None drops all of it."""
         if not self._order.sessions or not self._is_named(path, data):
             return self._anywhere
         return self._timely if self._order.by_time else None
 
     def _is_named(self, path: Path, data: bytes) -> bool:
-        """Whether the order names this session: by its id, its file or its key."""
+        """Return True if the order names this session: by its id, its file or its key."""
         header = read_session(data.partition(b"\n")[0] + b"\n").header
         names = {path.stem, *(() if header is None else (header.id,))}
         names |= {key for key, row in self._rows.items() if row.session_id in names}
@@ -440,7 +439,7 @@ def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _once(paths: Sequence[Path]) -> Iterator[Path]:
-    """Each file under one name: MEMORY.md and memory.md are one if case does not count."""
+    """List each file once: MEMORY.md and memory.md are one if case does not count."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if path.exists():

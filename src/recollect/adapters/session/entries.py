@@ -1,9 +1,8 @@
-"""Entries of a transcript: what they say, with it dropped or its secrets masked.
+"""Entries of a transcript: their content read, dropped, or with its secrets masked.
 
-Pure: bytes in, bytes out. Never takes an entry out of the tree. Always holds: ids, parents, times
-and the pairing of calls and results stay; a line that is not concerned keeps its bytes; a summary
-of something forgotten is withdrawn; no signature stands next to a text that it did not sign; doing
-it twice changes nothing the second time.
+Pure: bytes in, bytes out. Never removes an entry from the tree: ids, parents, times and the pairing
+of calls and results stay. An unaffected line keeps its bytes. A summary of forgotten content is
+withdrawn. No signature stays next to a text that it did not sign. A second run changes nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +38,13 @@ UNDONE_SUMMARY: Final = (
     "follows."
 )
 FORGOTTEN: Final = "[forgotten]"
-"""Replaces what was said."""
 WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
 LEAST_CHARS: Final = 12
-"""A shorter text is forgotten where it is all that was said: "yes, do it" is part of too much."""
+"""A shorter text is forgotten only as a whole message: "yes, do it" is part of too many others."""
 
-# Fields that hold a session together: neither dropped, masked nor taken for words.
+# Fields that hold a session together: never dropped, masked or taken for content.
 _ENTRY_NAMES: Final = frozenset(
     {"type", "id", "parentId", "timestamp", "customType", "display", "firstKeptEntryId",
      "firstKeptEntryIndex", "tokensBefore", "fromHook", "fromId", "targetId", "provider",
@@ -67,16 +65,13 @@ _OWN_KINDS: Final = "recollect."  # custom entries of our agent: their keys are 
 _SUMMARIES: Final = ("compaction", "branch_summary")
 _HEADER_TEXTS: Final = ("cwd", "parentSession")
 _SEALED: Final = ("type", "id", "encrypted_content")
-"""Parts of a signature in JSON that only its provider can read."""
+"""Parts of a JSON signature that only its provider can read."""
 _MOST_NAME_CHARS: Final = 500
 _CODEC: Final = PiCodec()
 
 
-# What an entry says
-
-
 def said_in(value: Mapping[str, Any]) -> Iterator[str]:
-    """Every string of an entry that somebody said, or that was made of it; no ids, no images."""
+    """Yield every string of an entry that is content, or derived from it; no ids, no images."""
     kind = value.get("type")
     if kind in _SETTINGS_OF_A_SESSION:
         return
@@ -95,7 +90,7 @@ def said_in(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def said_in_message(message: Any) -> Iterator[str]:
-    """The same of a message."""
+    """Yield the same of a message."""
     if not isinstance(message, Mapping):
         yield from _strings(message)
         return
@@ -133,7 +128,7 @@ def _strings(value: Any, *, keys: bool = True) -> Iterator[str]:
 
 
 def text_of(entry: PiEntry) -> str | None:
-    """What the archive would keep of an entry; None for what is no message."""
+    """Return the text that the archive would store of an entry; None if it is no message."""
     if entry.message is not None:
         return _message_text(entry.message)
     if entry.kind == "custom_message":
@@ -146,15 +141,12 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def comparable(text: str) -> str:
-    """A text as it compares: archive and transcript mask secrets each in its own way."""
+    """Normalise a text for comparison: archive and transcript mask secrets differently."""
     return redact(text, pii=False).text.strip()
 
 
-# Dropped
-
-
 def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry without anything that was said; keys in the order they had."""
+    """Return the entry without any content; keys in the order they had."""
     kind = str(value.get("type"))
     if kind in _SETTINGS_OF_A_SESSION:
         return dict(value)
@@ -176,7 +168,7 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> dict[str, Any]:
-    """A compaction or a branch's summary, withdrawn, with `tail` for the messages it carries."""
+    """Withdraw a compaction or a branch's summary, with `tail` for the messages it carries."""
     left: dict[str, Any] = {}
     for key, nested in value.items():
         if key == "retainedTail":
@@ -216,14 +208,14 @@ def _blank_content(content: Any) -> Any:
         for block in content
         if isinstance(block, Mapping) and block.get("type") == "toolCall"
     ]
-    # A reply that only called tools says nothing, so nothing stands for it.
+    # A reply that only called tools has no text to replace.
     said = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
     return [*said, *calls]
 
 
 class EntrySearch:
-    """What an order means in the files of sessions; `said` are texts of messages as the archive
-    kept them. Without `by_time` its times do not count here."""
+    """An order as applied to the files of sessions; `said` are texts of messages as the archive
+    stored them. Without `by_time` its times do not count here."""
 
     def __init__(
         self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
@@ -235,16 +227,16 @@ class EntrySearch:
         self._held = [TextMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
 
     def is_timely(self, seconds: float) -> bool:
-        """Whether what was said then goes by its time."""
+        """Return True if the order covers this time."""
         return self._order is not None and self._order.said_then(seconds)
 
     def line(self, line: bytes) -> bool:
-        """Whether bytes that are no entry hold a text that goes."""
+        """Return True if bytes that are no entry hold a text that goes."""
         return self.matcher.in_bytes(line) or any(one.in_bytes(line) for one in self._held)
 
     def text(self, text: str, *, result: bool = False) -> bool:
-        """Whether a text goes: it holds what is asked for, or is one of the messages or holds it.
-        A tool's result may also be a part of one: some providers join several results."""
+        """Return True for a text that holds what is asked for, or is or holds one of the
+        messages. A tool's result may also be a part of one: some providers join several results."""
         if self.matcher.in_text(text):
             return True
         if not self._said:
@@ -259,7 +251,7 @@ class EntrySearch:
         )
 
     def entry(self, entry: PiEntry) -> bool:
-        """Whether an entry goes by what it says."""
+        """Return True if an entry goes because of its content."""
         strings = list(said_in(entry.value))
         text = text_of(entry)
         if text is None:
@@ -269,7 +261,7 @@ class EntrySearch:
         return self.text(text, result=entry.role == "toolResult")
 
     def message(self, message: Mapping[str, Any]) -> bool:
-        """Whether a message that a compaction carries goes."""
+        """Return True if a message that a compaction carries goes."""
         at = message.get("timestamp")
         if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
             return True
@@ -280,7 +272,7 @@ class EntrySearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesForgotten:
-    """A transcript afterwards, and what was done to it."""
+    """A transcript afterwards, and the changes to it."""
 
     data: bytes = field(repr=False)
     entries: int = 0
@@ -288,7 +280,7 @@ class EntriesForgotten:
     summaries: int = 0
     """Summaries that were withdrawn because of them."""
     left_in_names: bool = False
-    """The text stands in an id, or in the name of a model or a tool, which stay."""
+    """The text is also in an id, or in the name of a model or a tool, which stay."""
 
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
@@ -352,7 +344,7 @@ def _aged(session: PiSession, search: EntrySearch) -> set[int]:
 def _withdrawn(
     entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
-    """Summaries that stood for what went, or that were made from one that did."""
+    """List the summaries that covered removed entries, or were made from one that did."""
     found: dict[int, dict[str, Any]] = {}
     for entry in entries:
         if entry.number in gone or entry.kind not in _SUMMARIES:
@@ -366,7 +358,7 @@ def _withdrawn(
 
 
 def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
-    """What a summary may have been made from: all before what it keeps, and earlier summaries."""
+    """List the possible sources of a summary: all before what it keeps, and earlier summaries."""
     earlier = [entry for entry in entries if entry.number < summary.number]
     if summary.id is None:
         return earlier
@@ -418,16 +410,13 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
     return header.line if value == header.value else entry_line(value)
 
 
-# Masked
-
-
 def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
-    """The entry with its secrets masked; the same object if there are none."""
+    """Mask the entry's secrets; the same object if there are none."""
     return mask_entry(value, Masks(pii=settings.pii)) if settings.enabled else value
 
 
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
-    """The entry as these masks leave it; the same object if they find nothing."""
+    """Apply these masks to the entry; the same object if they find nothing."""
     line = entry_line(value)
     masked = masks.json(line).body
     messages = [value.get("message"), *_list_at(value, "retainedTail")]
@@ -443,7 +432,7 @@ def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
 
 
 def mask_lines(data: bytes, masks: Masks) -> bytes:
-    """A transcript without secrets; a line that cannot be read is taken for text."""
+    """Mask a transcript's secrets; a line that cannot be read counts as text."""
     return b"\n".join([_masked_line(line, masks) for line in data.split(b"\n")])
 
 
@@ -491,7 +480,7 @@ def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: Iterabl
 
 
 def _secret_signatures(block: Mapping[str, Any], masks: Masks) -> list[str]:
-    """The names of its signatures that are JSON and hold a secret, as OpenAI's Responses have."""
+    """Return the names of its JSON signatures that hold a secret, as OpenAI's Responses have."""
     return [name for name in _SIGNATURES if _holds_secret(block.get(name), masks)]
 
 
@@ -512,13 +501,13 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToUndo:
-    """No compaction of the path still stands, and why."""
+    """Raised if no compaction of the path is left to undo."""
 
     reason: str
 
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | NothingToUndo:
-    """The fields of the compaction to append so that the last standing one counts no more."""
+    """Return the fields of a compaction that undoes the last one in force."""
     standing = standing_compactions(path)
     if not standing:
         return NothingToUndo(reason="nothing of this session is compacted")
@@ -535,7 +524,7 @@ def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | NothingToUndo:
 
 
 def standing_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
-    """Where on the path the compactions stand that were not undone; the last one counts."""
+    """Return the indexes on the path of compactions that were not undone; the last one counts."""
     standing: list[int] = []
     for position, entry in enumerate(path):
         if entry.kind != "compaction":
@@ -548,7 +537,7 @@ def standing_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
 
 
 def is_undo(entry: PiEntry) -> bool:
-    """Whether a compaction only takes back another one."""
+    """Return True if a compaction only takes back another one."""
     details = entry.value.get("details")
     return isinstance(details, dict) and isinstance(details.get(UNDOES), str)
 

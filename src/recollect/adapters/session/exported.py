@@ -37,7 +37,7 @@ def export_session(transcript: Path, file: Path) -> int:
 
 
 def session_markdown(session: PiSession) -> str:
-    """The messages of the newest branch: one line per call, long results cut."""
+    """Write the messages of the newest branch: one line per call, long results cut."""
     path = path_to(session.entries)
     names = [entry.text("name") for entry in session.entries if entry.kind == "session_info"]
     title = (names[-1] if names else "") or "Session"
@@ -83,7 +83,7 @@ def _entry_lines(entry: PiEntry) -> Iterator[str]:
 
 
 def _blocks(content: Any) -> Iterator[str]:
-    """What a message says, and what it calls; a model's thinking is left out."""
+    """Return a message's text and calls; a model's thinking is left out."""
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     for at, block in enumerate(block for block in blocks if isinstance(block, Mapping)):
         text = ""

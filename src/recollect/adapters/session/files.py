@@ -1,9 +1,8 @@
-"""The files of sessions, laid out as OpenClaw does: how they are opened, locked and replaced, and
-the index of a space's sessions.
+"""Opens, locks and replaces the files of sessions, and holds the index of a space's sessions.
 
-Raises TranscriptError if the system refuses. No two spaces or sessions share a file, no name leads
-out of its folder, and only the owner can read them. A lock is on the file that has the name now.
-`sessions.json` never loses another process's change, nor a field that is not known here.
+Laid out as OpenClaw does. Raises TranscriptError if the system refuses. No two spaces or sessions
+share a file, no name leads out of its folder, and only the owner can read them. `sessions.json`
+never loses another process's change, nor an unknown field.
 """
 
 from __future__ import annotations
@@ -34,9 +33,6 @@ from recollect.system.durable import (
 )
 from recollect.system.places import file_name, sessions_folder
 
-# Files that only their owner can read, and locks that the system takes back when a process dies
-
-
 _P = ParamSpec("_P")
 _Written = TypeVar("_Written")
 OWNER_ONLY: Final = 0o600
@@ -44,14 +40,14 @@ _ATTEMPTS: Final = 5
 
 
 def private_folder(folder: Path) -> None:
-    """The folder and what is missing above it, each for its owner alone."""
+    """Create the folder and what is missing above it, each for its owner alone."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         make_folder(path)
 
 
 def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
-    """The file, open for appending, and locked until it is closed or the process ends."""
+    """Open the file for appending, locked until it is closed or the process ends."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     for _ in range(_ATTEMPTS):
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
@@ -78,7 +74,7 @@ def _check_regular(descriptor: int, path: Path) -> None:
 
 @contextlib.contextmanager
 def held(lock: Path, *, seconds: float) -> Iterator[None]:
-    """Keep others from changing what the lock stands for."""
+    """Hold a lock file against other processes."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
         if not locked_within(descriptor, seconds):
@@ -94,7 +90,7 @@ def held(lock: Path, *, seconds: float) -> Iterator[None]:
 def rewrite_locked(
     path: Path, change: Callable[[bytes], bytes | None], *, seconds: float = 0.0
 ) -> bytes:
-    """Replace a file that no other process holds by what `change` makes of it, or delete it for
+    """Replace a file that no other process holds by the result of `change`, or delete it for
     None; returns the content before. Waits `seconds` for its lock."""
     descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
@@ -113,7 +109,7 @@ def rewrite_locked(
 
 
 def write_new_file(path: Path, content: bytes) -> None:
-    """A file that must not be there yet; durable when this returns."""
+    """Write a file that must not exist yet; durable when this returns."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, OWNER_ONLY)
     try:
@@ -127,7 +123,7 @@ def write_new_file(path: Path, content: bytes) -> None:
 
 
 def read_all(descriptor: int) -> bytes:
-    """The whole file, wherever the descriptor stands."""
+    """Read the whole file, whatever the descriptor's position."""
     size = os.fstat(descriptor).st_size
     pieces: list[bytes] = []
     at = 0
@@ -162,23 +158,20 @@ _NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUI
 
 
 def new_session_id() -> str:
-    """An id for a new transcript."""
+    """Create an id for a new transcript."""
     return str(uuid.uuid4())
 
 
 def transcript_file(space: str, session_id: str) -> Path:
-    """The transcript of a session."""
+    """Return the path of a session's transcript."""
     plain = _UUID.fullmatch(session_id) is not None
     name = session_id if plain else _NAMED + file_name(session_id)
     return sessions_folder(space) / f"{name}.jsonl"
 
 
 def sessions_file(space: str) -> Path:
-    """The index of a space's sessions."""
+    """Return the path of the index of a space's sessions."""
     return sessions_folder(space) / INDEX_NAME
-
-
-# The index of a space's sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +183,7 @@ class SessionRecord:
     updated_at: int | None = None
     """In milliseconds."""
     others: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The record as it was read, with fields that are not known here."""
+    """The record as it was read, with unknown fields."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
@@ -204,12 +197,12 @@ class SessionRecord:
         )
 
     def write(self) -> dict[str, Any]:
-        """The record for the file."""
+        """Return the record for the file."""
         return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
 
 
 LOCK_SECONDS: Final = 10.0
-"""How long a change waits for the others: each of theirs is a read, a write and a sync."""
+"""Limit for one change's wait for others: each of theirs is a read, a write and a sync."""
 
 
 class SessionIndex:
@@ -221,27 +214,25 @@ class SessionIndex:
 
     @classmethod
     def of_space(cls, space: str, *, clock: Clock | None = None) -> SessionIndex:
-        """The index in the data folder."""
+        """Open the index in the data folder."""
         return cls(sessions_file(space), clock=clock)
 
     def sessions(self) -> dict[str, SessionRecord]:
-        """Every session, by its key."""
+        """Return every session, by its key."""
         return {key: SessionRecord.read(value) for key, value in self._read().items()}
 
     def get(self, key: str) -> SessionRecord | None:
-        """The session of this key, if there is one."""
+        """Return the session of this key, if there is one."""
         found = self._read().get(key)
         return None if found is None else SessionRecord.read(found)
 
     def open(self, key: str) -> SessionRecord:
-        """The session of this key, begun now where there is none."""
+        """Return the session of this key, created if there is none."""
         return self.update(key, lambda record: record)
 
     def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Change a session's record as it stands now; a new one where there is none.
-
-        `change` is called under the lock and must be quick.
-        """
+        """Change a session's current record, or create it. `change` is called under the lock and
+        must be quick."""
         with self._changing():
             stored = self._read()
             before = SessionRecord.read(stored.get(key) or {})
@@ -254,7 +245,7 @@ class SessionIndex:
         return after
 
     def begin_anew(self, key: str) -> SessionRecord:
-        """A new transcript under this key; the old one stays on the disk."""
+        """Start a new transcript under this key; the old one stays on the disk."""
         return self.update(key, lambda record: replace(record, session_id=new_session_id()))
 
     def remove(self, key: str) -> bool:

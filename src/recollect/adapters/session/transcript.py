@@ -1,9 +1,9 @@
 """A session's transcript on disk: pi version 3, appended to and never rewritten.
 
 A method that returned has its line on the disk (one write, then a sync), with secrets masked
-(settings.redaction). A line that could not be written whole is taken back, and after a crash the
-file opens with every acknowledged line. There is one writer. Unlike pi's, a transcript is durable
-from its first message on, also if no answer came.
+(settings.redaction). An incomplete line is removed, so after a crash the file opens with every
+acknowledged line. There is one writer. Unlike pi's, a transcript is durable from its first message
+on.
 """
 
 from __future__ import annotations
@@ -50,9 +50,6 @@ from recollect.errors import TranscriptError
 from recollect.system.config.settings import Redaction
 from recollect.system.durable import same_file, sync_file, sync_folder
 
-# The file under a transcript: opened under its lock, mended after a crash, added to by lines
-
-
 _OTHERS: Final = 0o077
 
 
@@ -69,7 +66,7 @@ class TranscriptFile:
 
     @classmethod
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
-        """The file, what it holds, and what had to be mended."""
+        """Open the file; returns it with its content and the repairs."""
         path = path.absolute()  # whatever folder the process goes to later
         try:
             private_folder(path.parent)
@@ -116,7 +113,7 @@ class TranscriptFile:
         return self._lines
 
     def close(self) -> None:
-        """Let go of the file and its lock."""
+        """Release the file and its lock."""
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)
@@ -137,7 +134,7 @@ class TranscriptFile:
             )
 
     def _take_back(self) -> None:
-        """Nothing of a line that failed may stay: the next one would be glued to it."""
+        """Remove a failed line's bytes: the next one would be glued to them."""
         try:
             os.ftruncate(self._descriptor, self._size)
             self._sync()
@@ -145,7 +142,7 @@ class TranscriptFile:
             self._broken = True  # opening again finds the torn line, and says so
 
     def _sync(self) -> None:
-        """A system that failed to write drops what it held: a later sync says nothing of it."""
+        """A failed sync drops the data: a later sync would not report it."""
         try:
             sync_file(self._descriptor)
         except OSError:
@@ -159,7 +156,7 @@ def _write_once(descriptor: int, content: bytes) -> None:
 
 
 def read_session_file(path: Path) -> PiSession:
-    """A session file as version 3, without a lock; the file stays as it is."""
+    """Read a session file as version 3, without a lock; the file stays as it is."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -182,7 +179,7 @@ def _check_ours(path: Path, session: PiSession) -> None:
 
 
 def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) -> int:
-    """End the file with a whole line; how long it is then."""
+    """Remove an incomplete last line; returns the file's length."""
     size = len(data)
     if session.torn_bytes:
         size -= session.torn_bytes
@@ -209,10 +206,8 @@ Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
 
 
 class SessionTranscript:
-    """An open transcript; `open_transcript` makes them. Its methods wait for the disk.
-
-    May be used from several threads; lines are added one after the other.
-    """
+    """An open transcript; `open_transcript` creates them. Its methods wait for the disk. May be
+    used from several threads; lines are added one after the other."""
 
     def __init__(
         self,
@@ -226,7 +221,7 @@ class SessionTranscript:
     ) -> None:
         self.header = header
         self.notes = tuple(notes)
-        """What was found and mended when it was opened, one sentence each."""
+        """Repairs made when it was opened, one sentence each."""
         self._file = file
         self._entries = list(entries)
         self._ids = {entry.id for entry in entries if entry.id is not None}
@@ -238,30 +233,30 @@ class SessionTranscript:
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Return the file's path."""
         return self._file.path
 
     @property
     def session_id(self) -> str:
-        """As its header has it."""
+        """Return the id in its header."""
         return self.header.id
 
     @property
     def entries(self) -> tuple[PiEntry, ...]:
-        """Every entry, as it stands on the disk."""
+        """Return every entry as it is on the disk."""
         return tuple(self._entries)
 
     def context(self) -> PiContext:
-        """What the model is shown, as pi rebuilds it; secrets that this process was told are
-        in it still, though they are not on the disk."""
+        """Return what the model is shown, as pi rebuilds it. Secrets from this process are still
+        in it, though not on the disk."""
         return build_context(self._unmasked_entries())
 
     def history(self) -> PiContext:
-        """Everything said up to the newest entry, as if nothing had been compacted."""
+        """Return every message up to the newest entry, as if nothing had been compacted."""
         return build_history(self._unmasked_entries())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:
-        """Add a message, spelled as pi spells messages."""
+        """Add a message in pi's form."""
         if not isinstance(message.get("role"), str):
             raise TranscriptError("a message without a role cannot be added; give it one")
         return self._add(lambda stamp: message_value(stamp, message))
@@ -298,7 +293,7 @@ class SessionTranscript:
             )
 
     def append_undo(self) -> PiEntry | NothingToUndo:
-        """Add a compaction that restores the view before the last one that still stands."""
+        """Add a compaction that restores the view before the last one in force."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if isinstance(plan, NothingToUndo):
@@ -306,7 +301,7 @@ class SessionTranscript:
             return self._add(lambda stamp: compaction_value(stamp, **plan))
 
     def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
-        """Add something that the model never sees."""
+        """Add an entry that the model never sees."""
         return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
 
     def append_name(self, name: str) -> PiEntry:
@@ -314,7 +309,7 @@ class SessionTranscript:
         return self._add(lambda stamp: session_info_value(stamp, name=name))
 
     def close(self) -> None:
-        """Let another writer have it. Closing twice is closing once."""
+        """Release the file for another writer. A second call does nothing."""
         with self._adding:
             self._file.close()
 
@@ -364,7 +359,7 @@ def open_transcript(
     """Open a transcript for writing, or create it.
 
     Raises TranscriptLocked if another process writes it, TranscriptError if it is not a session
-    file of version 3. A line that a crash cut off is removed, which `notes` reports.
+    file of version 3. An incomplete last line is removed, which `notes` reports.
     """
     file, session, notes = TranscriptFile.open(path)
     try:

@@ -1,7 +1,7 @@
 """Reads the workspace's files for the system prompt, and creates the files of a new workspace.
 
 Follows no link out of the workspace, changes no existing file, and no file makes it fail. A file
-that is longer than its limit is cut, with a mark that says how much is missing.
+over its limit is cut, with a mark that shows how much is missing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
 LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
 MOST_BYTES: Final = 16_000_000
-"""A larger file is told and left out: nobody wrote it to be read at every turn."""
+"""A larger file is reported and left out: it was not written to be read at every turn."""
 
 _HEAD_PARTS: Final = 3  # of four; the tail has the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceFile:
-    """A file as it goes into the system prompt."""
+    """A file as it appears in the system prompt."""
 
     name: str
     text: str = field(repr=False)
@@ -35,7 +35,7 @@ class WorkspaceFile:
 
     @property
     def truncated(self) -> bool:
-        """The system prompt has only a part of it."""
+        """Return True if the system prompt has only a part of it."""
         return self.text != self.raw
 
 
@@ -45,11 +45,11 @@ class LoadedWorkspace:
 
     files: tuple[WorkspaceFile, ...] = ()
     notes: tuple[str, ...] = ()
-    """Files that are there but could not be shown, one sentence each."""
+    """Files that exist but could not be shown, one sentence each."""
 
     @property
     def project_context(self) -> str:
-        """The files as one text for the system prompt; empty where there are none."""
+        """Join the files into one text for the system prompt; empty if there are none."""
         if not self.files:
             return ""
         shown = "\n\n".join(f"## {file.name}\n\n{file.text.strip()}" for file in self.files)
@@ -95,7 +95,7 @@ def _names(today: date, *, first_run: bool) -> Iterator[str]:
 
 
 def shortened(text: str, max_chars: int, *, name: str) -> str:
-    """Head and tail of a text, with a mark between them, in no more than `max_chars`."""
+    """Cut a text to head and tail, with a mark between them, in at most `max_chars`."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(_mark(len(text), name))
@@ -108,9 +108,6 @@ def shortened(text: str, max_chars: int, *, name: str) -> str:
 
 def _mark(chars: int, name: str) -> str:
     return f"\n\n[… {chars} characters left out here; {name} has them …]\n\n"
-
-
-# What a new workspace begins with
 
 
 _FIRST_WORDS: Final = {
@@ -149,17 +146,15 @@ needed and no more, without passwords or keys. Say in a few words that you wrote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedFiles:
-    """What was created, and what could not be."""
+    """The created files, and the failures."""
 
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def create_missing_files(folder: Path) -> CreatedFiles:
-    """Create the files that a workspace lacks.
-
-    The first conversation's file is for workspaces that had none of the others.
-    """
+    """Create the files that a workspace lacks. The first conversation's file is for workspaces
+    that had none of the others."""
     is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
     names: list[str] = []
     notes: list[str] = []

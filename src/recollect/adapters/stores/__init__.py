@@ -1,1 +1,1 @@
-"""Adapters that keep a space's memory: SQLite, PostgreSQL, and the spool."""
+"""Stores of a space's memory: SQLite, PostgreSQL, and the spool."""

@@ -1,9 +1,8 @@
-"""What both stores decide alike: which batches are refused, which facts and jobs may stand, and
-which facts may answer a question.
+"""Rules that both stores share: refused batches, valid facts and jobs, facts that may answer.
 
-Never names content. No fact is closed for one that may not be written. Words of facts are known by
-a number, so that no index spells them. Scores are added in the order of the asked words; ties go
-by id.
+Never names content. No fact is closed for one that may not be written. Words of facts are stored as
+numbers, so that no index spells them. Scores are added in the order of the asked words; ties go by
+id.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NUMBER_MAX: Final = 2**53
 
 
 def require_storable(batch: Batch) -> None:
-    """Raise BatchRefused for what no store can take."""
+    """Raise BatchRefused for values that no store can hold."""
     for name, times in _times(batch).items():
         if not all(isinstance(time, int | float) and _within(time) for time in times):
             raise BatchRefused(f"{name} of this batch is no time: the batch cannot be stored")
@@ -83,16 +82,16 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOutcome:
-    """What a store did with the state that it was given."""
+    """The result of storing a session's state."""
 
     stale: bool = False
-    """It was left out: the session has moved on, or what is remembered of it is not enough."""
+    """Not stored: the session has advanced, or the stored state is incomplete."""
     cleaned: bool = False
-    """It quoted what was forgotten: another state is stored than was given, or none."""
+    """The state quoted forgotten messages, so another state is stored, or none."""
 
 
 def compaction_mark(record: CompactionRecord) -> str:
-    """What a tombstone for this record is kept by."""
+    """Return the key of a tombstone for this record."""
     hashed = blake2b(digest_size=16, person=b"recollect-cut")
     for part in (
         record.session.encode("utf-8", "surrogatepass"),
@@ -106,7 +105,8 @@ def compaction_mark(record: CompactionRecord) -> str:
 
 
 def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
-    """The marks of records that went, but of those that the tombstones of messages keep out."""
+    """List the marks of removed records, except those that tombstones of messages already keep
+    out."""
     return [
         compaction_mark(record)
         for record in gone
@@ -115,7 +115,7 @@ def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[
 
 
 def session_mark(session: str) -> str:
-    """What the place up to which a session was read is kept by; its name may be forgotten."""
+    """Return the key of a session's read position; the session's name may be forgotten."""
     named = session.encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
 
@@ -125,8 +125,8 @@ KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
 
 
 def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
-    """The numbers of those jobs, each of one of `KINDS` with key and payload, that name one of
-    these sessions."""
+    """Return the numbers of the jobs (kind, key, payload; one of `KINDS`) that name one of these
+    sessions."""
     names = frozenset(sessions)
     keys = {extract_key(name, left=left) for name in names for left in (False, True)}
     return [
@@ -150,10 +150,10 @@ def writable(
     tombstones: AbstractSet[str],
     gone: AbstractSet[str],
 ) -> list[Fact]:
-    """What of the facts of a batch is to be written where these `facts` are stored.
+    """Choose the facts of a batch to write next to the stored `facts`.
 
-    A fact that another of the batch replaces stays as it is held where that one is refused: else
-    nothing would hold any more. One that is new then holds.
+    A fact keeps its current state if its replacement in the batch is refused: otherwise neither
+    would hold. A new one then holds.
     """
     wanted = {fact.id: fact for fact in given}
     kept: dict[FactId, Fact] = {}
@@ -168,14 +168,14 @@ def writable(
 
 
 def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
-    """Spans as a column holds them; None for none."""
+    """Encode spans for a column; None for none."""
     if not evidence:
         return None
     return json.dumps([[span.segment, span.start, span.end] for span in evidence])
 
 
 def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
-    """What `pack_evidence` made; ValueError when it cannot be read."""
+    """Undo `pack_evidence`; ValueError if it cannot be read."""
     if packed is None:
         return ()
     match json.loads(packed):
@@ -192,11 +192,8 @@ def _span(item: object) -> EvidenceSpan:
 
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
-    """All rows of a turn; None where some are not kept.
-
-    `back` goes from the turn to those recorded before it: how many rows each kept of the one
-    before, and its own.
-    """
+    """Join all rows of a turn; None if some are not stored. `back` lists the turn and those
+    before it: how many rows each kept of the one before, and its own."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
     for kept, own in back:
@@ -219,22 +216,20 @@ NO_NUMBERS: Final[Numbers] = np.empty(0, dtype=np.int64)
 
 
 def word_number(word: str) -> int:
-    """The number a word is known by: 64 bits, so that two words never meet in practice."""
+    """Hash a word to 64 bits, so that two words never collide in practice."""
     named = word.encode("utf-8", "surrogatepass")
     hashed = blake2b(named, digest_size=8, person=b"recollect-word").digest()
     return int.from_bytes(hashed, "little", signed=True)
 
 
 def word_numbers(words: Sequence[str]) -> list[int]:
-    """The numbers of a fact's words, each once, ascending."""
+    """Return the numbers of a fact's words, each once, ascending."""
     return sorted({word_number(word) for word in words})
 
 
 def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
-    """The facts that hold any of the words, ascending, and what their shared words are worth.
-
-    `postings` are the facts that hold each of the asked words, in the order of the words.
-    """
+    """Score the facts that hold any of the words, ascending. `postings` are the facts that hold
+    each of the asked words, in the order of the words."""
     held = [facts for facts in postings if len(facts)]
     if not held:
         return NO_NUMBERS, np.empty(0)
@@ -261,12 +256,12 @@ class Best:
 
     @property
     def settled(self) -> bool:
-        """Whether no id has to be looked at."""
+        """Return True if the ids are not needed to decide."""
         return len(self.tied) <= self.wanted
 
 
 def best_of(facts: Numbers, scores: Scores, limit: int) -> Best:
-    """The best so many of these facts."""
+    """Choose the best `limit` of these facts."""
     if limit <= 0:
         return Best(sure=NO_NUMBERS, tied=NO_NUMBERS, wanted=0)
     if len(facts) <= limit:
@@ -277,7 +272,7 @@ def best_of(facts: Numbers, scores: Scores, limit: int) -> Best:
 
 
 def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:
-    """Those of the facts that may be chosen; None lets all through."""
+    """Filter the facts to those that may be chosen; None keeps all."""
     if allowed is None:
         return facts, scores
     stays = np.isin(facts, allowed)

@@ -1,8 +1,8 @@
 """The spool of a space as a small SQLite file: batches that wait for a store.
 
 `append` is durable when it returns; records of one process are drained in order; `rewrite` reaches
-the records of living processes too. A damaged file is set aside after its readable records moved
-to a new one.
+the records of living processes too. A damaged file is set aside after its readable records moved to
+a new one.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
 _DAMAGED: Final = ".damaged"
 _SPARE_PAGES: Final = 256
-"""A drained file with more unused pages than that is made small again."""
+"""A drained file with more unused pages is shrunk."""
 _PAGE: Final = 64
-"""How many records are read at once: an append waits for no more than these."""
+"""Records read at once: an append waits for no more than these."""
 _NOTHING: Final[list[tuple[int, bytes]]] = []
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05
@@ -80,13 +80,13 @@ _DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 
 
 class FileSpool:
-    """What waits of one space; see `recollect.core.ports.Spool`."""
+    """The waiting records of one space; see `recollect.core.ports.Spool`."""
 
     def __init__(self, folder: Path, *, space: str, key: bytes | None = None) -> None:
         self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         self._folder = folder
         self._path = folder / f"{self._prefix}{'.spool' if key is None else ''}.db"
-        # under another name, so that nobody takes this file for the space's memory
+        # another name, so that this file is not taken for the space's memory
         self._file = SpaceFile(
             path=self._path, space=f"spool:{space}", key=key, busy_seconds=STEP_SECONDS
         )
@@ -99,10 +99,10 @@ class FileSpool:
 
     @classmethod
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
-        """The spool of a space; nothing is written before the first record.
+        """Open the spool of a space; nothing is written before the first record.
 
-        Takes over what the version before left. Sets a damaged file aside and keeps the records in
-        it that can be read. Raises WrongKey if the file was written with another key.
+        Takes over the files of the version before. Sets a damaged file aside and keeps its readable
+        records. Raises WrongKey if the file was written with another key.
         """
         # a passphrase takes a moment to derive
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
@@ -117,22 +117,22 @@ class FileSpool:
         return spool
 
     def unreadable_files(self) -> tuple[str, ...]:
-        """The names of the files with what could not be read; only people can look into them."""
+        """List the files with unreadable records, for a person to examine."""
         return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}*{_DAMAGED}")))
 
     async def append(self, record: bytes) -> None:
-        """Keep a record, durable when this returns."""
+        """Store a record, durable when this returns."""
         await self._insert(record, None)
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Keep a record that the store refuses apart, durable; it is never drained again."""
+        """Store a record that the store refused, durable; it is never drained again."""
         LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
-        # who died after that comes here again
+        # a process that died after that comes here again
         if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
-        """What `pick` makes of the records that wait, in order, without None."""
+        """Apply `pick` to the waiting records, in order, without None."""
         found: list[T] = []
         last = -1
         while page := await self._ask(partial(self._page, after=last), _NOTHING):
@@ -142,7 +142,7 @@ class FileSpool:
         return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Hand the records over in order; see `ports.Spool`."""
+        """Pass the records on in order; see `ports.Spool`."""
         handed = 0
         async with self._draining:
             while page := await self._ask(partial(self._page, limit=1), _NOTHING):
@@ -158,31 +158,31 @@ class FileSpool:
         return handed
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record by what `change` makes of it, whosever it is."""
+        """Replace each record by the result of `change`, of any process."""
         changed = await self._ask(lambda database: _rewrite(database, change), 0)
         if changed:
             await self._leave_no_log()
         return changed
 
     async def waiting(self) -> int:
-        """How many records wait of this process and of those that died."""
+        """Count the waiting records of this process and of dead ones."""
         return await self._ask(self._count, 0)
 
     async def refused(self) -> int:
-        """How many records are set aside because the store refused them."""
+        """Count the records set aside because the store refused them."""
         return (await self.state()).refused
 
     async def retry_refused(self) -> int:
-        """Let what was refused wait again, behind all that waits; returns how many do."""
+        """Queue the refused records again, after all others; returns their number."""
         return await self._ask(self._put_back, 0)
 
     async def state(self) -> SpoolState:
-        """What lies in the spool of this space, of all processes."""
+        """Describe the spool of this space, of all processes."""
         nothing = SpoolState(folder=str(self._folder), damaged_files=self.unreadable_files())
         return await self._ask(self._state, nothing)
 
     async def close(self) -> None:
-        """Close the file; what waits stays for the next to open the spool."""
+        """Close the file; waiting records stay for the next process."""
         self._closed = True
         await self._lane.close()
         self._end_life()
@@ -326,7 +326,7 @@ _LAST: Final = (
     "SELECT seq FROM sqlite_sequence WHERE name = 'spooled'",
     "SELECT max(number) FROM spooled",
 )
-"""Where the highest number is; the page of one of them may be the damaged one."""
+"""Queries for the highest number; the page of one of them may be the damaged one."""
 _NEXT_READABLE: Final = """
 SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY number LIMIT 1
 """
@@ -334,7 +334,7 @@ _COPY: Final = "INSERT INTO spooled (number, owner, refused, record) VALUES (?, 
 
 
 def replace_damaged(file: SpaceFile, table: str, aside: Path) -> None:
-    """Do nothing if there is no file or all of it can be read; else log how much cannot."""
+    """Replace a damaged file and log how much was unreadable; do nothing to an intact one."""
     path = file.path
     with store_errors(path):
         if _is_sound(file):
@@ -374,7 +374,7 @@ def _open_damaged(file: SpaceFile, ends: contextlib.ExitStack) -> apsw.Connectio
         return None
     for connection in (holder, reader):
         ends.callback(connection.close, True)
-        # its log would be removed by name, and that name is the new file's then
+        # its log would be removed by name, which is the new file's name then
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     with contextlib.suppress(*_UNREADABLE):
         holder.execute("BEGIN IMMEDIATE")
@@ -413,7 +413,7 @@ def _last(damaged: apsw.Connection, query: str) -> int:
 
 # Files of the version before: a frame is a mark of 16 bytes (`RSP1` and the token of the file's
 # name), number and length with a checksum, a digest of the payload, a byte of state, the payload. A
-# record is kept here before its file is removed: a store takes what is there twice once.
+# record is stored here before its file is removed: a store writes a repeated record once.
 
 _HEAD: Final = struct.Struct(">16sQII16sc")
 _TAKEN: Final = b"\xaa"
@@ -422,10 +422,10 @@ _TAKEN: Final = b"\xaa"
 async def records_before(
     folder: Path, prefix: str, keep: Callable[[bytes, str | None], Awaitable[None]]
 ) -> None:
-    """Keep what waits in the files of processes that died, the oldest first, and what was refused.
+    """Yield the waiting and refused records in files of dead processes, the oldest first.
 
-    A file with a damaged part stays, with the ending `.damaged`. A last record that is cut off is
-    no damage: its process was killed before it was acknowledged.
+    A file with a damaged part stays, with the ending `.damaged`. A truncated last record is no
+    damage: its process was killed before it was acknowledged.
     """
     for suffix, refused in ((".spool1", None), (".refused1", "refused before")):
         for path in await asyncio.to_thread(lambda: sorted(folder.glob(f"{prefix}-*{suffix}"))):  # noqa: B023
@@ -451,7 +451,6 @@ async def records_before(
 
 
 def _read(path: Path, token: bytes) -> tuple[list[bytes], bool]:
-    """The records that wait in a file, and whether there is nothing else in it."""
     mark, content = b"RSP1" + token, path.read_bytes()
     records: list[bytes] = []
     end, whole = 0, True
@@ -476,7 +475,7 @@ DEFAULT_PORT = "5432"
 
 
 def server_name(url: str, environment: Mapping[str, str]) -> str:
-    """The servers of a URL, in its order, and the database on them."""
+    """Return the servers of a URL, in its order, and the database on them."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=False))
     user, _, places = parts.netloc.rpartition("@")

@@ -1,7 +1,6 @@
-"""Settings into an engine: the one room that knows which adapter stands behind which seam.
+"""Builds an engine from settings; the only package that knows every adapter.
 
-What is only needed to build one is imported when it is built: a command that looks into a store
-does not load the engine, and nothing loads a driver that is not used.
+Imports happen when a part is built: reading a store does not load the engine or an unused driver.
 """
 
 from recollect.adapters.wiring.memory import open_blocking_memory as open_blocking_memory

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 LOOK_SECONDS = 300.0
-"""How often indexed files are checked for changes."""
+"""Interval between checks of indexed files for changes."""
 QUESTION_SECONDS = 0.4
 """The share of `recall.deadline_seconds` that embedding a question may take."""
 
@@ -64,14 +64,14 @@ def open_memory(
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
 ) -> Engine:
-    """An engine for one space, with settings from arguments, environment and files.
+    """Open an engine for one space, with settings from arguments, environment and files.
 
     `settings` takes dotted names: `settings={"trim.protect_messages": 8}`. A `Settings` is used as
     it is, and nothing else is read. `store` is the setting `store.url`: a file or a `postgresql://`
-    URL. It opens with the first request. `ingest.enabled = false` keeps nothing new, and recalls
-    what is stored. `workspace` is a folder whose memory files are followed.
-    `embedders` replace those of the settings. `model` summarises when the window fills: an object
-    with `async def ask(prompt)`, or such a function. Without one the window is only trimmed.
+    URL. It opens with the first request. `ingest.enabled = false` stores nothing new, and recalls
+    what is stored. `workspace` is a folder whose memory files are followed. `embedders` replace
+    those of the settings. `model` summarises when the window fills: an object with
+    `async def ask(prompt)`, or such a function. Without one the window is only trimmed.
     `extraction_model` extracts facts, as `models.extraction` does: pass the same model twice for
     both. Pass `compact_in_background=False` if the host compacts between its turns by itself, and
     `open_space` if it holds a database open for many spaces: then nothing waits in a spool.
@@ -143,7 +143,7 @@ def open_memory(
 
 def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
     def open_blocking_memory(*args: P.args, **arguments: P.kwargs) -> BlockingEngine:
-        """As `open_memory`, for code without an event loop."""
+        """Open a memory as `open_memory` does, for code without an event loop."""
         from recollect.core.blocking import BlockingEngine
 
         return BlockingEngine(opening(*args, **arguments))
@@ -163,8 +163,8 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
 def variables_beside(
     settings: Settings, url: str | None, environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """The variables that opening a memory reads next to its settings: the secret, the folder of
-    models, API keys, and those of PostgreSQL's driver."""
+    """List the variables that opening a memory reads besides its settings: the secret, the
+    folder of models, API keys, and those of PostgreSQL's driver."""
     named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
     if settings.models.provider is not None or settings.recall.embedder == "remote":
         keys = (settings.models.key_variable, settings.recall.remote.key_variable)
@@ -252,7 +252,7 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """Follows the files of a workspace and the settings' extra paths; None if there are none."""
+    """Follow the files of a workspace and the settings' extra paths; None if there are none."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} is no folder")
     own_files = workspace is not None and "memory" in settings.index.sources
@@ -291,7 +291,7 @@ def follow_files(
 
 
 def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
-    """Reads the rules of a workspace that a summary must not lose, again each time."""
+    """Read the rules of a workspace that a summary must not lose, again each time."""
     if workspace is None:
         return lambda: ""
 

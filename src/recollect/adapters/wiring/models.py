@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class AnswersPrompts(Protocol):
-    """The least that a model of one's own has to be."""
+    """The minimal interface of a caller's own model."""
 
     async def ask(self, prompt: Prompt) -> Answer | str:
-        """The answer to one prompt, or only its text."""
+        """Answer one prompt, with an `Answer` or only its text."""
         ...
 
 
 OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
-"""A model of one's own, or only the async function that asks it."""
+"""A caller's own model, or only the async function that asks it."""
 ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
@@ -50,7 +50,7 @@ KEY_VARIABLES: dict[ProviderFormat, str] = {
 
 
 class PlainModel:
-    """A model of which little but the asking is known; there is nothing to give back."""
+    """A caller's model that can only be asked; it holds no resources."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PlainModel:
         self.window_tokens = window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer; a text alone is one."""
+        """Answer a prompt; a plain text becomes an `Answer`."""
         answer = await self._ask(prompt)
         if isinstance(answer, Answer):
             return answer
@@ -75,11 +75,11 @@ class PlainModel:
         )
 
     async def close(self) -> None:
-        """Nothing of ours is open."""
+        """Do nothing: no resource of ours is open."""
 
 
 def own_model(given: Any) -> Model:
-    """A model of the caller's own: whole, or only something to ask; TypeError for the rest."""
+    """Adapt a caller's own model, whole or only a function to ask; TypeError for anything else."""
     ask = getattr(given, "ask", given)
     if isinstance(given, type) or not _is_async(ask):
         what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
@@ -104,11 +104,11 @@ def _is_async(ask: Any) -> bool:
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
-    """The model of this role; None if the settings name no provider, or no model for it.
+    """Return the model of this role; None if the settings name no provider, or no model for it.
 
     `models.main` also summarises if `models.summary` is not set, but never extracts facts: a user
-    who only chose a model to talk to did not ask for such calls. Raises SettingsError now, when a
-    memory is opened, and not when its window is full.
+    who only chose a model to talk to did not ask for such calls. Raises SettingsError when a memory
+    is opened, not later when its window is full.
     """
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
@@ -129,7 +129,7 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
         return None
     if find_spec("httpx2") is None:
         raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
-    # What a user sets is how much to use of it: a reply to a larger request is no overflow.
+    # A user sets how much of the window to use: a reply to a larger request is no overflow.
     window = window_of(name, replace(settings, window_tokens=None))
     return _adapter(models.provider)(
         model=name,
@@ -141,7 +141,7 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
 
 
 def _key(settings: Settings) -> str | None:
-    """The key; none goes to another server unless its variable was named."""
+    """Read the key; another server gets one only if its variable was named."""
     models = settings.models
     assert models.provider is not None
     if models.key_variable is not None:
@@ -177,19 +177,19 @@ def _adapter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedders:
-    """What makes the vectors of a memory."""
+    """The embedders of a memory."""
 
     used: tuple[Embedder, ...] = ()
     """Asked for every question."""
     said: str = ""
-    """Which, and why not a better one."""
+    """The choice and the reason."""
     lacking: str = ""
-    """What was asked for and cannot be had: every recall says so."""
+    """The requested embedder that is missing: every recall reports it."""
 
 
 def choose_embedders(settings: Settings) -> Embedders:
-    """The embedders of these settings; SettingsError if a model is missing, MissingExtra if a
-    package is."""
+    """Return the embedders of these settings; SettingsError if a model is missing, MissingExtra
+    if a package is."""
     name = settings.recall.embedder
     if name == "remote":
         return Embedders(used=(_remote(settings),), said="remote")
@@ -210,7 +210,6 @@ def choose_embedders(settings: Settings) -> Embedders:
 
 
 def _shared(embedder: Embedder) -> Embedder:
-    """One of a name in a process: every space would load the same model again."""
     return _LOADED.setdefault(embedder.name, embedder)
 
 

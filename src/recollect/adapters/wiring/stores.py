@@ -49,12 +49,14 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def deployment_secret() -> bytes:
-    """What keys the hashes of all spaces of a deployment beside their names; may be empty."""
+    """Read the secret that, besides the names, keys the hashes of a deployment's spaces; may be
+    empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
 def installation_secret() -> bytes:
-    """RECOLLECT_SECRET, else a random secret in the data folder that only this user can read."""
+    """Return RECOLLECT_SECRET, else a random secret in the data folder that only this user can
+    read."""
     return deployment_secret() or own_secret(installation_secret_file()).encode()
 
 
@@ -68,7 +70,7 @@ def _seals_of_this_process() -> bytes:
 
 
 def seal_secret(space: SpaceId) -> bytes:
-    """The key of a space's seals: nobody knows it who cannot read this user's files."""
+    """Derive the key of a space's seals, which only this user's files can give."""
     try:
         secret = installation_secret()
     except (OSError, RecollectError):
@@ -84,10 +86,10 @@ async def open_store(
     key: str | None = None,
     pool_size: int = 8,
 ) -> Store:
-    """The store of a space by its URL: None is the space's own file in the data folder.
+    """Open the store of a space by its URL: None is the space's own file in the data folder.
 
-    All stores of this process on one server share `pool_size` connections. `key` says where the
-    key of an encrypted file comes from.
+    All stores of this process on one server share `pool_size` connections. `key` names the source
+    of an encrypted file's key.
     """
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         postgres = await asyncio.to_thread(
@@ -122,14 +124,14 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
 
 
 async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
-    """A server with many spaces."""
+    """Open a server with many spaces."""
     from recollect.adapters.stores.postgres import PostgresFleet
 
     return await PostgresFleet.open(url, pool_size=pool_size)
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
-    """The spaces of the data folder, a server or a file, those used last at the end."""
+    """List the spaces of the data folder, a server or a file, those used last at the end."""
     if url is not None and is_server(url):
         found = await _spaces_of_server(url)
     else:
@@ -171,11 +173,9 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
-    """The spool in which batches wait while this store is down; encrypted like the store.
-
-    Named by the store and the space: a batch for one server must never reach another.
-    """
-    # names are looked up and files opened off the loop: a folder may be on a disk that hangs
+    """Open the spool in which batches wait while this store is down; encrypted like the store.
+    Its name includes store and space: a batch for one server must never reach another."""
+    # off the loop, because a folder may be on a disk that hangs
     name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
     from recollect.adapters.stores.spool import FileSpool
 
@@ -188,7 +188,7 @@ async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
-    """What lies in the spool of a space on this machine; the store need not be reachable."""
+    """Describe the spool of a space on this machine; the store need not be reachable."""
     spool = await open_spool(url, space=space, key=key)
     try:
         return await spool.state()
@@ -199,7 +199,7 @@ async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None
 async def hand_over_spool(
     settings: Settings, space: SpaceId, url: str | None, *, seconds: float
 ) -> None:
-    """Give the store what waits for it on this machine, unless a living process holds it."""
+    """Drain this machine's spool into the store, unless a living process holds it."""
     archive = open_archive(settings, space, url)
     try:
         await archive.settle(seconds)
@@ -208,7 +208,7 @@ async def hand_over_spool(
 
 
 def _named(url: str | None, space: SpaceId) -> str:
-    """A store's own name, however it is spelled: a file's real path, or a server's database."""
+    """Return a store's canonical name: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):
         return str(sqlite_path(url, space).resolve())
     from recollect.adapters.stores.spool import server_name
@@ -217,7 +217,7 @@ def _named(url: str | None, space: SpaceId) -> str:
 
 
 def sqlite_path(url: str | None, space: SpaceId) -> Path:
-    """The file that a SQLite URL, a path or nothing names."""
+    """Return the file that a SQLite URL, a path or nothing names."""
     if url is None:
         return space_file(space)
     if url.startswith(SQLITE_SCHEME):
@@ -233,12 +233,12 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
 
 
 def is_server(url: str | None) -> bool:
-    """Whether a store's URL names a server, and not a file."""
+    """Return True if a store's URL names a server, and not a file."""
     return url is not None and url.startswith(POSTGRES_SCHEMES)
 
 
 def require_server(url: str | None) -> str:
-    """The URL of a service's store; SettingsError where it names no server."""
+    """Return the URL of a service's store; SettingsError if it names no server."""
     if url is None or not is_server(url):
         raise SettingsError(
             "a service keeps everything in PostgreSQL: set store.url, or give "
@@ -248,7 +248,7 @@ def require_server(url: str | None) -> str:
 
 
 def is_stored(url: str | None, space: SpaceId) -> bool:
-    """Whether there may be something to read: a server, or a file that exists."""
+    """Return True if there may be something to read: a server, or a file that exists."""
     return is_server(url) or sqlite_path(url, space).exists()
 
 
@@ -258,14 +258,14 @@ def open_archive(
     url: str | None,
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
 ) -> DurableArchive:
-    """The way to a space's store, which opens with the first request. With `open_space` it has no
-    spool: a node keeps nothing, and its clients send it again."""
+    """Return an archive whose store opens with the first request. With `open_space` it has no
+    spool: a node stores nothing, and its clients send again."""
     from recollect.core.engine.archive import DurableArchive
 
     if open_space is not None:
         return DurableArchive(lambda: open_space(space), None, settings.store, sent_again=True)
     key = settings.store.key
-    # Drivers and keys are looked for, and wrong URLs told, now and not in the middle of a turn.
+    # Missing drivers and keys and wrong URLs are reported now, not in the middle of a turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         require_driver()
     else:

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from recollect.core.values.report import Report
 
 _MATTERS: Final = ("command", "path", "query", "pattern", "url", "text")
-"""Arguments that tell most about a call; the first one present counts."""
+"""Arguments that describe a call best; the first one present counts."""
 ARGUMENT_CELLS: Final = 60
 
 
 def one_line(text: str, cells: int) -> str:
-    """The beginning of a text on one line, in at most so many cells."""
+    """Cut a text to one line of at most this many cells."""
     return clipped(plain_line(text[: 8 * max(1, cells)]), cells)
 
 
 def main_argument(arguments: Mapping[str, Any], cells: int = ARGUMENT_CELLS) -> str:
-    """The argument that tells most about a call: its command, its path, or its first text."""
+    """Return the argument that describes a call best: its command, its path, or its first text."""
     texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
     for name in (*_MATTERS, *texts):
         if texts.get(name):
@@ -47,9 +47,6 @@ def size_of(text: str) -> str:
     return shown if lines == 1 else f"{lines:,} lines, {shown}"
 
 
-# Folded lines
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
     """Something shown as one line, which `/show` prints whole."""
@@ -61,7 +58,6 @@ class Folded:
     failed: bool = False
 
     def line(self, cells: int) -> Text:
-        """The line; `/show` takes its number."""
         mark = f"[{self.number}] "
         style = "red" if self.failed else "dim"
         text = Text(no_wrap=True)
@@ -131,24 +127,20 @@ def folded_compaction(number: int, result: CompactionResult) -> Folded:
     )
 
 
-# Markdown as it streams
-
-
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*)")
 
 
 @dataclass(slots=True)
 class MarkdownStream:
-    """A reply as blocks: each is returned once, when it is complete; the last is `pending`.
-
-    A block ends at a blank line if the next line is not indented; fenced code is a block.
-    """
+    """Splits a reply into blocks: each is returned once, when it is complete; the last is
+    `pending`. A block ends at a blank line if the next line is not indented; fenced code is a
+    block."""
 
     pending: str = field(default="", repr=False)
     _fence: str = ""
     """The fence that closes the pending code; empty for text."""
     _read: int = 0
-    """How much of `pending` are whole lines that were read."""
+    """Length of the whole lines of `pending` that were read."""
     _blank: bool = False
 
     def feed(self, text: str) -> list[str]:

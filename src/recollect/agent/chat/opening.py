@@ -1,8 +1,7 @@
-"""Opens a chat: which model answers, which session continues, how commands are run.
+"""Opens a chat: chooses the model, the session, and the rule for commands.
 
-The model is the one that was named, then that of the settings, then that of a key in the
-environment, then that of a llama.cpp server on this machine. A server that was named is sent no
-provider's key.
+The model is the named one, else that of the settings, of a key in the environment, or of a
+llama.cpp server on this machine. A server that was named is sent no provider's key.
 """
 
 from __future__ import annotations
@@ -31,20 +30,18 @@ if TYPE_CHECKING:
 BashChoice: TypeAlias = Literal["auto", "ask", "allow", "off"]
 
 PROBE_SECONDS: Final = 0.2
-"""How long a server on this machine has to answer."""
+"""Limit for a server on this machine to answer."""
 LOCAL_URL: Final = "http://127.0.0.1:8080/v1"
 """The default address of llama.cpp's server."""
 
 
 class KnownProvider(NamedTuple):
-    """A provider that a key in the environment is enough for."""
+    """A provider for which a key in the environment is enough."""
 
     title: str
     wire: ProviderFormat
     variable: str
-    """The variable that holds its key."""
     model: str
-    """The default model."""
 
 
 PROVIDERS: Final[Mapping[str, KnownProvider]] = {
@@ -68,7 +65,7 @@ QuestionKind: TypeAlias = Literal["run", "forget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonQuestion:
-    """Something that the model wants done and only the person may allow."""
+    """A question about something that only the person may allow."""
 
     kind: QuestionKind
     text: str = field(repr=False)
@@ -81,7 +78,7 @@ Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOrder:
-    """A chat as it was asked for."""
+    """The options of a chat."""
 
     workspace: Path
     settings: Settings
@@ -145,7 +142,7 @@ def _forget_question(ask: Ask) -> Callable[[ForgetRequest], Awaitable[bool]]:
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
-    """How commands are run: confined if this machine can, else a person decides."""
+    """Choose the rule for commands: confined if this machine can, else a person decides."""
     from recollect.agent.tools.confine import ShellRule, bubblewrap_works
 
     if order.bash == "allow":
@@ -163,9 +160,6 @@ def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
     return ShellRule(mode="asked", confirm=confirm)
 
 
-# Which model
-
-
 def chosen_settings(
     config: Path | None,
     *,
@@ -174,8 +168,8 @@ def chosen_settings(
     window_tokens: int | None,
     folder: Path = Path(),
 ) -> Settings:
-    """The settings with a model to talk to; SettingsError if there is none. Without a `config` the
-    recollect.toml of `folder` counts, or that of the current folder."""
+    """Return the settings with a model to talk to; SettingsError if there is none. Without a
+    `config` the recollect.toml of `folder` counts, or that of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, file=config, folder=folder).settings
     chosen = _chosen(settings, provider, model)
@@ -226,7 +220,6 @@ def _local(model: str | None) -> dict[str, Any]:
 
 
 def served_model(url: str, *, seconds: float) -> str | None:
-    """The first model that a server lists, or None."""
     parts = urlsplit(url)
     path = parts.path.rstrip("/") or "/v1"
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

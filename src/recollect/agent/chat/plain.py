@@ -1,7 +1,7 @@
 """A chat without a terminal: replies as text for pipes, or every event as a line of JSON.
 
-Each line read is a message. In text, replies go to standard output and the rest to standard error,
-without control characters. In JSON every event is one object, in the order of events.
+Each line read is a message. Text replies go to standard output and the rest to standard error,
+without control characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Protocol):
-    """Something that text is written to."""
+    """A text output."""
 
     def write(self, text: str, /) -> Any:
         """Write it."""
@@ -34,11 +34,8 @@ class Sink(Protocol):
         """Flush it."""
 
 
-# Events as JSON
-
-
 def event_dict(event: AgentEvent) -> dict[str, Any]:
-    """An event ready for JSON: its `type`, and its fields under their own names."""
+    """Convert an event for JSON: its `type`, and its fields under their own names."""
     from recollect.agent.events import Compacted, Flushed, Prepared, Replied
 
     kind = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
@@ -68,10 +65,8 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """The message of a line, and whether it stops the turn that runs.
-
-    A JSON object has `message` or `abort`; any other line is a message itself.
-    """
+    """Read the message of a line; True with it stops the running turn. A JSON object has
+    `message` or `abort`; any other line is a message itself."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -79,9 +74,6 @@ def read_order(line: str) -> tuple[str, bool]:
     if isinstance(value, dict) and ("message" in value or "abort" in value):
         return str(value.get("message") or ""), value.get("abort") is True
     return line, False
-
-
-# The two ways to talk
 
 
 async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, notes: Sink) -> int:
@@ -118,7 +110,7 @@ async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
 
 
 def note_of(event: AgentEvent) -> tuple[str, str] | None:
-    """A line for an event that is no part of the reply, and where it goes."""
+    """Describe an event that is no part of the reply, and name its output."""
     from recollect.agent.chat.drawing import call_note, main_argument, one_line
     from recollect.agent.events import (
         CallBegan,
@@ -153,7 +145,7 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
 
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> int:
-    """The same with every event as a line; `{"abort": true}` stops the turn that runs."""
+    """Run turns with every event as a line; `{"abort": true}` stops the running turn."""
     ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with opened_agent(order) as agent:
@@ -205,7 +197,7 @@ async def given(texts: Iterable[str]) -> AsyncIterator[str]:
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Yield lines as they come. A thread reads them that ends with the process: reading cannot be
+    """Yield lines as they come, read by a thread that ends with the process: reading cannot be
     cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()

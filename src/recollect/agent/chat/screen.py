@@ -1,7 +1,7 @@
 """Draws a turn while it runs: finished lines once, and below them a few that change.
 
-`rich.live` draws the live lines again; finished lines go above them and are never touched, so the
-terminal's own scrollback holds the whole chat. No alternate screen, no mouse.
+Finished lines are never touched again, so the terminal's own scrollback holds the whole chat. No
+alternate screen, no mouse.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from recollect.hosts.inspect.status import ContextStatus
 
 _SECONDS_SHOWN: Final = 2.0
-"""From here on the status line shows how long something takes."""
+"""Time after which the status line shows a duration."""
 _PENDING_CHARS: Final = 4_000
-"""How much of a block in progress is drawn; it is printed whole when it ends."""
+"""Characters drawn of a block in progress; it is printed whole when it ends."""
 QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     "run": ("bash wants to run, and nothing confines it here:", "run it? y / n, then Enter: "),
     "forget": (
@@ -63,7 +63,7 @@ QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     ),
 }
 MOST_FOLDED: Final = 500
-"""So many folded things can be opened; older ones are in the transcript."""
+"""Folded lines that can be opened; older ones are in the transcript."""
 
 
 class _Block:
@@ -115,8 +115,6 @@ class Screen:
         self._doing = ""
         self._since = 0.0
 
-    # The status line
-
     def follow(self, status: ContextStatus) -> None:
         self._fill(status.request.tokens, status.request.window_tokens)
         self._model = shown_model(status.model)
@@ -135,10 +133,8 @@ class Screen:
         if what != self._doing:
             self._doing, self._since = what, self._now()
 
-    # A turn
-
     def begin(self) -> None:
-        """A turn begins, or continues after a question."""
+        """Start drawing a turn, or continue after a question."""
         self._do("preparing")
         self._live = Live(
             console=self._console,
@@ -152,7 +148,7 @@ class Screen:
         self.draw()
 
     def end(self) -> None:
-        """The turn is over, however it ended, or waits for an answer."""
+        """Stop drawing: the turn ended, or waits for an answer."""
         self._settle()
         self._doing = ""
         if self._live is not None:
@@ -170,8 +166,6 @@ class Screen:
             return Group(status)
         rows = max(2, self._console.size.height // 2 - 1)
         return Group(_Block(pending, rows), status)
-
-    # Events
 
     def on(self, event: AgentEvent) -> None:
         if isinstance(event, Said):
@@ -238,7 +232,6 @@ class Screen:
         self.draw()
 
     def note(self, text: str) -> None:
-        """Print a notice, such as a logged warning."""
         self._print(text, style="yellow")
 
     def ask(self, question: PersonQuestion) -> None:
@@ -246,8 +239,6 @@ class Screen:
         self.end()
         self.note(QUESTIONS[question.kind][0])
         self._print("\n".join(f"  {line}" for line in question.text.split("\n")))
-
-    # Finished lines
 
     def show(self, number: int | None) -> None:
         """Print a folded line whole: the newest, or the one with a number."""
@@ -273,7 +264,6 @@ class Screen:
             self._fold(Folded(number=number, title="thought", note=size_of(text), whole=text))
 
     def _settle(self) -> None:
-        """Finish the block that streams: something else follows it."""
         self._print_blocks(self._stream.finish())
 
     def _print_blocks(self, blocks: list[str]) -> None:

@@ -1,9 +1,8 @@
 """The chat in a terminal: a prompt, and a turn that streams above it.
 
 prompt_toolkit (the extra `chat`) reads lines, rich draws. While the agent works, Ctrl-C stops the
-turn, and typed keys wait for the next prompt. A question drops the keys that were typed before it,
-so that none of them answers it. The chat leaves the terminal unchanged and the session whole, also
-if a signal ends it.
+turn, and typed keys wait for the next prompt. A question drops keys typed before it, so that none
+of them answers it. A signal leaves the terminal unchanged and the session whole.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from recollect.agent.loop import Agent
 
 FRAME_SECONDS: Final = 0.1
-"""The live region is drawn at most so often."""
+"""Shortest interval between two drawings of the live region."""
 PROMPT: Final = "› "
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
@@ -60,18 +59,14 @@ def talk(order: ChatOrder) -> int:
 
 
 class MaskedHistory(FileHistory):
-    """The lines typed in the chats of a space, for their owner alone, with secrets masked.
-
-    Words that a transcript may not keep, such as those of `/memory add`, are left out. If the disk
-    fails, the chat continues without it.
-    """
+    """The lines typed in the chats of a space, for their owner alone, with secrets masked. Words
+    that a transcript may not keep, such as those of `/memory add`, are left out."""
 
     def __init__(self, space: str, *, pii: bool = False) -> None:
         super().__init__(chat_history_file(space))
         self._pii = pii
 
     def load_history_strings(self) -> Iterable[str]:
-        """Read the lines of earlier chats, the newest first."""
         try:
             return list(super().load_history_strings())
         except OSError:
@@ -174,7 +169,6 @@ class TerminalChat:
                 await self._turn(agent, screen, text)
 
     def _note(self, text: str) -> None:
-        """Show a logged message, wherever the cursor is."""
         if self._in_turn and self._screen is not None:
             self._screen.note(text)
         elif self._session.app.is_running:
@@ -187,8 +181,6 @@ class TerminalChat:
             status = await agent.status()
             if self._screen is not None:
                 self._screen.follow(status)
-
-    # The prompt
 
     def _prompt_session(self) -> PromptSession[str]:
         return PromptSession(
@@ -206,7 +198,6 @@ class TerminalChat:
         )
 
     async def _typed(self) -> str | None:
-        """The next line; None if the user ends the chat."""
         self._ends_next = False
         try:
             while not (text := await self._session.prompt_async(handle_sigint=False)).strip():
@@ -249,8 +240,6 @@ class TerminalChat:
 
         return bindings
 
-    # A turn
-
     async def _turn(self, agent: Agent, screen: Screen, text: str) -> None:
         screen.begin()
         drawing = asyncio.create_task(_keep_drawing(screen))
@@ -266,13 +255,12 @@ class TerminalChat:
             screen.end()
 
     def _stop(self) -> None:
-        """Ctrl-C while the agent works."""
         if self._in_turn and self._screen is not None and self._agent is not None:
             self._screen.stopping()
             self._agent.abort()
 
     async def _ask(self, question: PersonQuestion) -> bool:
-        """Ask the person whether it may be done; keys that were typed before do not answer."""
+        """Ask the person for permission; keys typed before do not answer."""
         from recollect.agent.chat.screen import QUESTIONS
 
         screen = self._screen
@@ -295,8 +283,7 @@ class TerminalChat:
 
 @contextmanager
 def _keys_unseen(terminal: int) -> Iterator[None]:
-    """Keys that are typed between prompts are not echoed and wait for the next one; Ctrl-C is a
-    signal."""
+    """Hide keys typed between prompts, which wait for the next one; Ctrl-C is a signal."""
     before = termios.tcgetattr(terminal)
     during = termios.tcgetattr(terminal)
     during[0] &= ~termios.ICRNL

@@ -1,9 +1,8 @@
-"""Resolves the paths that a model names, and says how its commands are run.
+"""Resolves the paths that a model names, and applies the rule for its commands.
 
-A path that comes back is resolved, symbolic links followed, and inside the workspace. No tool
-writes a settings file or opens Recollect's own folders: a settings file says which server gets a
-key, the config folder records which projects the user trusts, and the data folder holds the
-transcripts of other spaces. Nothing here creates or opens a file.
+A returned path is resolved, links followed, and inside the workspace. No tool writes a settings
+file or opens Recollect's own folders: they decide which server gets a key and which projects are
+trusted, and hold the transcripts of other spaces. Nothing here creates or opens a file.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from recollect.system.places import config_home, data_home
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Asks a person whether what the text says may be done."""
+"""Asks a person for permission to do what the text describes."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TZ", "USER")
@@ -33,12 +32,13 @@ SETTINGS_FILES = (FILE_NAME, "openclaw.json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellRule:
-    """How the commands of `bash` are kept in check."""
+    """The rule for the commands of `bash`."""
 
     mode: ShellMode = "free"
-    """free: as its user could; confined: in bubblewrap; asked: a person allows each; off: none."""
+    """free: with the user's rights; confined: in bubblewrap; asked: a person allows each; off:
+    none."""
     confirm: Confirm | None = field(default=None, repr=False)
-    """Asks a person; None: nobody can be asked, and no command is run."""
+    """Asks a person; None: no command is run, because no person can be asked."""
     network: bool = False
     """A confined command may reach the network."""
 
@@ -54,11 +54,11 @@ class ShellRule:
 
 
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
-    """The system to read, the workspace to write, nothing else of this machine.
+    """Allow reading the system and writing the workspace, nothing else of this machine.
 
-    Homes are not there, and `/tmp` is empty: a key on the disk cannot be read. Its processes end
-    with the command: they are in a namespace of their own. Settings in the workspace can only be
-    read, and a data folder in it is empty.
+    Homes are missing and `/tmp` is empty: a key on the disk cannot be read. Its processes end with
+    the command: they are in a namespace of their own. Settings in the workspace are read-only, and
+    a data folder in it is empty.
     """
     root, real = scope.root, scope.root.resolve()
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
@@ -79,7 +79,8 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
 
 
 def bubblewrap_works(root: Path) -> bool:
-    """Whether commands can be confined here: the program is there, and the system lets it."""
+    """Return True if commands can be confined here: bubblewrap is installed, and the system
+    allows it."""
     if which("bwrap") is None:
         return False
     try:
@@ -98,10 +99,9 @@ def bubblewrap_works(root: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScope:
-    """Where tools may work."""
+    """The limits of the tools."""
 
     root: Path
-    """The workspace."""
     read_only: bool = False
     """Nothing may be written or run."""
     shell: ShellRule = field(default_factory=ShellRule)
@@ -124,7 +124,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A path that may not be used, and why."""
+    """A path that may not be used, and the reason."""
 
     reason: str
 
@@ -160,6 +160,6 @@ def _own_folders() -> tuple[Path, ...]:
 
 
 def _settings(scope: ToolScope) -> list[Path]:
-    """The settings files that count in this workspace, links followed; they need not exist."""
+    """List the settings files that count in this workspace, links followed; they need not exist."""
     named = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
     return [(scope.root / one).resolve() for one in named]

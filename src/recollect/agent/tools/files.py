@@ -1,9 +1,8 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
-A file is replaced in one step: a reader sees the old text or the new. Nothing outside the workspace
-is touched, not even through a link that takes a folder's place meanwhile: folders are opened one by
-one, and none through a link. `read` keeps to its limits and says how to read on; images come back
-as images.
+A file is replaced in one step. Nothing outside the workspace is touched, not even through a link
+that replaces a folder meanwhile: folders are opened one by one, and none through a link. A cut
+`read` names the next offset; images come back as images.
 """
 
 from __future__ import annotations
@@ -28,14 +27,11 @@ from recollect.agent.tools.outcome import (
     text_argument,
 )
 
-# The tool `read`
-
-
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
-"""pi's limits of one reading: what a model reads at once without losing sight of the task."""
+"""pi's limits of one reading: a model can read this at once without losing sight of the task."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Larger files are not taken into memory."""
+"""Larger files are not loaded."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """Anthropic's limit for one image."""
 _IMAGES = (
@@ -91,12 +87,11 @@ def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
 
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP: Final[int] = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
-"""A folder on the way to a file; where the system can, one that may be entered but not listed."""
+"""A folder on the way to a file; if the system can, one that may be entered but not listed."""
 
 
 @contextmanager
 def _folder_of(placed: Placed, *, make: bool = False) -> Iterator[int]:
-    """Open the folder of a file; `make` creates missing folders."""
     steps = placed.path.relative_to(placed.base).parts[:-1]
     if placed.path == placed.base:
         raise _is_folder()

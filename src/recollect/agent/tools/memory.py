@@ -1,8 +1,7 @@
 """The memory tools among the agent's own.
 
 Their definitions are sent with every request, so a small window gets the search alone, and answers
-are bounded by a share of the window. They see all sessions of the workspace, unless
-`recall.scope = "session"`.
+are bounded by a share of the window. They see all sessions unless `recall.scope = "session"`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def memory_agent_tools(
     window_tokens: int | None,
     confirm: Confirm | None = None,
 ) -> tuple[Tool, ...]:
-    """Make the memory tools for a window, none without a store; `session` gives the session."""
+    """Create the memory tools for a window, none without a store; `session` returns the session."""
     if not MemoryLookup(engine).is_stored:
         return ()
     answer_tokens = ANSWER_TOKENS

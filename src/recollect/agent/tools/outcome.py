@@ -1,6 +1,6 @@
 """A tool and its answer: the same for every wire format.
 
-A tool that cannot do its work says so in its result; it never raises for what the model gave it.
+A failing tool reports it in its result; it never raises because of the model's arguments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The tool `bash`: one command in the workspace, bounded in time and output.
 
-At its end, at its deadline and when the turn is aborted the command's process group is killed.
-The scope's `ShellRule` says how far a command is trusted: as far as its user, inside bubblewrap,
-if a person allows it, or not at all.
+The command's process group is killed at its end, at its deadline and on abort. The scope's
+`ShellRule` decides if and where it may run.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600
 HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 32 * 1024
-"""Shown of a long output: its beginning, and more of its end, where errors are."""
+"""Shown of a long output: its beginning, and more of its end, which has the errors."""
 _DRAIN_SECONDS = 0.5
-"""How long output is still read after the command has ended but another process holds its pipe."""
+"""Time that output is read after the command ended while another process holds its pipe."""
 _READ_BYTES = 65536
 
 

@@ -1,7 +1,6 @@
 """The settings: frozen values, read strictly from every source, each declared once.
 
-`load_settings` reads every source; `Settings()` is the defaults, `preset_settings` a preset's
-values. docs/reference/settings.md is generated from here (`just docs`).
+docs/reference/settings.md is generated from here (`just docs`).
 """
 
 from recollect.system.config.keys import Key as Key

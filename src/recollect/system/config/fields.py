@@ -26,7 +26,7 @@ GREATEST: Final = 10**15
 SECONDS: Final = {"unit": "seconds"}
 """`extra` of a type that also takes durations such as "5m"."""
 NONE_WORD = "none"
-"""How a file or a variable spells "no value": TOML has no null."""
+"""Spelling of "no value" in a file or a variable: TOML has no null."""
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
@@ -38,16 +38,14 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class ProjectRule:
-    """Which values a project's recollect.toml may set before the user trusts the file.
-
-    `values` lists them; None allows every value, or every number from `least` on.
-    """
+    """The values that a project's recollect.toml may set before the user trusts the file.
+    `values` lists them; None allows every value, or every number from `least` on."""
 
     values: tuple[Any, ...] | None
     least: int | None = None
 
     def allows(self, value: Any) -> bool:
-        """Whether an untrusted project file may set this value."""
+        """Return True if an untrusted project file may set this value."""
         if self.values is not None:
             return value in self.values
         return self.least is None or value is None or value >= self.least
@@ -83,7 +81,7 @@ def setting(default: T, description: str, project: ProjectRule = ASK) -> T:
 
 
 class Validated:
-    """A group of settings that refuses to exist with a value that does not fit."""
+    """A group of settings that raises if a value does not fit."""
 
     __slots__ = ()
 
@@ -99,22 +97,20 @@ class Validated:
 
 @cache
 def annotations_of(group: type) -> Mapping[str, Any]:
-    """A group's type hints with their annotations."""
+    """Return a group's type hints with their annotations."""
     return type_hints(group, include_extras=True)
 
 
 @cache
 def value_hints(group: type) -> Mapping[str, Any]:
-    """The types of a group's own values, by field name; groups inside it are not values."""
+    """Return the types of a group's own values, by field name; groups inside it are not values."""
     hints = annotations_of(group).items()
     return {name: hint for name, hint in hints if not dataclasses.is_dataclass(hint)}
 
 
 def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
-    """The value of a setting of this type; `ValueError` states what would fit.
-
-    With `text` the value is an environment variable's.
-    """
+    """Read the value of a setting of this type; `ValueError` states what would fit. With `text`
+    the value is an environment variable's."""
     try:
         return convert(_prepare(hint, value, text=text), hint, strict=not text)
     except (ValidationError, ValueError, OverflowError):
@@ -159,7 +155,7 @@ def _parts(hint: Any) -> tuple[Any, Meta | None, bool]:
 
 
 def expects(hint: Any) -> str:
-    """What a setting of this type takes, in words that complete "must be …"."""
+    """Describe the accepted values, in words that complete "must be …"."""
     kind, bounds, optional = _parts(hint)
     if get_origin(kind) is Literal:
         words = "one of " + ", ".join(f'"{option}"' for option in get_args(kind))
@@ -174,7 +170,7 @@ def expects(hint: Any) -> str:
 
 
 def holds_text(hint: Any) -> bool:
-    """Whether any text fits: a server, a path, a key, a model, a command, words."""
+    """Return True if any text fits: a server, a path, a key, a model, a command, words."""
     kind = _parts(hint)[0]
     return kind is str or (get_origin(kind) is tuple and holds_text(get_args(kind)[0]))
 
@@ -190,7 +186,7 @@ def _bounds_words(bounds: Meta | None) -> str:
 
 
 def read_seconds(value: Any) -> float | None:
-    """A duration as settings spell it ("5m", "1h30m", a number), in seconds; else None."""
+    """Parse a duration ("5m", "1h30m", a number) to seconds; None if it is none."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -205,7 +201,7 @@ def read_seconds(value: Any) -> float | None:
 
 
 def shown(value: Any) -> str:
-    """The value as a person reads it in a table."""
+    """Format the value for a table."""
     if value is None:
         return NONE_WORD
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,7 @@
-"""The settings as a flat table of dotted keys, and how a value from a source is taken in.
+"""The settings as a flat table of dotted keys, and the reading of a value from a source.
 
-Derived from the dataclasses in `settings`. Holds the two spellings (`hard_cap_tokens`,
-`hardCapTokens`), the errors for an unknown key and for a value that does not fit, and the keys of
-earlier versions.
+Derived from `settings`: both spellings (`hard_cap_tokens`, `hardCapTokens`), the errors for an
+unknown key or a value that does not fit, and the keys of earlier versions.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ REMOVED_KEYS: Final[Mapping[str, str]] = {
     "gateway.summary_day_tokens": "jobs.day_tokens limits summaries too",
     "gateway.token_variable": "Set RECOLLECT_GATEWAY_TOKEN to the token",
 }
-"""Settings of earlier versions that files may still name, and what acts in their place."""
+"""Settings of earlier versions that files may still name, and their replacements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a value came from: which file, preset or variable, and the key as spelled there."""
+    """The source of a value: its file, preset or variable, and the key as spelled there."""
 
     kind: SourceKind
     name: str = ""
@@ -86,7 +85,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenValue:
-    """A value that was read and checked, and where it was set."""
+    """A value that was read and checked, and its source."""
 
     value: Any
     source: Source
@@ -94,7 +93,7 @@ class GivenValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something that a user should know about a key and that is not an error."""
+    """Information for the user about a key that is not an error."""
 
     key: str
     message: str
@@ -107,13 +106,13 @@ class Notice:
 
 @cache
 def known_keys() -> Mapping[str, Key]:
-    """Every key by its dotted path, in the order of the dataclasses."""
+    """Return every key by its dotted path, in the order of the dataclasses."""
     return {key.path: key for key in _keys_of(Settings, "")}
 
 
 @cache
 def known_groups() -> Mapping[str, type]:
-    """Every group of keys by its dotted path."""
+    """Return every group of keys by its dotted path."""
     return dict(_groups_of(Settings, ""))
 
 
@@ -135,7 +134,7 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 
 
 def build(values: Mapping[str, Any]) -> Settings:
-    """The settings with these values; every other key keeps its default."""
+    """Build the settings with these values; every other key keeps its default."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         *groups, name = path.split(".")
@@ -160,7 +159,7 @@ def _build_group(group: type, nested: Mapping[str, Any]) -> Any:
 
 
 def value_of(settings: Settings, path: str) -> Any:
-    """The value at a dotted path."""
+    """Return the value at a dotted path."""
     value: Any = settings
     for name in path.split("."):
         value = getattr(value, name)
@@ -168,7 +167,7 @@ def value_of(settings: Settings, path: str) -> Any:
 
 
 def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
-    """The value as the setting takes it, or an error that names the key and its place."""
+    """Convert the value for the setting, or raise an error that names the key and its place."""
     try:
         return read_value(known_keys()[path].hint, value, text=text)
     except ValueError as problem:
@@ -177,7 +176,7 @@ def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
 
 
 def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
-    """Take in one value; two spellings of one key in one place are an error."""
+    """Add one value; two spellings of one key in one place are an error."""
     if path in given:
         raise SettingsError(
             f"{value.source} and {given[path].source} both set {path}; keep one of them"
@@ -186,7 +185,7 @@ def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a settings file that the user named or wrote."""
+    """Read a settings file that the user named or wrote."""
     try:
         return path.read_bytes()
     except OSError as problem:
@@ -197,7 +196,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def text_of(data: bytes, path: Path) -> str:
-    """A settings file's text without a byte order mark and with plain line ends."""
+    """Decode a settings file without a byte order mark and with plain line ends."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -208,14 +207,14 @@ def text_of(data: bytes, path: Path) -> str:
 
 
 def snake_case(spelled: str) -> str:
-    """The key in our own spelling: `hardCapTokens` and `hard_cap_tokens` are one key."""
+    """Convert a key to our own spelling: `hardCapTokens` and `hard_cap_tokens` are one key."""
     return ".".join(_HUMP.sub("_", part).lower() for part in spelled.split("."))
 
 
 def unknown_key(
     path: str, source: Source, *, known_as: Callable[[str], str] = str
 ) -> SettingsError:
-    """The error for an unknown key, with the nearest known one."""
+    """Return the error for an unknown key, with the nearest known one."""
     groups = () if source.kind == "environment" else known_groups()
     nearest = _nearest_key(path, (*known_keys(), *groups))
     hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
@@ -223,10 +222,10 @@ def unknown_key(
 
 
 def _nearest_key(path: str, known: Iterable[str]) -> str | None:
-    """The known key that an unknown one was probably meant to be.
+    """Guess the known key that an unknown one was meant to be.
 
-    It is of the group that was typed: a user who follows a hint into another group changes
-    something else. No hint leads to `redaction` unless it was typed, since secrets depend on it.
+    Only in the typed group: a user who follows a hint into another group changes something else. No
+    hint leads to `redaction` unless it was typed, since secrets depend on it.
     """
     guarded = not path.startswith(_GUARDED)
     paths = [one for one in known if not (guarded and one.startswith(_GUARDED))]

@@ -1,8 +1,8 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
 The files are the one that the user named, else the user's own recollect.toml and, over it, what the
-current project's may set (`trust` decides). Reading is strict: an unknown key, a value that does
-not fit or a key given twice is a `SettingsError` that names the key, the place and what to do next.
+current project's may set (`trust` decides). An unknown key, a value that does not fit or a key
+given twice is a `SettingsError` that names the key, the place and the fix.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ NOT_SETTINGS = frozenset(
 _DEFAULT = Source(kind="default")
 _LOG = logging.getLogger("recollect.config")
 _logged: set[str] = set()
-"""What this process logged about settings: each line once."""
+"""Lines that this process has logged about settings: each once."""
 
 OPENCLAW: Mapping[str, Any] = {
     # Whole messages by OpenClaw's score, none of our evidence, in its own lines.
@@ -113,13 +113,13 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The settings in force, where each came from, and notices about them."""
+    """The settings in force, their sources, and notices about them."""
 
     settings: Settings
     sources: Mapping[str, Source]
     notices: tuple[Notice, ...]
     project_notice: str = ""
-    """What of the project's recollect.toml is ignored and why; empty if nothing is."""
+    """The ignored part of the project's recollect.toml and the reason; empty if nothing is."""
 
 
 def load_settings(
@@ -184,8 +184,6 @@ def load_settings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProjectPart:
-    """The values of the project's file that count, and a notice of what is ignored."""
-
     values: Mapping[str, GivenValue] = field(default_factory=dict)
     notice: str = ""
     untrusted: Path | None = None
@@ -221,14 +219,15 @@ def _log_once(notice: str) -> str:
 
 
 def preset_settings(preset: str) -> Settings:
-    """The settings of a preset alone, without files and variables."""
+    """Return the settings of a preset alone, without files and variables."""
     return build({**PRESETS.get(preset, {}), "preset": preset})
 
 
 def named_file(
     given: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """The settings file that the user named, as an argument or, absolute, by RECOLLECT_CONFIG."""
+    """Return the settings file that the user named, as an argument or, absolute, by
+    RECOLLECT_CONFIG."""
     if given:
         return Path(given).expanduser()
     variables = os.environ if environment is None else environment
@@ -245,7 +244,7 @@ def _removal_notices(removed: Mapping[str, GivenValue]) -> Iterator[Notice]:
 
 
 def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
-    """The values that a recollect.toml with this content sets."""
+    """Parse the values of a recollect.toml with this content."""
     text = text_of(data, path)
     try:
         table = tomllib.loads(text)
@@ -257,7 +256,7 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
-    """The values of variables: RECOLLECT_ and the key, groups joined by two underscores."""
+    """Read the values of variables: RECOLLECT_ and the key, groups joined by two underscores."""
     given: dict[str, GivenValue] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
@@ -277,7 +276,7 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
 
 
 def variable_name(path: str) -> str:
-    """The environment variable that sets a key."""
+    """Return the environment variable that sets a key."""
     return ENVIRONMENT_PREFIX + path.replace(".", "__").upper()
 
 

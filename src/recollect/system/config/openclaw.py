@@ -1,8 +1,8 @@
 """Reads the settings of an existing openclaw.json (JSON5).
 
-Keys of OpenClaw's memory blocks that set nothing here become one notice; everything else in the
-file is left alone. Never follows an include, starts a command, shows a value that it does not use
-or reads a provider's key. If switches disagree, off wins.
+Keys of OpenClaw's memory blocks that set nothing here become one notice; the rest of the file is
+ignored. Never follows an include, starts a command, shows an unused value or reads a provider's
+key. If switches disagree, off wins.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _minutes(value: Any) -> Any:
 
 
 def _first(value: Any, meaning: Mapping[Any, Any]) -> Any:
-    """The meaning of a value that OpenClaw spells in another way; `1` is not `True`."""
+    """Translate a value that OpenClaw spells in another way; `1` is not `True`."""
     same = (one for one in meaning if one == value and type(one) is type(value))
     return next((meaning[one] for one in same), value)
 
@@ -135,7 +135,8 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @cache
 def routes() -> Mapping[str, tuple[str, str]]:
-    """Every key of OpenClaw that is read, by its path in snake case: our key, and its own name."""
+    """Return every key of OpenClaw that is read, by its path in snake case: our key, and its own
+    name."""
     return {
         snake_case(f"{block}.{name}".lstrip(".")): (to, name)
         for block, names in OPENCLAW_KEYS.items()
@@ -152,7 +153,7 @@ def _prefixes() -> frozenset[str]:
 
 @dataclass(slots=True)
 class _OpenClawFile:
-    """One file being read: the keys that are left of it, and the values so far."""
+    """One file being read: the remaining keys, and the values so far."""
 
     name: str
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
@@ -164,7 +165,7 @@ class _OpenClawFile:
         return Source(kind="openclaw", name=self.name, key=spelled)
 
     def flag(self, path: str) -> tuple[str, bool] | None:
-        """Take a switch out of the keys that are left."""
+        """Take a switch out of the remaining keys."""
         found = self.leaves.pop(snake_case(path), None)
         if found is not None and not isinstance(found[1], bool):
             raise SettingsError(f"{self.source(found[0])} must be true or false, not {found[1]!r}")
@@ -184,7 +185,7 @@ class _OpenClawFile:
 
 
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
-    """The values that an openclaw.json sets, and notices about them."""
+    """Read the values of an openclaw.json, and notices about them."""
     reading = _OpenClawFile(name=str(path))
     document = _parse(path)
     _collect(document, reading)

@@ -1,7 +1,6 @@
 """Every setting: its type with bounds, its default, its line in docs/reference/settings.md.
 
-A `Settings` that exists is valid: each group checks its values when it is created. The
-keys of an openclaw.json that set these are in `openclaw`.
+A `Settings` that exists is valid: each group checks its values when it is created.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ Seconds = Annotated[float, Meta(gt=0, le=GREATEST, extra=SECONDS)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hybrid(Validated):
-    """How word scores and vector scores are combined."""
+    """Combination of word scores and vector scores."""
 
     vector_weight: Ratio | None = setting(None, "Weight of the vector score; none: by embedder")
     text_weight: Ratio | None = setting(None, "Weight of the word score; none: by embedder")
@@ -152,7 +151,7 @@ class Recall(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction(Validated):
-    """What is masked before anything is stored."""
+    """Masking before anything is stored."""
 
     enabled: bool = setting(True, "Mask secrets in everything that is stored", only(True))
     pii: bool = setting(False, "Mask e-mail addresses, phone and card numbers too", only(True))
@@ -172,7 +171,7 @@ class Facts(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models(Validated):
-    """Which model does what."""
+    """The model for each task."""
 
     provider: ProviderFormat | None = setting(
         None, "The API of the models; none: no model is asked, and nothing is compacted"
@@ -204,7 +203,7 @@ class Models(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index(Validated):
-    """What is searchable, and how much of it."""
+    """Extent of the search index."""
 
     max_segments: Positive = setting(
         200_000, 'Newest messages that `recall.method = "openclaw"` searches'
@@ -219,14 +218,14 @@ class Index(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest(Validated):
-    """What is stored of the conversation."""
+    """Storage of the conversation."""
 
     enabled: bool = setting(True, "Store new messages; off: only read the archive")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings(Validated):
-    """Where memory is stored."""
+    """Location of the memory."""
 
     url: Text | None = setting(
         None,
@@ -295,7 +294,7 @@ class Flush(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction(Validated):
-    """When older messages are replaced by a summary, and how."""
+    """Replacement of older messages by a summary."""
 
     enabled: bool = setting(True, "Compact when the window is full; off: only trim")
     mode: CompactionMode = setting(
@@ -334,7 +333,7 @@ class Compaction(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftTrim(Validated):
-    """How a long tool result is shortened."""
+    """Shortening of a long tool result."""
 
     max_chars: Count = setting(4000, "Results longer than this keep only their head and tail", ANY)
     head_chars: Count = setting(1500, "Characters kept of the head", ANY)
@@ -351,7 +350,7 @@ class SoftTrim(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardClear(Validated):
-    """How an old tool result is cleared."""
+    """Clearing of an old tool result."""
 
     enabled: bool = setting(True, "Replace the oldest results by the placeholder", ANY)
     placeholder: Text = setting("[Old tool result content cleared]", "The text in their place")
@@ -362,7 +361,7 @@ class HardClear(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTools(Validated):
-    """Whose results may be pruned, by glob patterns of tool names; deny wins."""
+    """Glob patterns of tools whose results may be pruned; deny wins."""
 
     allow: tuple[Text, ...] = setting(("*",), "Tools whose results may be pruned", ANY)
     deny: tuple[Text, ...] = setting((), "Tools whose results are never pruned", ANY)
@@ -370,7 +369,7 @@ class PrunedTools(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning(Validated):
-    """How old tool results are shortened, in edit batches; images never are."""
+    """Shortening of old tool results, in edit batches; images never are."""
 
     mode: PruningMode = setting(
         "cache-ttl",
@@ -402,7 +401,7 @@ class Pruning(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim(Validated):
-    """How whole messages are left out of a request that is over its limit."""
+    """Removal of whole messages from a request that is over its limit."""
 
     low_water_ratio: Share = setting(
         0.6, "Share of the limit that one sticky batch goes down to", ANY
@@ -415,7 +414,7 @@ class Trim(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens(Validated):
-    """How tokens are counted."""
+    """Token counting."""
 
     counter: Counter = setting("script-aware", '"openclaw": a third of the characters, rounded up')
     calibrate: bool = setting(True, "Correct the count by the usage that providers report")
@@ -423,7 +422,7 @@ class Tokens(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(Validated):
-    """How one request is prepared."""
+    """Preparation of one request."""
 
     trim_first: bool = setting(
         False, "Trim on every turn before compacting, to window - reserve - hard cap", ANY
@@ -434,7 +433,7 @@ class Turn(Validated):
 
     @property
     def stage_deadline_seconds(self) -> float:
-        """How long one stage may take: five sixths of the turn's deadline."""
+        """Return the limit of one stage: five sixths of the turn's deadline."""
         return self.deadline_seconds * 5 / 6
 
 
@@ -525,10 +524,8 @@ class DaemonSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
-    """Every setting; `Settings()` is the defaults, `load_settings` reads the sources.
-
-    Naming a preset here does not apply it: `load_settings` and `preset_settings` do.
-    """
+    """Every setting; `Settings()` is the defaults, `load_settings` reads the sources. Naming a
+    preset here does not apply it: `load_settings` and `preset_settings` do."""
 
     preset: Preset = setting("recollect", "Several settings at once; single keys win over it")
     window_tokens: Positive | None = setting(
@@ -558,7 +555,7 @@ class Settings(Validated):
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
 
     def across_sessions(self) -> Settings:
-        """The settings with `recall.scope` "space" unless the user chose a scope."""
+        """Return the settings with `recall.scope` "space" unless the user chose a scope."""
         if self.recall.scope != "auto":
             return self
         return replace(self, recall=replace(self.recall, scope="space"))

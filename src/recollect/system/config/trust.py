@@ -1,10 +1,9 @@
 """Decides what a project's recollect.toml may set, and records which of them the user trusts.
 
-The folder's author wrote a file that was only found there: it came with a cloned repository, or an
-agent or another user of the machine wrote it. It may set what `ProjectRule` allows. Everything else
-counts only after `recollect trust` recorded the hash of its path and content in the user's own
-folder. Always holds: the bytes that are hashed are the bytes that are parsed; a link, a pipe or a
-huge file is not read; a record counts only if the user owns it and no other user can write it.
+Its author may be a stranger: a cloned repository, an agent, another user. It may set what
+`ProjectRule` allows; the rest counts only after `recollect trust` recorded the hash of path and
+content. The hashed bytes are the parsed bytes; a link, a pipe or a huge file is not read; a record
+counts only if the user owns it and no other user can write it.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class ProjectFile:
 
     @property
     def digest(self) -> str:
-        """The hash of path and content."""
+        """Hash path and content."""
         name = os.fsencode(self.path)
         return sha256(b"%d:%s%s" % (len(name), name, self.data)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadFile:
-    """A recollect.toml that was found in a folder and not read, and why."""
+    """A recollect.toml that was found and not read, and the reason."""
 
     path: Path
     reason: str
@@ -88,7 +87,7 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
 
 
 def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    """What a project's file sets and only the user may decide."""
+    """Return the values of a project's file that only the user may decide."""
     keys = known_keys()
     return {
         path: one
@@ -98,7 +97,7 @@ def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
 
 
 def notice_text(path: Path, keys: Iterable[str]) -> str:
-    """What a user reads about the settings of a project's file that are ignored."""
+    """Write the notice about ignored settings of a project's file."""
     named = list(keys)
     more = f" and {len(named) - _SHOWN_KEYS} more" if len(named) > _SHOWN_KEYS else ""
     return (
@@ -108,23 +107,20 @@ def notice_text(path: Path, keys: Iterable[str]) -> str:
 
 
 def error_notice(path: Path, problem: SettingsError) -> str:
-    """What a user reads about a project's file that is ignored because of an error in it."""
+    """Write the notice about a project's file that is ignored because of an error in it."""
     why = printable(str(problem).replace(str(path), FILE_NAME))
     shown = why if len(why) <= _SHOWN_CHARS else f"{why[:_SHOWN_CHARS]}..."
     return f"{printable(path)} is ignored: {shown}"
 
 
 def printable(text: Path | str) -> str:
-    """A path or text that cannot move a terminal's cursor: the project's author chose it."""
+    """Escape a path or text, chosen by the project's author, so that it cannot move the cursor."""
     name = str(text)
     return name if name.isprintable() else ascii(name)
 
 
-# Records
-
-
 def is_trusted(file: ProjectFile) -> bool:
-    """Whether the user trusts this content at this place."""
+    """Return True if the user trusts this content at this place."""
     record = _record_file(file.path)
     if not _is_own_folder(record.parent):
         return False
@@ -152,7 +148,7 @@ def record_trust(file: ProjectFile) -> None:
 
 
 def revoke_trust(path: Path) -> bool:
-    """Trust the file at this place no longer; False if it was not trusted."""
+    """Revoke the trust in the file at this place; False if it was not trusted."""
     try:
         _record_file(path).unlink()
     except FileNotFoundError:
@@ -161,7 +157,7 @@ def revoke_trust(path: Path) -> bool:
 
 
 def trust_records() -> list[TrustRecord]:
-    """Every record that counts, by path."""
+    """Return every valid record, by path."""
     folder = trust_folder()
     if not _is_own_folder(folder):
         return []
@@ -171,8 +167,8 @@ def trust_records() -> list[TrustRecord]:
 
 
 def _record_file(path: Path) -> Path:
-    """The record of the file at this place: one for each place, so that an old content that comes
-    back is asked for again."""
+    """Return the record of the file at this place. There is one per place, so an old content
+    that comes back is asked for again."""
     return trust_folder() / sha256(os.fsencode(path)).hexdigest()
 
 

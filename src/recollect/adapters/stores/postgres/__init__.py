@@ -1,7 +1,7 @@
-"""PostgreSQL as a store, for fleets: many small spaces in one database.
+"""The PostgreSQL store: many small spaces in one database.
 
-`PostgresFleet` owns the connections, `PostgresStore` is one space, `migrate` brings a database
-to this version. The driver is an extra: naming one of these without it raises MissingExtra.
+`PostgresFleet` owns the connections, `PostgresStore` is one space. Without the extra, using a name
+raises MissingExtra.
 """
 
 from __future__ import annotations

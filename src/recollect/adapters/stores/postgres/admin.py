@@ -1,10 +1,9 @@
-"""The work of a database's owner: distribute tables on Citus, scrub data files, check the database.
+"""Tasks of a database's owner: distribute tables on Citus, scrub data files, check the database.
 
-Tables of spaces are distributed by space_id next to `spaces`, those of tenants by tenant_id next
-to `api_keys`; `tenants` is on every node, and all others stay on the coordinator. `distribute`
-finds out what is left to do, so you can interrupt it and run it again. A plain VACUUM leaves most
-removed bytes in place (197 of 200 rows), so a scrub rewrites tables, which locks each one for all
-spaces; WAL that others hold is out of reach.
+Tables of spaces are distributed by space_id next to `spaces`, those of tenants by tenant_id next to
+`api_keys`; `tenants` is on every node, all others stay on the coordinator. `distribute` can be
+interrupted and repeated. A scrub rewrites tables, which locks each one: a plain VACUUM leaves most
+removed bytes in place (197 of 200 rows). WAL that others hold is out of reach.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What Citus knows of this database."""
+    """Citus's view of this database."""
 
     version: str
     nodes: tuple[Node, ...]
@@ -103,7 +102,7 @@ class Cluster:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Tables that are still to be distributed; those that lead a group first."""
+        """List the tables to distribute; those that lead a group first."""
         left = [
             name
             for name, column in self.tables.items()
@@ -119,7 +118,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What `distribute` did."""
+    """The result of `distribute`."""
 
     distributed: tuple[str, ...] = ()
     truncated: tuple[str, ...] = ()
@@ -224,19 +223,17 @@ async def _share_function(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSpaces:
-    """Spaces with jobs that may run, and nodes that could not be asked."""
+    """Spaces with jobs that may run, and nodes that did not answer."""
 
     names: tuple[str, ...]
     unreached: tuple[str, ...] = ()
     oldest_due_at: float | None = None
-    """Since when the first of them waits."""
+    """Time since which the first of them waits."""
 
 
 async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
-    """Ask shard by shard which spaces have due jobs: a node that is down fails alone.
-
-    Each answer is one JSON array, made by a function on the shard's own node.
-    """
+    """Ask each shard which spaces have due jobs: a node that is down fails alone. Each answer is
+    one JSON array, made by a function on the shard's own node."""
     command = f"SELECT recollect.due_spaces('%s', {now!r}, {int(limit)})"
     placing = await view.send(_PLACES)
     asked = await view.rows(_ON_SHARDS, (command,))
@@ -264,7 +261,7 @@ NO_ADMIN: Final = (
     "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
 )
 _LOCK_SECONDS: Final = 60
-"""How long a scrub waits for a table that is in use before it leaves it."""
+"""Limit for a scrub's wait for a table in use before it skips it."""
 _HOLD_CONTENT: Final = (
     "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
     "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
@@ -367,7 +364,7 @@ class Finding:
 
 @dataclass(slots=True)
 class DatabaseCheck:
-    """The findings of a check, and what it looked at."""
+    """The findings of a check, and its scope."""
 
     server: str
     schema_version: int = 0

@@ -1,8 +1,8 @@
 """Answers a search: the best passages by words and by each vector, and their neighbours.
 
-Words and vectors are queried in the same round trip. The passages they name are then described
-together, with what `search` needs to score them. A passage that is left out takes no other's place
-and changes no statistic. The description of a passage is the same, however it was found.
+Words and vectors are queried in one round trip, then the found passages are described together. An
+excluded passage takes no other's place and changes no statistic. A passage's description does not
+depend on how it was found.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId
 
 DECIMALS: Final = 6
-"""The server sums in single precision: about 5e-8 off, so what is alike differs beyond this."""
+"""The server sums in single precision: about 5e-8 off, so equal values may differ beyond this."""
 
 COLUMNS: Final = """
     s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
     p.start_char, p.end_char, s.tool, t.length, t.terms, t.counts"""
-"""Of segment `s`, passage `p` and its terms `t`; one similarity a vector follows."""
+"""Columns of segment `s`, passage `p` and its terms `t`; one similarity per vector follows."""
 TERMS: Final = """
     JOIN LATERAL (
         SELECT length, terms, counts FROM recollect.passage_terms
@@ -55,7 +55,7 @@ _SIMILARITY: Final = """
         ) OFFSET 0
     ) AS v_{place} ON true
 """
-# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
+# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, however much of a
 # table the space is: the planner knows tables, not spaces.
 _PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char"
 _SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
@@ -75,7 +75,7 @@ def similarity_joins(vectors: int) -> str:
 
 
 def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
-    """The parameters of the joins; a vector without a direction is like none."""
+    """Return the parameters of the joins; a vector without a direction is similar to none."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
         given[f"asked_{place}"] = vector(asked.values) if usable(asked) else None
@@ -190,8 +190,6 @@ _ALLOWED: Final = """
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The passages that a query asks about, and the embedders of its vectors."""
-
     allowed: Ints | None
     left_out: Ints
     embedders: list[tuple[Any, ...] | None]
@@ -213,7 +211,6 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
 
 
 async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
-    """Ask once, in one round trip, what words and vectors both need."""
     left_out = allowed = None
     if query.leave_out:
         given = {"space": work.space_id, "ids": texts(query.leave_out)}
@@ -243,7 +240,7 @@ async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
 async def _ways(
     work: Transaction, query: CandidateQuery, scope: _Scope
 ) -> tuple[FoundByWords, set[int]]:
-    """What words find, and the passages that any of the vectors finds: asked at the same time."""
+    """Query words and vectors at the same time."""
     begun = [
         asyncio.create_task(nearest(work, query, asked, embedder, scope.allowed, scope.left_out))
         for asked, embedder in zip(query.vectors, scope.embedders, strict=True)
@@ -260,10 +257,10 @@ async def _ways(
 
 _PAIR: Final = struct.Struct(">ii")
 
-# A walk along the index of sessions, which ends when enough places are found; what it met of the
-# next session is dropped after. Session and sequence are compared together, because no other
-# index has that order. As a CASE the conditions count as likely: taken for rare, they have all
-# that follows read and sorted. OFFSET 0 keeps it a look-up.
+# A walk along the index of sessions, which ends when enough places are found; rows of the next
+# session are dropped after. Session and sequence are compared together, because no other index has
+# that order. As a CASE the conditions count as likely: otherwise all that follows is read and
+# sorted. OFFSET 0 keeps it a look-up.
 _WALK: Final = """
                 SELECT g.session, g.sequence FROM recollect.segments AS g
                 WHERE g.space_id = %(space)s
@@ -301,7 +298,7 @@ _NEIGHBOURS: Final = f"""
         FROM near GROUP BY sequence
     )
 """  # noqa: S608
-# A neighbour that was itself asked for has a row of its own, without a passage.
+# A neighbour that was requested itself has a row of its own, without a passage.
 _NEIGHBOUR_ROWS: Final = """
     FROM met AS m
     CROSS JOIN LATERAL (
@@ -353,7 +350,7 @@ async def around(
     )
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
-    # Without its words a passage is damaged: `check` tells of it.
+    # A passage without its words is damaged: `check` reports it.
     stored_rows = [row for row in rows if row[1] is not None and row[11] is not None]
     return Surroundings(
         neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)

@@ -1,10 +1,9 @@
-"""The seam to psycopg: the one import of it, its errors as ours, values in binary form.
+"""The only import of psycopg, its errors as ours, and values in binary form.
 
-Never lets an error of the driver out, nor its message where that may quote a parameter: what was
-said must not reach a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, and messages
-do: text is written with an escape and read without it, `plain(escaped(x)) == x` for every string.
-Arrays are laid out here as the server reads them: vectors as text cost 14 times as much to write.
-Importing this without psycopg raises MissingExtra.
+Never raises a driver's error or its message if that may quote a parameter: content must not reach a
+log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
+`plain(escaped(x)) == x` for every string. Arrays are binary: vectors as text cost 14 times as much
+to write. Importing this without psycopg raises MissingExtra.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ MIGRATE_COMMAND: Final = "recollect db migrate URL"
 
 
 class Raw(bytes):
-    """A parameter that is in PostgreSQL's binary form already; its type follows from the cast."""
+    """A parameter already in PostgreSQL's binary form; its type follows from the cast."""
 
     __slots__ = ()
 
@@ -78,7 +77,7 @@ class _TextLoader(Loader):
 
 
 def adapters() -> AdaptersMap:
-    """The driver's type map, of our connections only: `Raw`, and any text there is."""
+    """Build the type map of our connections: `Raw`, and any text."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
     made.register_dumper(str, _TextDumper)
@@ -88,7 +87,7 @@ def adapters() -> AdaptersMap:
 
 @contextmanager
 def driver_errors(*, writing: bool = False) -> Iterator[None]:
-    """Raise our errors in place of the driver's; data is refused only where data is written."""
+    """Raise our errors in place of the driver's; data is refused only if data is written."""
     try:
         yield
     except (psycopg.Error, TimeoutError) as error:
@@ -124,7 +123,7 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
 
 
 def reason_of(error: Exception, url: str) -> str:
-    """Why a connection failed, in one line of the server's or libpq's own, without a password."""
+    """Explain why a connection failed, in one line of the server or libpq, without a password."""
     text = str(error).removeprefix("connection failed: ").strip()
     line = text.splitlines()[0].strip() if text else f"no reason given ({type(error).__name__})"
     try:
@@ -154,12 +153,12 @@ _ESCAPED: Final = re.compile("\x1a([0-9a-f]{4})")
 
 
 def escaped(text: str) -> str:
-    """The text in a form that PostgreSQL can hold."""
+    """Escape the text for PostgreSQL."""
     return _ODD.sub(lambda odd: f"{_ESCAPE}{ord(odd.group()):04x}", text)
 
 
 def plain(text: str) -> str:
-    """What `escaped` was given."""
+    """Undo `escaped`."""
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text)
@@ -206,7 +205,7 @@ def byteas(values: Iterable[bytes]) -> Raw:
 
 
 def text_lists(values: Iterable[Sequence[str]]) -> Raw:
-    """`text[][]`, whose parts may differ in length: each is sent as a JSON array."""
+    """Encode `text[][]`, whose parts may differ in length: each is sent as a JSON array."""
     lists = ([escaped(text) for text in value] for value in values)
     return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
 
@@ -222,10 +221,8 @@ _TYPES: Final = {
 def insert(
     table: LiteralString, columns: Columns, conflict: LiteralString = "DO NOTHING"
 ) -> LiteralString:
-    """SQL that inserts rows of a space, given as its key and `arrays` of the columns.
-
-    The row of `counters` binds it to the space, as a distributed database needs it.
-    """
+    """Write SQL that inserts rows of a space, given as its key and `arrays` of the columns. The
+    row of `counters` binds it to the space, as a distributed database needs it."""
     names = ", ".join(columns)
     values = ", ".join(
         f"ARRAY(SELECT json_array_elements_text(u.{name}::json))"
@@ -243,14 +240,14 @@ def insert(
 
 
 def arrays(columns: Columns, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
-    """Rows, at least one, as one array per column."""
+    """Encode rows, at least one, as one array per column."""
     return tuple(
         kind(row) for kind, row in zip(columns.values(), zip(*rows, strict=True), strict=True)
     )
 
 
 def id_bytes(identity: str) -> bytes:
-    """An identity in 16 bytes: its own where it is 32 hexadecimal digits, else those of a hash."""
+    """Pack an identity in 16 bytes: 32 hexadecimal digits as they are, anything else hashed."""
     if len(identity) == 2 * _ID_BYTES:
         try:
             packed = bytes.fromhex(identity)
@@ -263,13 +260,13 @@ def id_bytes(identity: str) -> bytes:
 
 
 def uuids(identities: Iterable[str]) -> Raw:
-    """`uuid[]` of identities, which are told apart by them; `ids_of` gives back the digits."""
+    """Encode identities as `uuid[]`; `ids_of` returns the digits."""
     packed = np.frombuffer(b"".join(map(id_bytes, identities)), f"V{_ID_BYTES}")
     return _fixed(packed, _UUID, f"V{_ID_BYTES}")
 
 
 def ids_of(packed: bytes | None) -> list[str]:
-    """Identities of 32 hexadecimal digits, from what `string_agg(uuid_send(…))` made."""
+    """Decode identities of 32 hexadecimal digits from `string_agg(uuid_send(…))`."""
     digits = (packed or b"").hex()
     return [digits[at : at + 2 * _ID_BYTES] for at in range(0, len(digits), 2 * _ID_BYTES)]
 
@@ -311,18 +308,18 @@ def floats_of(raw: bytes) -> bytes:
 
 
 def big_endian(raw: bytes | None, kind: str) -> NDArray[Any]:
-    """Numbers from what `string_agg(int8send(…))` and the like made; none for NULL."""
+    """Decode numbers from `string_agg(int8send(…))` and similar; none for NULL."""
     return np.frombuffer(raw or b"", f">{kind}").astype(kind)
 
 
 def look_up(
     table: LiteralString, columns: LiteralString, key: LiteralString, value: LiteralString
 ) -> LiteralString:
-    """SQL of the row of a space with this value as its unique key.
+    """Write SQL for the row of a space with this value as its unique key.
 
-    For a space that its statistics do not know the planner expects one row, and takes any index
-    that begins with the space: thousands of look-ups would then read the whole space each. The
-    order makes the index of the key the only one that needs no sort.
+    For a space without statistics the planner expects one row, and takes any index that begins with
+    the space: each look-up would read the whole space. The order makes the key's index the only one
+    without a sort.
     """
     return f"""
         SELECT {columns} FROM (

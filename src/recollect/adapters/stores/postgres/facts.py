@@ -1,10 +1,9 @@
-"""Facts of a space: written, replaced, read, found, forgotten; and their revision.
+"""Writes, replaces, reads, finds and forgets the facts of a space, and counts their revision.
 
-Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers hold the space's turn, so the
-revision that was read stays true; it grows with every transaction that changes facts, or segments
-that a fact may be read from. Only current facts are found by words and vectors, chosen as on SQLite
-(`stores/invariants.py`, ties by id). A row that cannot be read never hides the others; `check`
-reports it.
+Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers lock the space, so the revision
+they read stays true; it grows with every transaction that changes facts, or segments that a fact
+may be read from. Only current facts are found, chosen as on SQLite (`stores/invariants.py`). An
+unreadable row never hides the others; `check` reports it.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _STORED: Final = (
     "change", "session", "pinned", "joint", "fact_no",
 )  # fmt: skip
 COLUMNS: Final = ", ".join(_STORED)
-"""As `readable_facts` reads them by name."""
+"""In the order that `readable_facts` reads."""
 _PUT: Final = f"""
     INSERT INTO recollect.facts (space_id, {COLUMNS})
     VALUES (%s, {", ".join(["%s"] * len(_STORED))})
@@ -101,7 +100,7 @@ def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
 
 
 def _fact(**row: Any) -> Fact:
-    """A row as a fact; ValueError or TypeError when it cannot be read."""
+    """Read a row as a fact; ValueError or TypeError if it cannot be read."""
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
@@ -184,7 +183,7 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# Evidence that is no JSON is taken to name every segment: `forget_facts` looks at it by itself.
+# Evidence that is not JSON counts as naming every segment: `forget_facts` reads it by itself.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
     WHERE space_id = %(space)s AND (
@@ -245,7 +244,7 @@ _READ_TO: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLookup:
-    """Questions that were sent ahead: which sources are gone, what is there, whose vectors."""
+    """Queries sent ahead: missing sources, stored facts, their vectors."""
 
     gone: Statement
     held: Statement
@@ -253,7 +252,7 @@ class FactLookup:
 
 
 async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
-    """Queue the questions about a batch's facts; None where it has nothing to do with facts."""
+    """Queue the queries about a batch's facts; None if it has none."""
     if not (batch.facts or batch.fact_vectors or batch.extracted):
         return None
     ids = {fact.id for fact in batch.facts}
@@ -274,7 +273,7 @@ async def write_facts(
     counters: SpaceCounters,
     refused: frozenset[str],
 ) -> None:
-    """Write what a batch has of facts; `refused` are its segments that were forgotten."""
+    """Write a batch's facts; `refused` are its segments that were forgotten."""
     gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
@@ -300,7 +299,7 @@ async def write_facts(
 async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
-    """Remove facts that are named, or cannot stand without what is gone; others lose that.
+    """Remove facts that are named, or rest only on segments that are gone; others lose these.
 
     `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
     cannot be read goes with any segment that it names.
@@ -334,7 +333,7 @@ async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
 
 
 async def move_on(work: Transaction, count: int = 0) -> int:
-    """Let the revision grow; the first of so many numbers for facts."""
+    """Advance the revision; returns the first of `count` new numbers for facts."""
     row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
     assert row is not None
     return int(row[0])
@@ -391,7 +390,7 @@ async def _write_vectors(
 
 
 _NEAR: Final = 2e-6
-"""The server sums in single precision: what is so near the last place is compared again."""
+"""The server sums in single precision: values this close to the last place are compared again."""
 
 _CURRENT: Final = """
     SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),
@@ -420,8 +419,8 @@ _IDS: Final = """
     SELECT id, fact_no FROM recollect.facts
     WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
 """
-# A vector of length zero has no direction: its distance is that of what has nothing in common.
-# The embedder is looked up here, so that nothing has to be known before this is asked.
+# A vector of length zero has no direction: it gets the distance of unrelated ones. The embedder is
+# looked up here, so that nothing has to be known before the query.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
         SELECT fact_no, coalesce(half::vector, v) AS v,

@@ -1,11 +1,10 @@
 """Forgets, withdraws and rewrites what a space holds, each in one transaction.
 
-By content an identity goes wherever it was said. By place single segments go, and their quotes
-stay while the same words are said elsewhere: a fact then rests on the twin there. After a forget
-no row of the space holds a text that is said nowhere any more, a word of it in the index, its
-vector or a quote of it; it cannot be written again; a record that cannot be read counts as a quote.
-Withdrawing leaves quotes and no tombstone. Rewriting replaces a row only if it is still what was
-read. The bytes stay in the data files until a scrub, and `cannot` says so.
+By content an identity goes wherever it was said. By place single segments go, and quotes stay while
+the same words are said elsewhere: a fact then rests on that twin. After a forget no row holds the
+text, a word of it, its vector or a quote, and it cannot be written again; an unreadable record
+counts as a quote. Withdrawing leaves quotes and no tombstone. Rewriting replaces only unchanged
+rows. The bytes stay in the data files until a scrub, and `cannot` reports it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from recollect.core.values.upkeep import (
 _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
-"""Its archives, replicas and backups are in every certificate."""
+"""Archives, replicas and backups are in every certificate."""
 _TOMBSTONE_COLUMNS: Final[Columns] = {"message_id": texts, "at": float8s}
 TOMBSTONES: Final = insert("tombstones", _TOMBSTONE_COLUMNS)
 _DROP_PIECES: Final = """
@@ -139,7 +138,7 @@ class _Targets:
     rows: tuple[tuple[int, SegmentId, MessageId], ...]
     """Sequence, id and identity of every segment that goes."""
     places: tuple[tuple[int, SegmentId, MessageId], ...]
-    """Those of them that go by place alone."""
+    """Those of the rows that go by place alone."""
     sessions: tuple[str, ...]
     """The session of each of the `places`."""
 
@@ -226,8 +225,8 @@ async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -
 async def _remove_what_rests(
     work: Transaction, order: ForgetOrder, targets: _Targets
 ) -> dict[str, Any]:
-    """Remove what rests on segments that are gone, and quotes of what is said nowhere else; how
-    many went, by the field of `Forgotten`."""
+    """Remove what rests on removed segments, and quotes of content that is said nowhere else.
+    Returns counts by the field of `Forgotten`."""
     identities = {identity for _, _, identity in targets.places}
     twins = {
         identity: SegmentId(twin)
@@ -286,7 +285,6 @@ async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) ->
 
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:
-    """Remove quotes of these messages from session states; an unreadable state goes."""
     quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
     for session, state in quoting:
         path = await sessions.path_of(work, session)
@@ -451,7 +449,7 @@ def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
 
 
 async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
-    # Facts go with the texts they rest on, so that no span is ever of another text.
+    # With their source texts, so that a span never refers to another text.
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         await write_batch(work, batch)

@@ -1,11 +1,9 @@
-"""The queue of a space: jobs are handed out under a lease, and a day's budget is never exceeded.
+"""The job queue of a space: leases, and a daily budget that is never exceeded.
 
-Whoever hands out, gives back or revives has taken the space's turn first, as writers do, so that
-none of them meets a job that is being enqueued. The budget is charged where the job is handed
-out, in the same transaction. Always holds: `spaces.jobs_due_at` is no later than the next job or
-expiring lease, so that no worker overlooks a space; but where due jobs could not be handed out
-(the budget, kinds that nobody asked for) it is a little later, so that they do not keep workers
-from other spaces.
+Leasing, returning and reviving lock the space first, as writers do. The budget is charged with the
+lease, in one transaction. `spaces.jobs_due_at` is no later than the next job or expiring lease, so
+no worker overlooks a space. If due jobs cannot be leased (budget, unwanted kinds) it is a little
+later, so that they do not keep workers from other spaces.
 """
 
 from __future__ import annotations
@@ -32,9 +30,9 @@ from recollect.core.values.model import ModelUse
 
 _SCAN_LEAST: Final = 64
 _DAYS_KEPT: Final = 7
-"""Of how many days it is known what was spent."""
+"""Days for which spending is recorded."""
 _ASK_AGAIN_SECONDS: Final = 30.0
-"""How long a space rests in which jobs are due and none could be handed out."""
+"""Pause of a space in which jobs are due and none could be leased."""
 
 _GIVE_UP: Final = """
     UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
@@ -243,7 +241,7 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
 
 
 async def take(work: Transaction, lease: Lease) -> Statement:
-    """Take the space's turn and remove a job that is done: one row if the lease still held."""
+    """Lock the space and remove a finished job: one row if the lease still held."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 
@@ -258,7 +256,7 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
     if retry_at is None:
         await work.send(_BURY, (reason, work.space_id, number))
     elif (twin := await work.row(_TWIN, (work.space_id, *row))) is not None:
-        # The same job was asked for meanwhile and waits: the two are one again.
+        # The same job was enqueued meanwhile and waits: the two are one again.
         await work.send(
             _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
         )
@@ -307,7 +305,7 @@ async def resume(work: Transaction, kind: str = "*") -> None:
 
 
 async def revive(work: Transaction, ids: Sequence[str] | None = None, *, at: float) -> int:
-    """Dead jobs wait again; one whose like waits already is one with it."""
+    """Queue dead jobs again, unless the same job waits already."""
     if not await take_turn(work):
         return 0
     numbers = [int(text) for text in ids or () if text.isdecimal()]
@@ -340,7 +338,7 @@ _BRING_FORWARD: Final = """
 async def add_jobs(
     work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
-    """Enqueue jobs that do not wait already; the next free number."""
+    """Enqueue jobs that do not wait already; returns the next free number."""
     kept = [job for job in given if tombstoned.isdisjoint(job.about)]
     if kept:
         rows = [

@@ -1,9 +1,8 @@
-"""What was sent: turns by number, the pieces they name, and the compactions of sessions.
+"""Sent requests: turns by number, their pieces, and the compactions of sessions.
 
-A turn that only grew names only what it added; here its rows are named in full again. The record
-of a compaction is never changed, and stays when the ledger expires. Always holds: expiring a turn
-leaves every later one complete; no compaction stands for a message that was forgotten, nor for one
-of its session whose place was; and what was removed does not come back.
+A turn names only the rows it added; reading joins them with those of earlier turns. A compaction
+never changes, and stays when the ledger expires. Expiring a turn leaves every later one complete.
+No compaction covers a forgotten message or place, and removed ones do not come back.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
-    """A turn and those before it, as far back as its rows reach."""
+    """Return a turn and those before it, as far back as its rows reach."""
     turn_records: list[TurnRecord] = []
     while True:
         below = turn_records[-1].number - 1 if turn_records else number
@@ -211,14 +210,14 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """The answer, without those that are `said` again."""
+    """Read the answer, without those that are `said` again."""
     return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
     work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Keep records that are not kept yet, but none `refused`, nor one that stands for such."""
+    """Store new records, but none that is `refused` or covers a refused one."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             named = None if all(map(_is_number, record.about)) else texts(record.about)
@@ -254,8 +253,8 @@ async def forget_compactions(
     places: Sequence[tuple[str, str]],
     whole: Sequence[str],
 ) -> list[CompactionRecord]:
-    """Drop those that stand for the `unsaid`, for one of the `places` that went (session and
-    identity), or whose session goes as a `whole`; what went."""
+    """Drop compactions that cover the `unsaid` or removed `places` (session and identity), or
+    whose session goes as a `whole`. Returns the dropped ones."""
     gone = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": texts(whole), "unsaid": uuids(unsaid),

@@ -1,12 +1,10 @@
 """Connections to one PostgreSQL: a few links, transactions bound to a space, quick refusal.
 
-A transaction queues its statements and sends them when rows are asked for: libpq's pipeline mode,
-one wait for all of them, by psycopg's own generators (its cursors wait at the event loop for every
-statement: docs/decisions/0045). Has no task of its own that could outlive the event loop. Always
-holds: every transaction names its space with SET LOCAL before anything else, so nothing is left on
-a connection that PgBouncer hands to somebody else next; no statement is prepared on the server; a
-link that the server has closed, or whose last use was cut off, is not handed out; while PostgreSQL
-is away callers are refused at once, and one at a time tries.
+A transaction queues its statements and sends them together when rows are asked for, in libpq's
+pipeline mode (docs/decisions/0045). Every transaction first names its space with SET LOCAL, so
+nothing stays on a connection that PgBouncer passes to another client. No statement is prepared on
+the server. A closed or interrupted link is never reused. While PostgreSQL is down callers are
+refused at once, and one at a time tries to connect.
 """
 
 from __future__ import annotations
@@ -45,17 +43,17 @@ from recollect.system.telemetry import measured
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 SECONDS: Final = 60.0
-"""How long the server may take over what it was sent; a generous limit for one that hangs."""
+"""Limit for the server's answer; generous, for one that hangs."""
 CONNECT_SECONDS: Final = 5.0
-"""How long it may take to connect before a caller hears that PostgreSQL is away."""
+"""Limit for connecting before PostgreSQL counts as down."""
 BUSY_SECONDS: Final = 30.0
-"""How long a caller waits while all connections are in use."""
+"""Limit for waiting while all connections are in use."""
 IDLE_SECONDS: Final = 60.0
-"""How long a connection that nobody uses stays open."""
+"""Time that an unused connection stays open."""
 PROBE_SECONDS: Final = 0.5
-"""After a failure, how long nobody tries to connect."""
+"""Time after a failure in which no caller tries to connect."""
 HOST_SECONDS: Final = 2
-"""Of several servers in one URL, how long one that says nothing is waited for before the next."""
+"""Limit per server of a URL with several, before the next is tried."""
 _CANCEL_SECONDS: Final = 2.0
 _WAKE_SECONDS: Final = 1.0
 _KEEPALIVE: Final = {
@@ -65,7 +63,7 @@ _KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""A server that is gone without a word is noticed; a URL may name others of these."""
+"""Notices a server that vanished; a URL may override these."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
 _MODES: Final = {True: "read", False: "write"}
@@ -75,7 +73,6 @@ _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
 @lru_cache(maxsize=512)
 def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
-    """The query with $1, $2, …, and the names of its parameters where it names them."""
     names: dict[str, int] = {}
     count = 0
 
@@ -91,7 +88,7 @@ def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 class Statement:
-    """A statement that was queued; asking for its rows sends what its transaction has queued."""
+    """A queued statement; asking for its rows sends what its transaction has queued."""
 
     __slots__ = ("_connection", "_formats", "_query", "_result", "_types", "_values", "_work")
 
@@ -124,7 +121,6 @@ class Statement:
         )
 
     def take(self, result: PGresult) -> None:
-        """Keep the result, or raise the error that it is."""
         if result.status not in _GOOD:
             raise _error(result)
         self._result = result
@@ -156,7 +152,6 @@ class Statement:
 
 
 def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
-    """Hand everything to the socket and read results up to the sync; raises the first error."""
     yield from generators.send(pgconn)
     waiting = iter(statements)
     failed: psycopg.Error | None = None
@@ -190,15 +185,14 @@ def _error(result: PGresult) -> psycopg.Error:
 
 @dataclass(slots=True)
 class Traffic:
-    """What a pool has sent so far: what a turn costs is the difference of two of these."""
+    """Traffic of a pool so far; the cost of a turn is the difference of two of these."""
 
     transactions: int = 0
     statements: int = 0
-    """All of them: those that begin, name the space and commit, too."""
+    """Includes those that begin, name the space and commit."""
     round_trips: int = 0
-    """How often somebody waited for the server."""
     waits: int = 0
-    """How often somebody waited for a link, since all were in use."""
+    """Waits for a link because all were in use."""
     waited_seconds: float = 0.0
 
     def since(self, before: Traffic) -> Traffic:
@@ -220,7 +214,7 @@ class Link:
         self._owing = False
         self._broken = False
         self.used_at = 0.0
-        """When it was given back last, by the monotonic clock."""
+        """Time of the last release, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
         self._send(statements)
@@ -228,14 +222,14 @@ class Link:
         try:
             await self._receive(statements, seconds)
         except TimeoutError:
-            # The server may be gone without a word, or busy with it for ever: ask it to stop.
+            # The server may be gone, or busy with it for ever: ask it to stop.
             self._broken = True
             with contextlib.suppress(psycopg.Error):
                 await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
             raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
-        """Send statements and do not wait: the results are read before the next use."""
+        """Send statements without waiting: the results are read before the next use."""
         self._send(statements)
         self._pgconn.flush()
         self._owing = True
@@ -253,7 +247,7 @@ class Link:
             await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
 
     async def usable(self) -> bool:
-        """Whether it can be used again; costs no round trip."""
+        """Return True if it can be used again; costs no round trip."""
         if self._pgconn.status != ConnStatus.OK:
             return False
         if self._owing:
@@ -269,7 +263,7 @@ class Link:
         return idle and not watched.poll(0)
 
     async def undo(self) -> bool:
-        """Roll back what is open; whether the link can be used again."""
+        """Roll back an open transaction; True if the link can be used again."""
         if self._broken:
             return False
         try:
@@ -284,20 +278,16 @@ class Link:
         return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
 
     async def close(self) -> None:
-        """Close the connection; a transaction that was open is undone."""
         await self.connection.close()
 
     def drop(self) -> None:
-        """Close the connection where nobody can wait for it."""
+        """Close the connection without waiting."""
         self._pgconn.finish()
 
 
 class Transaction:
     """A transaction of one space on one connection; a statement waits until rows are asked for.
-
-    Coroutines that run beside each other may share it: what they ask for in the same moment is
-    sent at once and costs one round trip.
-    """
+    Concurrent coroutines may share it: their queries are sent together in one round trip."""
 
     __slots__ = ("_link", "_queue", "_seconds", "_sending", "space", "space_id", "vector_oid")
 
@@ -310,9 +300,9 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self.space_id = space_id
         self.space = ""
-        """Its name, which a writing store sets: the first write of a space keeps it."""
+        """The space's name, set by a writing store: the first write of a space stores it."""
         self.vector_oid = vector_oid
-        """The number of pgvector's type in this database; binary arrays name it."""
+        """The oid of pgvector's type in this database, for binary arrays."""
 
     def _add(self, query: str, parameters: Parameters = ()) -> Statement:
         statement = Statement(self._link.connection, query, parameters, self)
@@ -338,7 +328,7 @@ class Transaction:
         return await self._add(query, parameters).records()
 
     async def flush(self, wanted: Statement | None = None) -> None:
-        """Run what is queued, unless the wanted statement has run already."""
+        """Run the queue, unless the wanted statement has run already."""
         while self._sending is not None and (wanted is None or not wanted.done):
             await asyncio.shield(self._sending)  # another coroutine's; perhaps it takes ours along
         if wanted is not None and wanted.done:
@@ -363,7 +353,7 @@ class Transaction:
             self._add(statement)
 
     async def end(self, *, wait: bool) -> None:
-        """Commit; without waiting where nothing was written."""
+        """Commit; without waiting if nothing was written."""
         self._add("COMMIT")
         if wait:
             await self.flush()
@@ -381,7 +371,7 @@ class Pool:
         self._refused_until = 0.0
         self._refused_for = ""
         self._closed = False
-        # Waiting for a turn here is being busy; waiting for a connection is being cut off.
+        # Waiting here means busy; waiting for a connection means down.
         self._turns = asyncio.Semaphore(size)
         self.size = size
         self.in_use = 0
@@ -403,7 +393,7 @@ class Pool:
         self._role = (f'SET LOCAL ROLE "{quoted}"',)
 
     async def close(self) -> None:
-        """Close the links; those in use are closed when they come back."""
+        """Close the links; those in use are closed when they are released."""
         self._closed = True
         if self._closing_idle is not None:
             self._closing_idle.cancel()
@@ -413,20 +403,18 @@ class Pool:
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction of one space, committed at the end; reading sees one snapshot.
-
-        `seconds` is how long the server may take over what it is asked at once.
-        """
+        """Open a transaction of one space, committed at the end; reading sees one snapshot.
+        `seconds` limits one exchange with the server."""
         return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
-        """A reading transaction of no space, which may see the names of those with work."""
+        """Open a reading transaction of no space, which may see the names of those with work."""
         return self._begun("app.worker = 'on'", read=True)
 
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
-        """A transaction over the records of one tenant; with None it reads what operators may."""
+        """Open a transaction over one tenant's records; with None it reads what operators may."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
         return self._begun(whose, read=read)
 
@@ -449,7 +437,6 @@ class Pool:
 
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[Link]:
-        """A link; what did not end in order is undone."""
         await self._take_turn()
         try:
             link = await self._reach()
@@ -534,7 +521,7 @@ class Pool:
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
-    """A connection in autocommit that prepares nothing and knows our parameters."""
+    """Open a connection in autocommit that prepares nothing and knows our parameters."""
     taken = libpq_url(url)
     try:
         named = conninfo_to_dict(taken)
@@ -562,6 +549,6 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
 
 
 def libpq_url(url: str) -> str:
-    """The URL as libpq takes it: it knows `postgres://` and `postgresql://` only."""
+    """Rewrite the URL's scheme: libpq knows `postgres://` and `postgresql://` only."""
     scheme, separator, rest = url.partition("://")
     return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url

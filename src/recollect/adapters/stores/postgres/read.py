@@ -1,7 +1,6 @@
-"""Reads the archive, counts what a space holds, and checks it against its invariants.
+"""Reads the archive, counts what a space holds, and checks its invariants. Changes nothing.
 
-Changes nothing. A check compares counters, the index and rows that depend on each other in one
-snapshot. It reports an unreadable record by its kind, never by its content.
+A check uses one snapshot, and reports an unreadable record by its kind, never by its content.
 """
 
 from __future__ import annotations
@@ -160,10 +159,8 @@ async def passages(
 async def unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
-    """Passages that are to have a vector and have none, oldest first.
-
-    Also up to which passage none is missing, where that is worth writing down; else 0.
-    """
+    """List passages that lack a vector, oldest first. Also returns the passage up to which none
+    is missing, if that is worth storing; else 0."""
     row = await work.row(EMBEDDER, (work.space_id, embedder))
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
@@ -188,7 +185,7 @@ async def unembedded(
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
-    """Write down up to which passage no vector is missing: the next search for one starts there."""
+    """Store the passage up to which no vector is missing: the next search starts there."""
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
@@ -223,7 +220,7 @@ def _stored(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
 _FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608
 _LONG: Final = "SET LOCAL statement_timeout = '1800s'"
 CHECK_SECONDS: Final = 1800.0
-"""How long the server may take over one part of it."""
+"""Limit for one part of a check."""
 
 _COUNTERS: Final = """
     SELECT c.documents, c.total_length, c.next_sequence, c.next_passage, c.packed_to,

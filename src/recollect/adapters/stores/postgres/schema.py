@@ -1,11 +1,10 @@
 """The schema's versions, and the application's role with its rights and settings.
 
-Version 1 is `schema.sql`. Later versions are numbered files in `migrations/`: `NNN_pre_*.sql` only
+Version 1 is `schema.sql`; later ones are numbered files in `migrations/`. `NNN_pre_*.sql` only
 adds, and runs before the code that needs it; `NNN_post_*.sql` removes, and runs when no older code
-is left. Steps run in order, each in one transaction with its record. No step waits for a lock
-longer than `LOCK_SECONDS`, because others would queue behind it: it gives up and tries again.
-Opening a store never changes the schema. Settings are set on the role that logs in: its members do
-not inherit them, and a pooler in transaction mode would lose what a connection sets for itself.
+is left. Each step is one transaction with its record, and retries rather than wait for a lock
+longer than `LOCK_SECONDS`. Opening a store never changes the schema. Settings are set on the login
+role: members do not inherit them, and a transaction pooler would lose a connection's own.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ TIMEOUTS: Final[Mapping[str, str]] = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
 }
-"""The store cancels after 60 seconds by itself: these hold if it no longer can."""
+"""The store cancels after 60 seconds by itself: these apply if it cannot."""
 LOGGING: Final[Mapping[str, str]] = {
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
 }
-"""Keep content out of the server's log. Only a superuser may set them. On Citus, workers get
-parameters as literals, so there the first one is what keeps them out."""
+"""Keep content out of the server's log; only a superuser may set them. On Citus, workers get
+parameters as literals, so there the first one keeps them out."""
 CITUS_SETTINGS: Final[Mapping[str, str]] = {"citus.propagate_set_commands": "local"}
 """Row security reads app.space_id, which is set in the transaction: workers must get it."""
 
@@ -86,7 +85,7 @@ def wanted_settings(*, citus: bool) -> dict[str, str]:
 
 
 def missing_settings(role: LoginRole, *, citus: bool) -> dict[str, str]:
-    """The settings that a role lacks; a timeout may be longer or shorter, but not off."""
+    """List the settings that a role lacks; a timeout may have another value, but not be off."""
     return {
         name: value
         for name, value in wanted_settings(citus=citus).items()
@@ -104,7 +103,7 @@ def mend_of(role: str, name: str, value: str) -> str:
 
 
 async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...]:
-    """The application's role and its members, if they may log in."""
+    """List the application's role and its members, if they may log in."""
     rows = await (await connection.execute(_LOGIN_ROLES, {"role": role})).fetchall()
     return tuple(
         LoginRole(name, dict(setting.split("=", 1) for setting in settings))
@@ -115,8 +114,8 @@ async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...
 async def apply_missing(
     connection: Connection, app_role: str, *, citus: bool, only: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Set what the login roles lack, or `only` these names; the statements that ran, and those that
-    the URL's role may not run."""
+    """Set what the login roles lack, or `only` these names. Returns the statements that ran, and
+    those that the URL's role may not run."""
     done: list[str] = []
     cannot: list[str] = []
     for role in await login_roles(connection, app_role):
@@ -146,7 +145,6 @@ async def require_bound(connection: Connection, role: str) -> None:
 
 
 async def _grant_rights(connection: Connection, role: str, password: str | None) -> None:
-    """Make the role if it is missing; grant rights on everything but the record of versions."""
     name = psycopg.sql.Identifier(role)
 
     async def run(statement: LiteralString, *parts: Any) -> None:
@@ -186,17 +184,17 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 9
 SERVER_VERSION: Final = 16
-"""The oldest PostgreSQL that the schema can be made on."""
+"""The oldest PostgreSQL that supports the schema."""
 LOCK_SECONDS: Final = 3.0
-"""How long one statement of a migration waits for a lock before it lets the others go first."""
+"""Limit for one statement's wait for a lock before others go first."""
 WAIT_SECONDS: Final = 300.0
-"""How long a migration tries again before it gives up."""
+"""Time before a migration gives up."""
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
-"""Names the advisory lock that keeps two migrations apart; it ends with the connection."""
+"""The advisory lock of migrations; it ends with the connection."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
-"""The statements of a file after this line run once in every space, in a transaction each."""
+"""Statements of a file after this line run once in every space, one transaction each."""
 _SPLIT: Final = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "[^"]*" | \$(\w*)\$.*?\$\1\$ | (?P<end>;)""", re.S | re.X
 )
@@ -243,12 +241,12 @@ class Migration:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Its statements: Citus takes only one at once."""
+        """Return its statements one by one, as Citus needs them."""
         return tuple(_statements(self.sql.partition(_EACH_SPACE)[0]))
 
     @property
     def in_each_space(self) -> tuple[str, ...]:
-        """The statements that then run once in every space."""
+        """Return the statements that then run once in every space."""
         return tuple(_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
 
 
@@ -277,7 +275,7 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def migrations() -> tuple[Migration, ...]:
-    """All of them in order: by number, and for each number first pre."""
+    """List all migrations by number, pre before post."""
     package = resources.files("recollect.adapters.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
     found = [Migration(version=1, phase="pre", name="schema", sql=first)]
@@ -304,12 +302,12 @@ async def migrate(
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Bring a database to this version as its owner; the names of the steps that ran.
+    """Migrate a database as its owner; returns the names of the steps that ran.
 
-    Makes the application's role if it is missing: with a password it may log in, without one you
-    grant it to roles of your own. It owns nothing and is under row security. `waiting` is called
-    while others hold a lock that a step needs. Pass the URL of the server itself: a pooler would
-    part the lock from the steps.
+    Creates the application's role if it is missing: with a password it may log in, without one you
+    grant it to other roles. It owns nothing and is under row security. `waiting` is called while a
+    step waits for a lock. Pass the URL of the server itself: a pooler would separate the lock from
+    the steps.
     """
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
@@ -325,7 +323,7 @@ async def migrate(
 
 
 async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, ...]:
-    """The steps that `migrate` would run; changes nothing."""
+    """List the steps that `migrate` would run; changes nothing."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
@@ -334,13 +332,13 @@ async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What `initialize` did."""
+    """The result of `initialize`."""
 
     applied: tuple[str, ...]
     settings: tuple[str, ...]
     """Statements that set what the application's roles lacked."""
     cannot: tuple[str, ...] = ()
-    """Statements that the URL's role may not run: a superuser has to."""
+    """Statements that only a superuser may run."""
 
 
 async def initialize(
@@ -350,8 +348,8 @@ async def initialize(
     app_password: str | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
-    """Make schema and role, and set timeouts and logging on every role of the application that
-    logs in. Run again, it sets what is missing."""
+    """Create schema and role, and set timeouts and logging on every login role of the
+    application. Run again, it sets what is missing."""
     applied = await migrate(
         admin_url, app_role=app_role, app_password=app_password, waiting=waiting
     )
@@ -370,7 +368,7 @@ def _pending(done: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migra
 
 @asynccontextmanager
 async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
-    """No other migration runs meanwhile; the lock ends with the connection, too."""
+    """Keep other migrations out; the lock ends with the connection, too."""
     until = time.monotonic() + wait_seconds
     while True:
         row = await (await connection.execute(_TAKE_LOCK, (_LOCK,))).fetchone()
@@ -417,7 +415,6 @@ class LockRetries:
 
 
 async def _run(connection: Connection, migration: Migration, locks: LockRetries) -> None:
-    """Run one step, and record that it ran."""
     record = (migration.version, migration.phase, migration.name)
 
     async def whole() -> None:
@@ -449,7 +446,6 @@ async def limit_waiting(connection: Connection) -> None:
 
 
 async def _run_in_spaces(connection: Connection, migration: Migration, locks: LockRetries) -> None:
-    """Run the statements in every space, a transaction each: safe to interrupt and to repeat."""
     last = "00000000-0000-0000-0000-000000000000"
     while True:
         async with connection.transaction():
@@ -544,7 +540,7 @@ async def require_schema(connection: Connection) -> None:
 
 
 async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
-    """The steps that ran, by number and phase; raises if they are not those of this code."""
+    """Read the steps that ran, by number and phase; raises if they are not those of this code."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:

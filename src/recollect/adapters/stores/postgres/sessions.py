@@ -1,10 +1,9 @@
 """Session state: the state itself, the session's path, and the messages that the state quotes.
 
-Path and quotes are in chunks, and a turn writes those that changed: a state whose past was cut
-covers thousands of messages and is written every turn. Older writes never replace newer ones. A
-state that quotes a forgotten message is stored without the quotes; if it cannot be read, it is not
-stored. Forgetting removes an identity from `session_quotes`, so an unchanged chunk needs no second
-query.
+Path and quotes are in chunks, and a turn writes only changed ones: a state may cover thousands of
+messages. Older writes never replace newer ones. A state that quotes a forgotten message is stored
+without the quotes, or not at all if it cannot be read. Forgetting removes an identity from
+`session_quotes`, so an unchanged chunk needs no second query.
 """
 
 from __future__ import annotations
@@ -41,7 +40,8 @@ _DIGITS: Final = 32
 
 
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
-    """Keys and identities of up to `CHUNK` entries; hexadecimal ones at half their length."""
+    """Encode keys and identities of up to `CHUNK` entries; hexadecimal ones at half their
+    length."""
     joined = "".join((*keys, *ids))
     if all(len(text) == _DIGITS for text in (*keys, *ids)):
         try:
@@ -73,7 +73,7 @@ def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[Me
 
 
 def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tuple[int, bytes]]:
-    """Numbered chunks of entries of which the first begins chunk `first`."""
+    """Split entries, the first of which begins chunk `first`, into numbered chunks."""
     return [
         (
             first + start // CHUNK,
@@ -110,7 +110,6 @@ _TAKE_OUT: Final = """
 async def _may_not_quote(
     work: Transaction, about: Sequence[str], lookup: SessionLookup, said: AbstractSet[str]
 ) -> set[str]:
-    """Whom of these a state may not quote any more; `said` are those that this batch stores."""
     held = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     doubtful = [
@@ -203,7 +202,7 @@ class SessionLookup:
     held: Statement
     """The digests of the chunks of quotes."""
     newest: Statement
-    """Whom the last chunk of quotes, the likely one to change, may not quote."""
+    """Forbidden quotes in the last chunk, the likely one to change."""
 
 
 async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
@@ -224,10 +223,8 @@ async def write_session(
     forgotten: frozenset[str],
     said: frozenset[str],
 ) -> SessionOutcome:
-    """Write the session; it is stale when it has moved on.
-
-    It may quote none of the `forgotten`; `said` are the identities this batch stores.
-    """
+    """Write the session; stale if it has advanced. It may quote none of the `forgotten`; `said`
+    are the identities this batch stores."""
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
@@ -262,8 +259,8 @@ async def write_session(
 async def _met_again(
     work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
 ) -> SessionOutcome:
-    """Of a write of the turn that is stored: the very same one is not stale, even where what it
-    quoted was taken out meanwhile."""
+    """Recognise a repeated write of the stored turn, which is not stale even if its quotes were
+    removed meanwhile."""
     if stored == given.state:
         return SessionOutcome()
     again = bool(quoted) and stored == state_without(
@@ -278,7 +275,7 @@ async def _unquoted(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """The state that is written; `rest` is the path from the chunk on that the write begins in."""
+    """Return the state to write; `rest` is the path from the chunk on that the write begins in."""
     if not quoted:
         return given.state
     before = await path_of(work, given.session, below=given.path_from // CHUNK)
@@ -305,10 +302,8 @@ def state_without(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """The state without quotes of these messages; None if it cannot be read.
-
-    The whole path tells which entries they are: a state also quotes what came long before.
-    """
+    """Remove quotes of these messages from the state; None if it cannot be read. Needs the whole
+    path: a state also quotes old messages."""
     try:
         keys, ids = join_chunks(chunks)
         pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)

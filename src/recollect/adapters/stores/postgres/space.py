@@ -1,8 +1,8 @@
 """The counters of a space, which writers lock in turn, and its packed index of words.
 
-Packing works from the forward rows alone, so a merged run never holds what has left the index. A
-passage is in the tail (its number is above `packed_to`) or in exactly one run. A pack that meets
-another `index_epoch` is undone.
+Packing reads the forward rows alone, so a merged run never holds a removed word. A passage is in
+the tail (its number is above `packed_to`) or in exactly one run. A pack that meets another
+`index_epoch` is undone.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class SpaceCounters:
     facts_revision: int
     known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
-    """Identities and segments that a tombstone stands for."""
+    """Identities and segments with a tombstone."""
     documents: int = 0
     """Added to the index."""
     total_length: int = 0
     places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
     """Number, start and end of passages written in this batch, by segment and ordinal."""
     embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Number and dimensions of embedders that this batch brought."""
+    """Number and dimensions of embedders new in this batch."""
     vectored: set[tuple[int, int]] = field(default_factory=set)
     """Embedder and passage of vectors written in this batch."""
 
@@ -72,12 +72,12 @@ _ADVANCE: Final = """
 
 
 async def take_turn(work: Transaction) -> bool:
-    """Take the space's turn where there is such a space; whether there is."""
+    """Lock the space if it exists; False if it does not."""
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
 
 async def lock_space(work: Transaction) -> SpaceCounters:
-    """Take the space's turn; make the space if it is missing."""
+    """Lock the space; create it if it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
         await work.send(_NEW_SPACE, (work.space_id, work.space))
@@ -112,10 +112,8 @@ _EVERYTHING: Final = (
 
 
 async def delete_space(work: Transaction) -> dict[str, int]:
-    """Remove everything that a space holds, its tombstones too; how many rows, by table.
-
-    Its writers wait meanwhile, and find no space then: what is written later makes a new one.
-    """
+    """Remove everything of a space, its tombstones too; returns rows by table. Its writers wait
+    meanwhile; later writes create a new space."""
     await take_turn(work)
     sent = {
         table: await work.send(
@@ -130,9 +128,9 @@ async def delete_space(work: Transaction) -> dict[str, int]:
 
 
 PACK_AFTER: Final = 512
-"""A tail of so many passages is due to be packed; scanning it takes about a millisecond."""
+"""A tail of this many passages is due to be packed; scanning it takes about a millisecond."""
 PACK_NOW: Final = 4_096
-"""A tail of so many is packed by whoever writes next: nobody runs the jobs."""
+"""A tail of this many is packed by the next writer: no worker runs the jobs."""
 _FANOUT: Final = 8
 _SMALLEST: Final = 512
 _DEAD_SHARE: Final = 0.25
@@ -214,7 +212,7 @@ class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen
 
 
 async def pack_tail(work: Transaction, *, least: int) -> bool:
-    """Pack the tail when it has at least so many passages; whether something was packed."""
+    """Pack the tail if it has at least this many passages; True if something was packed."""
     state = await work.row(_STATE, (work.space_id,))
     if state is None or state[0] - 1 - state[1] < max(1, least):
         return False
@@ -224,7 +222,7 @@ async def pack_tail(work: Transaction, *, least: int) -> bool:
 
 
 async def merge_runs(work: Transaction) -> bool:
-    """Merge one group of runs where there are too many, or too many dead ones in one."""
+    """Merge one group of runs if there are too many, or one has too many dead passages."""
     state = await work.row(_STATE, (work.space_id,))
     runs = await work.rows(_RUNS, (work.space_id,))
     group = choose_merge([(row[1], row[2], row[3], row[4]) for row in runs])
@@ -243,7 +241,7 @@ async def merge_runs(work: Transaction) -> bool:
 
 
 def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
-    """Which neighbours to merge, given first, last, passages and dead of each, in order."""
+    """Choose neighbours to merge, given first, last, passages and dead of each, in order."""
     levels = [_level(passages) for _, _, passages, _ in runs]
     for start in range(len(runs)):
         end = start
@@ -306,7 +304,7 @@ async def _insert_run(work: Transaction, run: Run) -> None:
 
 
 async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
-    """Let runs leave out passages that left the index but not the archive."""
+    """Exclude passages from runs that left the index but not the archive."""
     if not len(numbers):
         return
     for run, first, last, _, dead in await work.rows(
@@ -347,7 +345,6 @@ async def purge_dead(work: Transaction) -> None:
 async def _rewrite(
     work: Transaction, run: int, buckets: NDArray[np.int64], gone: NDArray[Any]
 ) -> None:
-    """Rewrite the blocks of these buckets without the passages that are gone."""
     for start in range(0, len(buckets), _BLOCKS_AT_ONCE):
         some = int4s(buckets[start : start + _BLOCKS_AT_ONCE])
         changed: list[tuple[int, int, int, int, bytes]] = []

@@ -1,8 +1,7 @@
-"""A fleet of spaces on one PostgreSQL behind one pool, and the memory of one space.
+"""A fleet of spaces on one PostgreSQL behind one pool, and the store of one space.
 
-`PostgresFleet` owns the pool. Across spaces it reads only which of them have due jobs.
-`PostgresStore` is `recollect.core.ports.Store`: each operation is one transaction, which names its
-space and no other. Its module says how it works, the port what it promises.
+`PostgresFleet` owns the pool. Across spaces it reads only which of them have due jobs. In
+`PostgresStore` (`recollect.core.ports.Store`) each operation is one transaction of its space.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _NAMES: Final = "SELECT name FROM recollect.spaces"
 
 
 def space_uuid(name: str) -> UUID:
-    """The key of a space: a hash of its name, so that no query has to look it up."""
+    """Hash a space's name to its key, so that no query has to look it up."""
     named = name.encode("utf-8", "surrogatepass")
     return UUID(bytes=blake2b(named, digest_size=16, person=b"recollect-space").digest())
 
@@ -92,14 +91,12 @@ class PostgresFleet:
         return cls(pool, server, admin_url=url if server.bypasses or server.owns else None)
 
     async def space(self, name: str) -> PostgresStore:
-        """The memory of a space; closing it leaves the fleet open."""
+        """Return the store of a space; closing it leaves the fleet open."""
         return PostgresStore(self, name)
 
     async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> admin.DueSpaces:
-        """Spaces with jobs that may run, the longest waiting first.
-
-        If a Citus node is down, the others are asked one by one, and the result names it.
-        """
+        """List spaces with jobs that may run, the longest waiting first. If a Citus node is
+        down, the others are asked one by one, and the result names it."""
         try:
             async with self.pool.workers_view() as view:
                 rows = await view.rows(_DUE, (now, limit))
@@ -129,13 +126,12 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """A writing transaction that waits for others of this process without a connection."""
+        """Open a writing transaction; it waits for others of this process without a connection."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
 
     async def close(self) -> None:
-        """Close the pool."""
         await self.pool.close()
 
 
@@ -161,7 +157,7 @@ def _reads(work: Work[P, T]) -> Operation[P, T]:
 
 
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
-    """An operation that writes; `in_turn` after those of this process that hold the space."""
+    """Declare a writing operation; `in_turn` waits for this process's others on the space."""
 
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
         async with store._turn() if in_turn else store._writing() as transaction:
@@ -172,7 +168,7 @@ def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
 
 
 class PostgresStore:
-    """The memory of one space; see `recollect.core.ports.Store` for what each method promises."""
+    """The memory of one space; `recollect.core.ports.Store` documents the methods."""
 
     def __init__(
         self,
@@ -181,7 +177,7 @@ class PostgresStore:
         *,
         closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`closed` is called once when the store closes."""
+        """Bind to a space; `closed` is called once when the store closes."""
         self.space = space
         self._id = space_uuid(space)
         self._fleet = fleet
@@ -191,8 +187,8 @@ class PostgresStore:
 
     @classmethod
     async def open_shared(cls, url: str, *, space: SpaceId, pool_size: int = POOL_SIZE) -> Self:
-        """One space of the fleet that all stores of this process and URL share. The first opens
-        it, the last closes it: fifty engines need no more connections than one."""
+        """Open one space of the fleet that all stores of this process and URL share. The first
+        opens it, the last closes it: fifty engines need no more connections than one."""
         fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
         shared = fleets.setdefault(url, _SharedFleet())
         shared.users += 1
@@ -231,17 +227,12 @@ class PostgresStore:
 
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Self]:
-        """This store, all reads of which see one snapshot, in one transaction.
-
-        It sends concurrent queries together. It holds a connection until the end: call no model
-        and no embedder meanwhile.
-        """
+        """Open a view of this store whose reads see one snapshot and are sent together. It holds
+        a connection until the end: call no model and no embedder meanwhile."""
         async with self._reading() as work:
             store = type(self)(self._fleet, self.space)
             store._moment = work
             yield store
-
-    # Archive
 
     async def write(self, batch: Batch) -> WriteResult:
         turn = self._turn()
@@ -256,11 +247,9 @@ class PostgresStore:
         return written
 
     async def pack(self, *, least: int = space.PACK_AFTER) -> int:
-        """Pack the newest passages into the inverted index and merge its runs; steps taken.
-
-        The effect of a job of kind "pack". May run in parallel to anything: if it loses a race,
-        it is undone.
-        """
+        """Pack the newest passages into the inverted index and merge its runs; returns the steps
+        taken. Runs the jobs of kind "pack", in parallel to anything: if it loses a race, it is
+        undone."""
         steps = 0
         with contextlib.suppress(space.IndexMoved):
             async with self._writing() as work:
@@ -298,8 +287,6 @@ class PostgresStore:
     unembedded_facts = _reads(fact_table.unembedded_facts)
     extracted_to = _reads(fact_table.extracted_to)
 
-    # JobQueue
-
     claim = _writes(job_queue.claim)
     heartbeat = _writes(job_queue.heartbeat, in_turn=False)
     fail = _writes(job_queue.fail)
@@ -322,15 +309,11 @@ class PostgresStore:
             return False
         return True
 
-    # Ledger
-
     turns = _reads(ledger.turns)
     turn = _reads(ledger.turn)
     pieces = _reads(ledger.pieces)
     compactions = _reads(ledger.read_compactions)
     expire = _writes(removal.expire)
-
-    # Upkeep
 
     forget = _writes(removal.forget)
     held = _reads(removal.held)
@@ -339,7 +322,7 @@ class PostgresStore:
     delete = _writes(space.delete_space)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
-        """As `Upkeep.scrub`, as the tables' owner."""
+        """Scrub the files as the tables' owner."""
         return await admin.scrub(admin_url or self._open_fleet().admin_url)
 
     async def check(self) -> CheckResult:

@@ -1,9 +1,8 @@
 """The records of tenants: their keys, spaces, budgets, idempotency keys, and the audit log.
 
-Always holds: every transaction names one tenant, and row-level security keeps it to that one's
-rows; a key that is unknown, and a key of another tenant, are the same to who asks. An operator may
-read the list of tenants and the log across all of them. Each method is one transaction, but
-`purge_all`. Leases go by the server's clock, as every node tells it.
+Every transaction names one tenant, and row-level security limits it to that tenant's rows. An
+unknown key and another tenant's key look the same. An operator may read the list of tenants and the
+log across all. Each method but `purge_all` is one transaction. Leases use the server's clock.
 """
 
 from __future__ import annotations
@@ -131,24 +130,22 @@ _DELETED: Final = """
 """
 _SERVER_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 COMPARE_SECONDS: Final = 60.0
-"""So often the server's clock is compared with ours."""
+"""Interval between comparisons of the server's clock with ours."""
 _TENANT_DELETED: Final = "tenant deleted"
 END_OF_TIME: Final = 1e18
-"""A point in time behind every record."""
+"""A point in time after every record."""
 
 
 class TenantRecords:
-    """Who may ask for which space of a fleet."""
+    """The tenants of a fleet, and the spaces they may use."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._ahead_seconds, self._compared_at = 0.0, -COMPARE_SECONDS
 
     async def _server_ahead(self) -> float:
-        """How many seconds the server's clock is ahead of ours, as it was lately.
-
-        It is asked for by itself: Citus takes no time of its own in a statement that writes.
-        """
+        """Return the seconds that the server's clock is ahead of ours. Needs a query of its own:
+        Citus takes no server time in a statement that writes."""
         if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
             async with self._pool.tenant_transaction(None, read=True) as work:
                 sent_at = time.time()
@@ -157,8 +154,6 @@ class TenantRecords:
             assert row is not None
             self._ahead_seconds, self._compared_at = float(row[0]) - ours, time.monotonic()
         return self._ahead_seconds
-
-    # Tenants
 
     async def add_tenant(self, tenant: Tenant, *, actor: str) -> bool:
         async with self._pool.tenant_transaction(tenant.id) as work:
@@ -194,21 +189,19 @@ class TenantRecords:
             await _note(work, audit_record(tenant, actor, "limits set", told, at))
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        """Remove a tenant, its keys and the list of its spaces; what was done stays in the log.
-        What its spaces hold is removed before, space by space."""
+        """Remove a tenant, its keys and the list of its spaces; the log stays. The caller has
+        deleted its spaces before."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
             await _note(work, audit_record(tenant, actor, _TENANT_DELETED, tenant.name, at))
-
-    # Keys
 
     async def add_key(self, key: ApiKey, *, actor: str) -> None:
         async with self._pool.tenant_transaction(key.tenant) as work:
             await _add_key(work, key, actor)
 
     async def key(self, tenant: UUID, key_id: str) -> tuple[ApiKey, Tenant] | None:
-        """A key and its tenant; whether it opens anything is for its reader to see."""
+        """Find a key and its tenant; the caller checks expiry and scopes."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             found = await work.send(_KEY, (tenant, key_id))
             owners = await work.records(_TENANT, (tenant,))
@@ -220,7 +213,7 @@ class TenantRecords:
             return tuple(_key(row) for row in await work.records(_KEYS, (tenant,)))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
-        """Let a key open nothing from now on; False where there is none that does."""
+        """Revoke a key; False if there is no active one."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             done = await work.row(_REVOKE, (at, tenant.id, key_id)) is not None
             if done:
@@ -230,7 +223,7 @@ class TenantRecords:
     async def rotate_key(
         self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
     ) -> bool:
-        """Put a new key in the place of one, which ends then; False where there is none."""
+        """Replace a key, which then expires; False if there is none."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
             if ended is not None:
@@ -238,8 +231,6 @@ class TenantRecords:
                 await _add_key(work, new, actor)
                 await _note(work, audit_record(tenant, actor, "key rotated", told, new.created_at))
         return ended is not None
-
-    # Spaces
 
     async def add_space(self, tenant: UUID, name: str, *, at: float) -> None:
         async with self._pool.tenant_transaction(tenant) as work:
@@ -261,8 +252,6 @@ class TenantRecords:
             await work.send(_DROP_SPACE, (tenant.id, name))
             await _note(work, audit_record(tenant, actor, "space deleted", name, at))
 
-    # Idempotency keys
-
     async def claim(
         self,
         tenant: UUID,
@@ -273,11 +262,10 @@ class TenantRecords:
         lease_seconds: float,
         keep_seconds: float,
     ) -> IdempotentAnswer:
-        """Whether this request is to be carried out now, by whoever asks, or was already.
+        """Claim a request for this caller, or return its earlier answer.
 
-        Whoever carries it out has it for `lease_seconds`: when that time is over and no answer
-        was kept, it died, and the next to come takes it over. `now` and `running_until` are by
-        the caller's clock, what is kept by the server's.
+        A claim lasts `lease_seconds`: without an answer by then its node died, and the next caller
+        takes over. `now` and `running_until` use the caller's clock, stored times the server's.
         """
         token, ahead = uuid4().hex, await self._server_ahead()
         now += ahead
@@ -303,17 +291,15 @@ class TenantRecords:
     async def keep_answer(
         self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
     ) -> bool:
-        """Keep what was answered; False where somebody has taken the request over meanwhile."""
+        """Store the answer; False if another caller has taken the request over."""
         async with self._pool.tenant_transaction(tenant) as work:
             kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
         return kept is not None
 
     async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
-        """The request failed and left nothing: the key may come with it again."""
+        """Drop the claim of a failed request, so that the key can be used again."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_RELEASE, (tenant, key_hash, token))
-
-    # Budgets
 
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
         async with self._pool.tenant_transaction(tenant) as work:
@@ -339,8 +325,6 @@ class TenantRecords:
             for tenant in page:
                 await self.purge(tenant.id, now=now)
             after = page[-1].name
-
-    # Audit log
 
     async def deleted_tenants(self, name: str) -> tuple[UUID, ...]:
         async with self._pool.tenant_transaction(None, read=True) as work:

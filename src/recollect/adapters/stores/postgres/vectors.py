@@ -1,11 +1,10 @@
 """The vectors of passages: written, and found exactly in a small space, by signs in a large one.
 
-Above `EXACT_NUMBERS` a search first compares the signs of the vectors, then the most similar ones
-exactly; `recollect bench store` prints what that misses as agreement. Signs are packed in blocks, a
-row of which fits a page: 48 bytes per passage at 384 dimensions. A slot of a block is marked
-exactly while its passage has a vector. The first vector of a passage stays, whatever
-is written later; a vector whose passage is missing or has another span is left out. Ties at the
-last place are decided in double precision, then by segment id and ordinal.
+Above `EXACT_NUMBERS` a search first compares signs, then the most similar vectors exactly;
+`recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48 bytes per
+passage at 384 dimensions. A slot is marked exactly while its passage has a vector. The first vector
+of a passage stays; one whose passage is missing or has another span is left out. Ties at the last
+place are decided in double precision, then by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from recollect.errors import BatchRefused, StoreError
 
 _BLOCK_BYTES: Final = 6_144
 _PLANES: Final = 4
-"""Bits that a number of the asked vector is taken with."""
+"""Bits per number of the asked vector."""
 
 _SOME: Final = """
     SELECT block_no, block FROM recollect.sign_blocks
@@ -67,11 +66,8 @@ _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHE
 
 
 class Layout:
-    """How blocks of one embedder are laid out: a mask of used slots, then the signs.
-
-    Signs stand 64 dimensions at a time, for all slots: so differing bits are counted in long
-    runs over memory.
-    """
+    """The layout of an embedder's blocks: a mask of used slots, then the signs. Signs are stored
+    64 dimensions at a time, for all slots, so counting reads memory in long runs."""
 
     __slots__ = ("_dtype", "slots", "words")
 
@@ -98,7 +94,7 @@ class Layout:
         block["used"][0] = np.packbits(marks)
 
     def signs(self, vectors: NDArray[Any]) -> NDArray[np.uint64]:
-        """The signs of vectors, a row each, as `binary_quantize` has them."""
+        """Return the signs of vectors, one per row, in the form of `binary_quantize`."""
         packed = np.packbits(vectors > 0, axis=1)
         laid = np.zeros((len(vectors), 8 * self.words), np.uint8)
         laid[:, : packed.shape[1]] = packed
@@ -181,11 +177,11 @@ def nearest_by_signs(
 
 
 def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
-    """For every slot, the sum of the asked vector's numbers where the slot's sign is plus.
+    """Sum the asked vector's numbers for every slot whose sign is plus.
 
-    Its numbers are taken in a few steps, and the bits of these counted one after the other. To
-    compare signs with its signs alone finds less: of the 150 nearest of 5,955 passages, embedded
-    by a static model, 85 of a hundred are among the first 600, and 95 this way.
+    Its numbers are quantised, and their bits counted one after the other. Comparing signs alone
+    finds less: of the 150 nearest of 5,955 passages of a static model, 85% are among the first 600,
+    and 95% this way.
     """
     low = float(asked.min())
     step = (float(asked.max()) - low) / (2**_PLANES - 1) or 1.0
@@ -208,20 +204,20 @@ EXACT_NUMBERS: Final = 4_000 * 384
 """Vectors times dimensions up to which all are compared exactly."""
 _RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
 _RERANK_EACH: Final = 10
-"""How many are compared exactly for one that is asked for: 0.998 of the best 50 and 0.985 of the
-best 150 are among them at 16,180 passages of a static model."""
+"""Exact comparisons per requested passage: they hold 0.998 of the best 50 and 0.985 of the best
+150 at 16,180 passages of a static model."""
 _NEAR: Final = 2e-6
-"""The server sums in single precision: what is so near the last place is compared again."""
+"""The server sums in single precision: values this close to the last place are compared again."""
 _DECIMALS: Final = 9
-"""Beyond these, cosines in double precision are taken to be alike."""
+"""Beyond these, cosines in double precision count as equal."""
 
 EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors, signed, complete_to FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
-# A vector of length zero has no direction: its distance is that of what has nothing in common.
-# Halves are compared as they are, with the asked vector in two parts, each of which is halves too:
-# to make floats of them first takes twice as long, and the asked vector rounded is not exact.
+# A vector of length zero has no direction: it gets the distance of unrelated ones. Halves are
+# compared as they are, with the asked vector in two parts of halves: converting to floats takes
+# twice as long, and the asked vector rounded is not exact.
 _COMPARED: Final = """
     WITH compared AS MATERIALIZED (
         SELECT passage_no, coalesce(CASE
@@ -266,7 +262,7 @@ async def nearest(
     allowed: Ints | None,
     left_out: Ints,
 ) -> list[int]:
-    """The nearest passages, for an embedder as `EMBEDDER` has it; none if it has no vectors."""
+    """Find the nearest passages, for an embedder from `EMBEDDER`; none if it has no vectors."""
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or not usable(asked):
         return []
@@ -319,7 +315,7 @@ async def _choose(
 
 
 def _parts(asked: AskedVector) -> dict[str, Raw]:
-    """The asked direction as a sum of two vectors of halves, exact to about 22 bits."""
+    """Split the asked direction into two vectors of halves, exact to about 22 bits."""
     numbers = np.frombuffer(asked.values, "<f4").astype(np.float64)
     numbers /= np.sqrt(np.einsum("i,i->", numbers, numbers))
     high = numbers.astype(np.float16)
@@ -348,7 +344,7 @@ def cosines(asked: AskedVector, raw: list[bytes]) -> Floats:
 
 
 def usable(asked: AskedVector) -> bool:
-    """Whether it has a direction; an embedder that failed may give zeros or no numbers at all."""
+    """Return True if it has a direction; a failed embedder may give zeros or NaN."""
     if len(asked.values) % 4:
         return False
     values = np.frombuffer(asked.values, "<f4")
@@ -356,7 +352,7 @@ def usable(asked: AskedVector) -> bool:
 
 
 def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> None:
-    """Raise unless the asked vector is as long as its embedder's, given as `EMBEDDER` has it."""
+    """Raise unless the asked vector is as long as its embedder's, a row of `EMBEDDER`."""
     if known is not None and 4 * known[1] != len(asked.values):
         raise StoreError(
             f"embedder {asked.embedder!r} has {known[1]} dimensions here, "
@@ -411,7 +407,7 @@ _ALL_VECTORS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLookup:
-    """Questions that were sent ahead: the embedder, and where the passages stand."""
+    """Queries sent ahead: the embedder, and the rows of the passages."""
 
     embedder: Statement
     places: Statement
@@ -449,7 +445,7 @@ async def write_vectors(
 def known_embedder(
     given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> int | None:
-    """The number of a set's embedder, given as it is stored; None where it is new."""
+    """Return the number of a set's embedder as stored; None if it is new."""
     known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
     if known is None:
         return None

@@ -1,11 +1,10 @@
 """The inverted index of a space: words as numbers, posting blocks, and the search by words.
 
-A word is a 32-bit hash that its space keys: words chosen to share a number in one space do not in
-another. A passage has a forward row: its terms, sorted, with their counts. A run holds the postings
-of a range of passages by term, in blocks that fit a page; numbers in a block are relative to the
-first of the run, below 65,536. A search reads the blocks of the runs, and the newest passages word
-by word. It only chooses the best by Okapi BM25; `search` scores what was chosen. The statistics are
-those of the space's index, whatever the query filters or leaves out.
+A word is a 32-bit hash keyed by its space, so collisions cannot be planned. A passage has a forward
+row: its terms, sorted, with counts. A run holds the postings of a range of passages by term, in
+blocks that fit a page, with numbers relative to its first (below 65,536). A search reads the blocks
+and the newest passages. It only chooses the best by Okapi BM25; `search` scores them. The
+statistics are those of the whole space.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from recollect.core.search.bm25 import inverse_document_frequency, length_dampin
 from recollect.core.values.recall import CandidateQuery
 
 RUN_SPAN: Final = 65_536
-"""How many passage numbers a run covers at most: relative numbers are 16 bits."""
+"""Most passage numbers that a run covers: relative numbers are 16 bits."""
 _BLOCK_BYTES: Final = 6_500
-"""A block stands in its row, and a row has to fit a page of 8 kB."""
+"""A block is one row, and a row has to fit a page of 8 kB."""
 _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
 """Postings of a bucket on average: fewer make more rows, more make longer reads."""
@@ -44,7 +43,7 @@ NONE: Final = np.empty(0, np.int64)
 
 
 class _Terms(dict[tuple[UUID, str], int]):
-    """Numbers of words that were asked for before; begins anew when it grows too large."""
+    """A cache of words' numbers; cleared when it grows too large."""
 
     def __missing__(self, asked: tuple[UUID, str]) -> int:
         if len(self) >= _TERMS_KEPT:
@@ -93,7 +92,7 @@ class Forwards:
     numbers: Ints
     lengths: Ints
     sizes: Ints
-    """How many terms each has."""
+    """Number of terms of each."""
     terms: NDArray[Any]
     counts: NDArray[Any]
 
@@ -249,7 +248,7 @@ def forwards_of(row: Sequence[Any] | None) -> Forwards:
 
 @dataclass(frozen=True, slots=True)
 class PostingHit:
-    """Where an asked term stands: postings of one block or of forward rows."""
+    """The postings of an asked term in one block or in forward rows."""
 
     term: int
     base: int
@@ -284,10 +283,8 @@ def order_candidates(
     allowed: Ints | None = None,
     left_out: Ints = NONE,
 ) -> tuple[Ints, Ints]:
-    """The best passages by Okapi BM25, and those of which some fill the limit: they score alike.
-
-    Only allowed ones where that is given, and none of those that are left out.
-    """
+    """Choose the best passages by Okapi BM25, and those tied at the limit. Only `allowed` ones
+    if that is given, and none of those left out."""
     if not hits or limit <= 0:
         return NONE, NONE
     by_base: dict[int, dict[int, list[PostingHit]]] = {}
@@ -343,7 +340,6 @@ def _score(
 
 
 def _places(numbers: Ints, first: int, count: int) -> Ints:
-    """Where these stand among so many from the first on, as far as they do."""
     return numbers[(numbers >= first) & (numbers < first + count)] - first
 
 
@@ -362,7 +358,7 @@ _STATISTICS: Final = """
 _RUNS: Final = """
     SELECT run, first_passage, dead FROM recollect.runs WHERE space_id = %s
 """
-# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, whatever share of a
+# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, however much of a
 # table the space is: the planner knows tables, not spaces.
 _POSTINGS: Final = """
     SELECT r.run, t.term, p.block
@@ -403,7 +399,7 @@ _FIRST_OF: Final = f"""
 
 @dataclass(frozen=True, slots=True)
 class FoundByWords:
-    """What the words found."""
+    """The result of a search by words."""
 
     numbers: Sequence[int] = ()
     documents: int = 0
@@ -414,7 +410,8 @@ class FoundByWords:
 async def find_by_words(
     work: Transaction, query: CandidateQuery, allowed: Ints | None, left_out: Ints
 ) -> FoundByWords:
-    """The best passages by words, of the allowed without those left out, and the statistics."""
+    """Find the best passages by words, of the allowed without those left out, and the
+    statistics."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))

@@ -1,10 +1,9 @@
 """Writes a batch, and indexes segments again.
 
-Writing a batch first queries what it meets, then writes it, all in one transaction: two round
-trips and one fsync, however large the batch. It locks the row of `counters` first, so writers of
-one space take turns. A forgotten identity is never written again. Writing a batch twice changes
-nothing. A passage that is indexed again gets a new number: it is in the tail again, and its old
-number is dead in the run that held it.
+One transaction first queries what the batch meets, then writes: two round trips and one fsync,
+however large the batch. It locks the row of `counters` first, so writers of one space take turns. A
+forgotten identity is never written again; writing a batch twice changes nothing. A passage indexed
+again gets a new number in the tail, and its old number is dead in its run.
 """
 
 from __future__ import annotations
@@ -78,16 +77,14 @@ _TERMS: Final = insert("passage_terms", _TERM_COLUMNS, "")
 
 
 class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
-    """The statement that a batch depends on had no row."""
+    """Raised if the statement that a batch depends on returned no row."""
 
 
 async def write_batch(
     work: Transaction, batch: Batch, *, only_if: Statement | None = None
 ) -> tuple[WriteResult, int]:
-    """Write a batch in this transaction; also how many passages wait to be packed.
-
-    `only_if` was queued before: if it returns no row, this raises NothingTaken.
-    """
+    """Write a batch in this transaction; also returns how many passages wait to be packed.
+    `only_if` was queued before: if it returns no row, this raises NothingTaken."""
     require_storable(batch)
     counters, looked = await _meet(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
@@ -116,7 +113,7 @@ async def write_batch(
         stale = batch.session.session if kept.stale else None
     if looked.facts is not None:
         await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
-    # Of a batch that is written again the jobs were enqueued, and perhaps done, the first time.
+    # The jobs of a batch written again were enqueued, and perhaps done, the first time.
     new_jobs = list(batch.jobs) if stored or not batch.segments else []
     if counters.tail // PACK_AFTER > before // PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
@@ -192,8 +189,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
 def _sort_out(
     given: Sequence[NewSegment], counters: SpaceCounters
 ) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
-    """Which segments are new, which known, and for which, with their identity, a tombstone
-    stands."""
+    """Sort segments into new, known and, with their identity, tombstoned ones."""
     stored: dict[SegmentId, NewSegment] = {}
     known: dict[SegmentId, None] = {}
     forgotten: dict[SegmentId, MessageId] = {}
@@ -347,7 +343,7 @@ async def _sign_again(work: Transaction, numbers: Raw) -> None:
 async def drop_index(
     work: Transaction, numbers: NDArray[np.int64], counters: SpaceCounters
 ) -> NDArray[Any]:
-    """Remove passages, their words and signs; the terms they had. Vectors and runs stay."""
+    """Remove passages, their words and signs; returns their terms. Vectors and runs stay."""
     packed = int8s(numbers)
     await work.send(DROP_PASSAGES, (work.space_id, packed))
     await clear_signs(work, numbers)
@@ -359,7 +355,7 @@ async def drop_index(
 
 
 async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
-    """Remove the vectors of passages, whatever embedder they are of; how many went."""
+    """Remove the vectors of passages, of any embedder; returns the number removed."""
     if not len(numbers):
         return 0
     given = (work.space_id, int8s(numbers), work.space_id)

@@ -1,4 +1,4 @@
-"""The memory of one machine: one SQLite file a space, optionally encrypted."""
+"""The SQLite store: one file per space, optionally encrypted."""
 
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, read_key
 from recollect.adapters.stores.sqlite.store import SQLiteStore

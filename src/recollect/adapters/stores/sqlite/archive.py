@@ -1,8 +1,8 @@
 """Writes a batch in the caller's transaction, and reads segments, sessions, passages and facts.
 
-Writing a batch again changes nothing; nothing is written that a tombstone stands for. A passage's
-number is never used again. Its low bits are its length in words, so that scoring the hits of a word
-needs no other table. Counters change in the same transaction.
+Writing a batch again changes nothing; nothing with a tombstone is written. A passage's number is
+never reused. Its low bits are its length in words, so that scoring needs no other table. Counters
+change in the same transaction.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 
 
 def add_passages(db: Database, segments: NewRows, number: int | None = None) -> list[Row]:
-    """Store new passages, but not in the index: pass the result to `index_words`.
+    """Store new passages without indexing them: pass the result to `index_words`.
 
-    FTS5 writes out what it gathered whenever another statement needs a savepoint; so words
-    come last in a transaction. `number` is that of the first passage, if it is known.
+    FTS5 flushes its buffer whenever another statement needs a savepoint; so words come last in a
+    transaction. `number` is that of the first passage, if it is known.
     """
     if number is None:
         number = db.value("SELECT next_passage FROM totals")
@@ -193,7 +193,7 @@ def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tup
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
-# Asked for one by one: making and reading a list takes longer.
+# Queried one by one: building and reading a list takes longer.
 _FEW: Final = 5
 _NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
 _COUNT_ADDED: Final = """
@@ -224,7 +224,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         write_fact_vectors(db, fact_vectors)
     if batch.extracted:
         read_to(db, batch.extracted)
-    # of a batch that is written again they were enqueued, and perhaps done, the first time
+    # the jobs of a batch written again were enqueued, and perhaps done, the first time
     jobs = batch.jobs if new or not batch.segments else ()
     add_jobs(db, jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
@@ -266,8 +266,8 @@ def _identities(batch: Batch) -> set[str]:
 def _identities_met(
     segments: tuple[NewSegment, ...], tombstones: set[str]
 ) -> tuple[set[str], set[str]]:
-    """What was said where it was forgotten, so that nothing of this batch may quote it; and what
-    is said where it may be."""
+    """Return the identities met where they were forgotten, which this batch may not quote; and
+    those met where they may be."""
     refused: set[str] = set()
     said: set[str] = set()
     for new in segments:

@@ -1,8 +1,8 @@
-"""Finds the passages that may answer a query, and what stands around them in their session.
+"""Finds the passages that may answer a query, and their neighbours in the session.
 
-Chooses the best by words and by each vector, in one snapshot; `search` scores them. Adds BM25 up
-with numpy from fts5vocab: FTS5's own rank takes several times as long. `Recent` keeps what the last
-searches read, because a recall asks twice with the same query. Ties go by segment id and ordinal.
+Chooses the best by words and by each vector, in one snapshot; `search` scores them. Computes BM25
+with numpy from fts5vocab: FTS5's own rank takes several times as long. `Recent` caches the last
+searches' reads, because a recall asks twice with the same query. Ties go by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postings:
-    """Where one word stands: passages in ascending order, and how often in each."""
+    """The passages that hold one word, ascending, and its count in each."""
 
     word: str
     passages: Numbers
@@ -74,10 +74,8 @@ def scores_of(
     allowed: Numbers | None,
     left_out: Numbers,
 ) -> tuple[Numbers, Scores]:
-    """The passages that hold any of the words and may be chosen, ascending, and their scores.
-
-    `allowed` are the only ones that may, None for all; `left_out` may not. Both ascend.
-    """
+    """Score the passages that hold any of the words, ascending. Only those in `allowed` (None
+    for all) and not in `left_out` count. Both ascend."""
     stored_postings = [other for other in postings if len(other.passages)]
     if not stored_postings:
         return NO_NUMBERS, np.empty(0)
@@ -106,10 +104,10 @@ def scores_of(
 
 
 def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
-    """Each number once, ascending, and where each of the given ones stands among them.
+    """Return each number once, ascending, and the index of each given number among them.
 
-    The numbers are a few ascending stretches, which a stable sort only has to merge: searching
-    for each of them took twice as long.
+    The numbers are a few ascending runs, which a stable sort merges: searching for each took twice
+    as long.
     """
     order = np.argsort(numbers, kind="stable")
     ascending = numbers[order]
@@ -138,7 +136,7 @@ def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], np
 
 
 def distinct(numbers: Numbers) -> Numbers:
-    """Each number once, ascending; np.unique hashes, which takes six times as long here."""
+    """Return each number once, ascending; np.unique hashes, which takes six times as long here."""
     if not len(numbers):
         return numbers
     numbers = np.sort(numbers)
@@ -168,8 +166,8 @@ SELECT group_concat(DISTINCT g.sequence), group_concat(p.id)
 FROM json_each(?) AS o CROSS JOIN segment AS g ON g.id = o.value
 LEFT JOIN passage AS p ON p.segment = g.sequence
 """
-# The sessions of memory files, as `CandidateQuery.with_files` says. A name that UTF-8 cannot hold
-# stands as bytes, which SQLite puts behind every text: so there are two ranges.
+# The sessions of memory files, as in `CandidateQuery.with_files`. A name that UTF-8 cannot encode
+# is stored as bytes, which SQLite sorts after every text: so there are two ranges.
 _AFTER_FILES: Final = FILE_SESSIONS[:-1] + chr(ord(FILE_SESSIONS[-1]) + 1)
 _FILE_NAMES: Final = (
     *(FILE_SESSIONS, _AFTER_FILES),
@@ -181,14 +179,14 @@ SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session
 CROSS JOIN passage AS p ON p.segment = g.sequence
 WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at < ?6)
 """  # noqa: S608
-# Some turns of one space at once; of a large space only the last: 16 bytes an entry.
+# Several turns of one space at once; of a large space only the last: 16 bytes per entry.
 _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """The segments a query leaves out that are stored, and their passages; both ascending."""
+    """The stored segments that a query excludes, and their passages; both ascending."""
 
     sequences: Numbers
     passages: Numbers
@@ -196,8 +194,6 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the counters of a snapshot say."""
-
     next_sequence: int
     next_passage: int
     removals: int
@@ -206,7 +202,7 @@ class _State:
         return (self.next_passage, self.removals) == (other.next_passage, other.removals)
 
     def knows(self, passage: int, now: _State) -> bool:
-        """Whether a passage of the snapshot `now` was there, and is where it was."""
+        """Return True if a passage of the snapshot `now` was there, and did not move."""
         return self.removals == now.removals and passage >> LENGTH_BITS < self.next_passage
 
 
@@ -214,7 +210,7 @@ _NOTHING: Final = LeftOut(sequences=NO_NUMBERS, passages=NO_NUMBERS)
 
 
 class Recent:
-    """What was read for the last few queries."""
+    """A cache of the last few queries' reads."""
 
     def __init__(self) -> None:
         self._now = _State(0, 0, 0)
@@ -222,7 +218,7 @@ class Recent:
         self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
 
     def look(self, db: Database) -> None:
-        """To be called first in every snapshot."""
+        """Refresh the cache; call it first in every snapshot."""
         self._now = _State(*db.row(_STATE))
 
     def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
@@ -240,7 +236,6 @@ class Recent:
         return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
 
     def counted(self, db: Database, words: tuple[str, ...], *, newest: int) -> list[Postings]:
-        """Postings to count words by, in passages up to the number `newest`."""
         held = self._postings.get(words)
         if held is not None and held[0].knows(newest, self._now):
             return held[1]
@@ -266,17 +261,17 @@ COLUMNS: Final = """
 p.id, g.id, p.ordinal, g.key, CAST(s.name AS BLOB), g.sequence, g.role, g.said_at, g.trust,
 p.start, p.stop, p.length, CAST(g.tool AS BLOB)
 """
-"""Of passage `p`, segment `g` and session `s`."""
+"""Columns of passage `p`, segment `g` and session `s`."""
 
-# In the order of the fields. A frozen value sets its fields one by one, by name; for the hundreds
-# of a recall that took a tenth of it. Columns set through the slots take a third of that.
+# In the order of the fields. A frozen value sets its fields one by one, by name, which took a tenth
+# of a recall. Setting columns through the slots takes a third of that.
 _SLOTS: Final = tuple(getattr(Candidate, field.name).__set__ for field in fields(Candidate))
 
 
 def described(
     rows: Sequence[Row], postings: Sequence[Postings], asked: Sequence[VectorSearch | None]
 ) -> tuple[Candidate, ...]:
-    """What is to be said of these passages, rows of `COLUMNS`, in their order."""
+    """Build the candidates of these passages from rows of `COLUMNS`, in their order."""
     try:
         return _described(rows, postings, asked)
     except (ValueError, TypeError):
@@ -416,7 +411,7 @@ SELECT a.id, a.sequence, {_WALK.format(beyond="<", order="DESC")},
   {_WALK.format(beyond=">", order="ASC")}
 FROM json_each(?1) AS j CROSS JOIN segment AS a ON a.id = j.value
 """  # noqa: S608
-# A neighbour without the passages that were asked for has a row of its own.
+# A neighbour without any requested passage has a row of its own.
 _NEIGHBOUR_ROWS: Final = f"""
 SELECT {COLUMNS} FROM json_each(?1) AS j CROSS JOIN segment AS g ON g.sequence = j.value
 JOIN session AS s ON s.number = g.session
@@ -424,7 +419,7 @@ LEFT JOIN passage AS p ON p.segment = g.sequence AND p.ordinal < ?2
 """  # noqa: S608
 
 Walk = tuple[str, list[int], list[int]]
-"""A segment, the places before it, and those behind it; the nearest first."""
+"""A segment, the places before it, and those after it; the nearest first."""
 
 
 def find_around(
@@ -456,11 +451,8 @@ def find_around(
 def _walked(
     db: Database, ids: Sequence[str], left_out: list[int], reach: int
 ) -> tuple[dict[int, str], list[Walk]]:
-    """The segments that are stored, by their sequence, and how to walk from each.
-
-    Few meet what is left out, and telling SQLite of it takes longer than all else: so only
-    those that do walk again.
-    """
+    """Return the stored segments by their sequence, and each one's walk. Few meet an excluded
+    segment, and passing these to SQLite is slow: so only those that do walk again."""
     rows = db.rows(_NEAR, (json_list(dict.fromkeys(ids)), "[]", reach))
     walks = {row[0]: _walk(row) for row in rows}
     avoided = frozenset(left_out)

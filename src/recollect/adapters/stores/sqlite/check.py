@@ -1,6 +1,6 @@
-"""Whether a space is as it should be: SQLite's own check, the indexes, and our invariants.
+"""Checks a space: SQLite's own check, the indexes, and our invariants. Never repairs anything.
 
-Tells counts and places, never content. Must never mend anything.
+Reports counts and places, never content.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SELECT e.name, coalesce(sum(b.count), 0) FROM embedder AS e
 LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING sum(b.count)
 """
 
-# What there must be none of, and what is said where there is.
+# Rows that must not exist, each with the problem to report.
 _UNINDEXED: Final = (
     "passage AS p WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE w.id = p.id)",
     "passages are not in the word index",
@@ -155,10 +155,8 @@ def _word_index(db: Database) -> Iterator[str]:
 
 
 def _words_indexed(db: Database) -> dict[str, tuple[int, int]]:
-    """How often each word is in the index, and a sum over the passages that hold it.
-
-    FTS5 compares by a command that is a write to SQLite, which would wait for other writers.
-    """
+    """Count each word in the index, with a sum over its passages. FTS5's own command for it is a
+    write to SQLite, which would wait for other writers."""
     query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM words_at GROUP BY term"  # noqa: S608
     return {term: (count, total) for term, count, total in db.rows(query)}
 
@@ -257,11 +255,8 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
 
 
 def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
-    """Whose file this is and how much is in it; changes nothing, not even an older schema.
-
-    Where a passphrase encrypts it, its name would be needed to read its name: then its size is
-    all that is told.
-    """
+    """Read the space's name and counts; changes nothing, not even an older schema. A
+    passphrase-encrypted file cannot be read without its name: then only its size is returned."""
     found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
     try:
         with store_errors(path), closing(read_only(path, key)) as connection:

@@ -1,7 +1,7 @@
-"""Opens the file of a space: key, permissions, cipher, pragmas, schema, and the errors of SQLite.
+"""Opens the file of a space: key, permissions, cipher, pragmas, schema, and SQLite's errors.
 
-A connection reads and writes this space in the newest schema, and what it commits survives the loss
-of power. A key is never logged, shown or written; messages name the file, never a value.
+A commit survives power loss. A key is never logged, shown or written; messages name the file, never
+a value.
 """
 
 from __future__ import annotations
@@ -44,31 +44,29 @@ _SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES
 _PAGE_BYTES = 4096
 _CACHE_KIB = 32_768
 _LOG_PAGES = 128
-"""So much is written before the log is moved into the file, and the log keeps no more room."""
+"""The log is moved into the file after this many pages, and keeps no more space."""
 _CIPHER = "aegis"
-"""As quick as no cipher where the processor knows AES, three times chacha20 (measured)."""
+"""As fast as no cipher on processors with AES, three times as fast as chacha20 (measured)."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
-"""A file's device and its number there: what a path meant when it was opened."""
+"""Device and inode."""
 _VERSION = "schema"
 _SPACE = "space"
 
 BUSY = (apsw.BusyError, apsw.LockedError)
-"""Somebody else holds what is needed: try again."""
 _REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
 _AWAY = (apsw.IOError, apsw.AuthError, apsw.NoMemError, apsw.ProtocolError, apsw.InterruptError)
 UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
-"""What apsw raises for a value that no column can hold."""
+"""Errors that apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
 _GLANCE_MILLISECONDS = 1_000
-"""How long a glance at a file waits for others."""
 
 
 class EncryptionKey:
     """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase.
 
-    From a passphrase one key a space is derived, once. The salt is the space's name, which is
-    known wherever the file is opened: two spaces of one name and passphrase have one key.
+    A passphrase gives one key per space, derived once. The salt is the space's name, which is known
+    wherever the file is opened: two spaces of one name and passphrase have one key.
     """
 
     __slots__ = ("_derived", "_raw", "_secret")
@@ -89,7 +87,7 @@ class EncryptionKey:
 
     @property
     def is_raw(self) -> bool:
-        """Whether it is the same for every space."""
+        """Return True if the key is the same for every space."""
         return self._raw
 
     def raw(self, space: str) -> bytes:
@@ -102,7 +100,7 @@ class EncryptionKey:
 
 
 def read_key(source: str) -> EncryptionKey:
-    """The key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`."""
+    """Read the key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`."""
     kind, _, name = source.partition(":")
     readers: dict[str, Callable[[str], str | None]] = {
         "env": os.environ.get,
@@ -184,18 +182,18 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceFile:
-    """Where a space is, and what it takes to open it."""
+    """The path of a space and what is needed to open it."""
 
     path: Path
     space: str
     key: bytes | None = field(default=None, repr=False)
     busy_seconds: float = 5.0
     number: FileNumber | None = None
-    """Which file it was when the space was opened; None: not yet."""
+    """The file's number when the space was opened; None before that."""
 
 
 class BusyWait:
-    """How long one operation may still wait for other processes."""
+    """The time that one operation may still wait for other processes."""
 
     __slots__ = ("_ended", "_seconds", "_until")
 
@@ -208,15 +206,12 @@ class BusyWait:
         self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def end(self) -> None:
-        """Wait for nobody any more: the store is being closed."""
+        """Stop all waiting: the store is being closed."""
         self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
-        """Wait a moment; False when it took too long.
-
-        The moments are short and random: SQLite's own grow to 100 ms, and a process that
-        polls that rarely starves beside eight that write all the time.
-        """
+        """Wait a moment; False after the limit. Pauses are short and random: SQLite's own grow
+        to 100 ms, and a process that polls that rarely starves next to eight busy writers."""
         if self._ended or time.monotonic() >= self._until:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets
@@ -234,7 +229,7 @@ def space_file(
 
 
 def require_file(file: SpaceFile, *, create: bool) -> None:
-    """See that the file is there and is one that can be a memory, or make it."""
+    """Create the file if it is missing; raise if it cannot be a memory."""
     path = file.path
     with store_errors(path):
         if not path.exists():
@@ -254,10 +249,10 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
 
 
 def _make(file: SpaceFile) -> None:
-    """Make the file with its tables under another name, then give it its own.
+    """Create the file with its tables under a temporary name, then rename it.
 
-    A file under its own name is never empty, wherever this is cut off: one that is was cut by
-    somebody else, and is not taken for a new memory.
+    So an interrupted creation never leaves an empty file: one that is empty was damaged otherwise,
+    and is not taken for a new memory.
     """
     path = file.path
     make_folder(path.parent)
@@ -268,7 +263,7 @@ def _make(file: SpaceFile) -> None:
 
 @contextmanager
 def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
-    """A new file with the tables of the space, under a name of its own; removed at the end."""
+    """Create a temporary file with the tables of the space; removed at the end."""
     number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
     os.close(number)
     try:
@@ -280,7 +275,7 @@ def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Give a new file its name, where no file is; call it with the folder locked."""
+    """Rename a new file unless the name is taken; call it with the folder locked."""
     for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
         Path(f"{path}{left}").unlink(missing_ok=True)
     made.rename(path)
@@ -289,7 +284,7 @@ def put_in_place(made: Path, path: Path) -> None:
 
 @contextmanager
 def folder_locked(file: SpaceFile) -> Iterator[None]:
-    """Keep other processes from making or replacing files of this kind in the folder meanwhile."""
+    """Keep other processes from creating or replacing files of this kind in the folder."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not locked_within(descriptor, file.busy_seconds):
@@ -302,7 +297,7 @@ def folder_locked(file: SpaceFile) -> Iterator[None]:
 
 
 def file_number(path: Path) -> FileNumber | None:
-    """Which file a path names now; None where it is gone or was emptied."""
+    """Return the file's number; None if the file is gone or empty."""
     try:
         found_stat = path.stat()
     except FileNotFoundError:
@@ -311,7 +306,7 @@ def file_number(path: Path) -> FileNumber | None:
 
 
 def check_encryption() -> None:
-    """MissingExtra where the driver that is installed cannot encrypt."""
+    """Raise MissingExtra if the installed driver cannot encrypt."""
     if hasattr(apsw, "mc_version"):
         return
     missing = MissingExtra(feature="an encrypted space", extra="encrypted")
@@ -321,7 +316,7 @@ def check_encryption() -> None:
 
 
 def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> apsw.Connection:
-    """A connection to the space, ready for use; `damaged`: without a look at its tables."""
+    """Open a connection to the space; `damaged` skips reading its tables."""
     if file.key is not None:
         check_encryption()
     patience.renew()
@@ -338,7 +333,7 @@ def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> ap
         except BaseException as error:
             if connection is not None:
                 connection.close(True)
-            # Another process may be closing the file, recovering it or making its tables.
+            # Another process may be closing the file, recovering it or creating its tables.
             if isinstance(error.__cause__, BUSY) and patience.wait():
                 continue
             raise
@@ -346,7 +341,7 @@ def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> ap
 
 
 def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
-    """A connection that changes nothing, to a file whose space is not known."""
+    """Open a read-only connection to a file whose space is not known."""
     with path.open("rb") as opened:
         plain = opened.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
     if not plain and (key is None or not key.is_raw):
@@ -423,7 +418,7 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
 
 
 def _version(connection: apsw.Connection, file: SpaceFile) -> int:
-    # In one statement: another process may make the tables between two.
+    # One statement, because another process may create the tables between two.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if "meta" not in tables:
         if tables:

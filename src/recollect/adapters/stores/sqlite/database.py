@@ -1,10 +1,9 @@
 """A connection as the other modules use it, and the thread in which its blocking calls run.
 
-apsw runs statements lazily, as their rows are asked for; here every statement has ended when its
-call returns, so none holds a snapshot open by accident. A store has a lane to write and lanes to
-read, so that a long read never delays a write. Always holds: nothing of SQLite runs on the event
-loop; an operation is one transaction, and ends as it would have though whom it was for is
-cancelled; a row with a text that cannot be decoded is left out, counted, and hides no other.
+apsw runs statements lazily; here every statement has ended when its call returns, so none holds a
+snapshot open by accident. A store has one lane to write and others to read, so a long read never
+delays a write. Nothing of SQLite runs on the event loop. An operation is one transaction, and
+completes even if its caller is cancelled. A row with undecodable text is left out and counted.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class Database:
         return self.rows(query, values)[0]
 
     def value(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """The first value of the first row; None without one."""
+        """Return the first value of the first row; None without one."""
         rows = self.rows(query, values)
         return rows[0][0] if rows else None
 
@@ -99,8 +98,8 @@ def _refused(error: Exception) -> BatchRefused:
 T = TypeVar("T")
 Work = Callable[[Database], T]
 
-# Readers that overlap all the time keep SQLite from starting its log anew; past this size we
-# wait for them.
+# Readers that overlap all the time keep SQLite from restarting its log; past this size we wait for
+# them.
 _LOG_MAX_BYTES = 64 << 20
 _LOG_LOOK_EVERY = 64
 _LOG_PATIENCE_SECONDS = 0.5
@@ -108,7 +107,7 @@ _CLOSED = "this store is closed: open it again"
 
 
 class Lane:
-    """A thread, and the connection that only it uses; both come with the first operation."""
+    """A thread and the connection that only it uses; both start with the first operation."""
 
     def __init__(self, file: SpaceFile, *, name: str) -> None:
         self._file = file
@@ -126,7 +125,7 @@ class Lane:
         return await self._later(self._read, work)
 
     async def read_apart(self, work: Work[T]) -> T:
-        """Run in one snapshot of a connection of its own, for what takes long."""
+        """Run in one snapshot of a connection of its own, for long reads."""
         if self._closed:
             raise StoreError(_CLOSED)
         apart = Lane(self._file, name="apart")
@@ -148,7 +147,7 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """Wait for what runs, though not for locks of others; close the connection, end the
+        """Wait for running operations, but not for other processes' locks; end connection and
         thread."""
         if self._closed:
             return
@@ -192,7 +191,7 @@ class Lane:
         if self._database is not None:
             self._patience.renew()
             if file_number(self._file.path) != self._opened_file:
-                # Its log would be removed by name, and that name is the new file's now.
+                # Its log would be removed by name, which is the new file's name now.
                 self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._database.connection.close(True)
             self._database = None

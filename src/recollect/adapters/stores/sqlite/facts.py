@@ -1,8 +1,8 @@
-"""Facts: written, replaced, forgotten, found, and the revision they are at.
+"""Writes, replaces, forgets and finds facts, and counts their revision.
 
-A fact that changes is another row under a new number: its words are indexed again and its vectors
-go. The revision grows with every transaction that changes facts, or segments that a fact may be
-read from.
+A changed fact is another row under a new number: its words are indexed again and its vectors go.
+The revision grows with every transaction that changes facts, or segments that a fact may be read
+from.
 """
 
 from __future__ import annotations
@@ -161,13 +161,13 @@ def facts_revision(db: Database) -> int:
 
 
 def require_revision(db: Database, revision: int | None) -> None:
-    """Raise StaleFacts where facts have changed since this revision; None asks for none."""
+    """Raise StaleFacts if facts have changed since this revision; None skips the check."""
     if revision is not None and facts_revision(db) != revision:
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
 
 
 def move_on(db: Database) -> None:
-    """Say that what was decided about facts until now was decided upon something else."""
+    """Advance the revision, so that decisions about facts made until now are stale."""
     db.run(_MOVE_ON)
 
 
@@ -178,10 +178,10 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
-    """Remove the facts that can no longer stand without forgotten segments; others lose these.
+    """Remove the facts that rest only on forgotten segments; others lose these sources.
 
-    A fact of a segment whose words are said elsewhere still rests on its twin there. One that
-    cannot be read goes with any segment that it names.
+    A fact of a segment whose words also occur elsewhere still rests on that twin. One that cannot
+    be read goes with any segment that it names.
     """
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in readable(rows, numbered_fact)]
@@ -198,7 +198,7 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
 
 
 def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
-    """Let no fact name these sessions: those that are left belong to the whole space."""
+    """Detach facts from these sessions: those that are left belong to the whole space."""
     changed = 0
     for session in sessions:
         db.run(_LEAVE_SESSION, (pack_text(session),))

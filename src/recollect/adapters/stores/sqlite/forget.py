@@ -1,8 +1,8 @@
-"""Forgets and rewrites what is stored, and leaves no byte of it.
+"""Forgets and rewrites stored content, and leaves no byte of it.
 
-By content an identity goes wherever it was said; by place single segments go. Everything goes in
-one transaction; `secure_delete` overwrites the bytes, and the log is emptied after. Whatever could
-not be reached is reported.
+By content an identity goes wherever it was said; by place single segments go. Everything is one
+transaction; `secure_delete` overwrites the bytes, and the log is emptied after. Whatever could not
+be reached is reported.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ LOG_IN_USE: Final = (
     "run scrub when nobody does."
 )
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
-# A shorter beginning of a word tells nothing of it.
+# A shorter prefix reveals nothing of a word.
 _TELLING_BYTES: Final = 5
 Removed = TypeVar("Removed", Forgotten, Rewritten)
 
@@ -134,10 +134,8 @@ def withdraw(
     at: float,  # noqa: ARG001 - nothing stays that could carry a time
     up_to: int | None = None,
 ) -> int:
-    """Remove segments within the caller's transaction, as `forget` does, but leave no mark.
-
-    What quotes them stays. Returns how many went.
-    """
+    """Remove segments within the caller's transaction without tombstones, and return their
+    number. Quotes of them stay."""
     found = db.rows(_OF_IDS, (json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
@@ -148,12 +146,10 @@ def withdraw(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removed:
-    """What went with segments."""
-
     passages: int
     vectors: int
     words: set[bytes] = field(repr=False)
-    """Those that were said in them, as the index has them."""
+    """The words of the segments, as the index has them."""
 
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
@@ -177,14 +173,12 @@ def _remove_passages(db: Database, sequences: Sequence[int]) -> _Removed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
-    """What an order means here."""
-
     identities: set[str]
-    """By content: wherever it was said."""
+    """Identities that go wherever they were said."""
     rows: list[Row]
     """Every segment that goes."""
     places: list[Row]
-    """Those of them that go by place alone."""
+    """Those of the rows that go by place alone."""
     sessions: list[int]
     """Sessions that go as a whole."""
 
@@ -216,7 +210,6 @@ def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Ro
 
 
 def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgotten:
-    """Remove what rests on segments that are gone; quotes only of what is said nowhere else."""
     asked = json_list({row[2] for row in meant.places})
     twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
     unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
@@ -270,10 +263,10 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsai
 
 
 def clear_separators(db: Database, said: set[bytes]) -> None:
-    """Rebuild the index if its inner pages still show the beginning of a word nobody said.
+    """Rebuild the index if its inner pages still show a prefix of a forgotten word.
 
-    FTS5 overwrites the entries of a word, but not the marks that say where its pages begin. A
-    mark is as short as can be, so this is rare.
+    FTS5 overwrites the entries of a word, but not the separators between its pages. A separator is
+    as short as possible, so this is rare.
     """
     beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
     marks = (bytes(mark)[1:] for (mark,) in db.rows("SELECT term FROM words_idx"))
@@ -343,7 +336,7 @@ _PACKED: Final[dict[BodyKind, str]] = {
     "pieces": "SELECT body FROM piece WHERE hash = ?",
     "compactions": "SELECT body FROM compaction WHERE id = ?",
 }
-"""Bodies that are stored packed, one by its id."""
+"""Statements that read the kinds of bodies stored packed, by id."""
 _FIND: Final = """
 SELECT id, sequence, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
@@ -357,7 +350,7 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def stored_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """The bodies of a kind beyond an id; one that cannot be read is there as torn."""
+    """Return the bodies of a kind after an id; an unreadable one is marked as torn."""
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
     return tuple([_stored_body(kind, row) for row in db.rows(_HELD[kind], (first, limit))])
 
@@ -376,7 +369,7 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
 
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
-    # With the texts they rest on, so that no span is ever of another text.
+    # With their source texts, so that a span never refers to another text.
     if order.facts or order.facts_revision is not None:
         write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
     bodies = sum(_put(db, new) for new in order.bodies)
@@ -410,7 +403,7 @@ def _put(db: Database, new: NewBody) -> bool:
 
 
 def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
-    """Replace a body that is still what it was; the same body can be packed otherwise."""
+    """Replace an unchanged body; the same body can be packed in more than one way."""
     for (stored,) in db.rows(_PACKED[new.kind], (id_,)):
         if unpack_body(stored) == new.was:
             db.run(_PUT[new.kind], (pack_body(new.body), id_, stored))

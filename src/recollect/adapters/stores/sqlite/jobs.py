@@ -1,7 +1,7 @@
-"""The queue of a space: leases, retries, the budget of a day.
+"""The job queue of a space: leases, retries, the daily budget.
 
-Only the token of the newest lease completes, fails or keeps a job. A job's cost is charged when it
-is handed out and stays charged, because a failed attempt may have spent it.
+Only the token of the newest lease completes, fails or extends a job. A job's cost is charged when
+it is leased and stays charged, because a failed attempt may have spent it.
 """
 
 from __future__ import annotations

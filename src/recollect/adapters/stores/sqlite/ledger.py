@@ -64,7 +64,6 @@ _ADD_CHUNK: Final = """
 INSERT INTO id_chunk (hash, ids) VALUES (?, ?)
 ON CONFLICT (hash) DO UPDATE SET ids = excluded.ids WHERE ids != excluded.ids
 """
-"""A torn chunk is replaced by the whole one."""
 _CHUNK: Final = "SELECT ids FROM id_chunk WHERE hash = ?"
 _LONG_LISTS: Final = """
 SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
@@ -74,11 +73,10 @@ _CHUNK_BYTES: Final = 32 * 16
 """The ids of 32 messages: a chunk of 64 would need a page of its own."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
-"""Tells a list with chunks from one without, whose length is a multiple of 16."""
+"""Marks a list with chunks: the length of one without is a multiple of 16."""
 
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
-"""What a head names besides rows."""
 
 
 class SharedIds:
@@ -104,7 +102,6 @@ class SharedIds:
         return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed[end:]
 
     def unpack(self, packed: bytes | str | None) -> list[str]:
-        """Return the ids of a column; ValueError if they cannot be read."""
         ids: list[str] = []
         hashes = _chunk_hashes(packed)
         for hash_ in hashes:
@@ -151,7 +148,7 @@ def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]
 
 
 def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) -> None:
-    """Record turns that are not recorded yet, `but_of` a session whose write is stale."""
+    """Record turns that are not recorded yet, except those of `but_of`, whose write is stale."""
     for turn in turns:
         if turn.session == but_of:
             continue
@@ -171,7 +168,7 @@ def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
 
 
 def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
-    """A turn with all its rows; None when it is not kept or cannot be read."""
+    """Rebuild a turn with all its rows; None if it is not stored or cannot be read."""
     back = db.rows(_BACK_FROM, (known_session(db, session), number))
     if not back or back[0][0] != number:
         return None
@@ -342,7 +339,7 @@ _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 def covers_forgotten(
     db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
 ) -> set[str]:
-    """Whom these records stand for and may not; `said` are the identities this batch stores."""
+    """Return the forgotten identities that these records cover; `said` are stored by this batch."""
     return unquotable(db, {message_id for record in records for message_id in record.about}) - said
 
 
@@ -353,10 +350,8 @@ def add_compactions(
     *,
     but_of: str | None,
 ) -> None:
-    """Keep records that are not kept yet, `but_of` a session whose write is stale.
-
-    None that stands for what was `forgotten`.
-    """
+    """Store new records, except those of the stale session `but_of` or that cover the
+    `forgotten`."""
     if not records:
         return
     refused = forgotten | tombstoned(db, map(compaction_mark, records))
@@ -392,8 +387,8 @@ def forget_compactions(
     places: Mapping[int, AbstractSet[str]],
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Drop those that stand for the `unsaid`, for `places` of their session that went, or whose
-    session goes as a `whole`; what went, None for one that could not be read."""
+    """Drop compactions that cover the `unsaid` or removed `places`, or whose session goes as a
+    `whole`. Returns the dropped ones, None for one that could not be read."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)

@@ -1,8 +1,7 @@
-"""Values as columns hold them, and back: ids, texts, words, segments, facts, bodies.
+"""Converts values to columns and back: ids, texts, words, segments, facts, bodies.
 
-Ids of 32 hexadecimal digits are packed to 16 bytes, others are JSON; text that UTF-8 cannot hold is
-kept as bytes. A row that cannot be read is left out, never hides the others, and `check` reports
-it.
+Ids of 32 hexadecimal digits are packed to 16 bytes, others are JSON; text that UTF-8 cannot encode
+is stored as bytes. An unreadable row is left out, never hides the others, and `check` reports it.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def pack_text(text: str | None) -> str | bytes | None:
 
 
 def unpack_text(packed: str | bytes | None) -> str | None:
-    """What `pack_text` made; columns of free text are read as bytes."""
+    """Undo `pack_text`; columns of free text are read as bytes."""
     if packed is None or isinstance(packed, str):
         return packed
     return packed.decode("utf-8", "surrogatepass")
@@ -98,7 +97,6 @@ def unpack_long_text(packed: bytes) -> str:
 
 
 def json_list(items: Iterable[Any]) -> str:
-    """Values for `IN (SELECT value FROM json_each(?))`."""
     return json.dumps(list(items))
 
 
@@ -139,10 +137,8 @@ def quoting(
     forgotten: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
 ) -> list[Any]:
-    """Return the keys of rows (a key, and packed ids) that quote one of these messages.
-
-    A row whose ids cannot be read counts as quoting.
-    """
+    """Return the keys of rows (a key, packed ids) that quote one of these messages, or are
+    unreadable."""
     found = []
     for key, packed in rows:
         try:
@@ -155,15 +151,12 @@ def quoting(
 
 
 class _Column(NamedTuple):
-    """A column, the field it holds, and how that is written and read."""
-
     name: str
     field: str
     pack: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
     def selected(self, table: str = "") -> str:
-        """Free text is read as bytes, whatever it is stored as."""
         return f"CAST({table}{self.name} AS BLOB)" if self.pack is not _same else table + self.name
 
 
@@ -260,7 +253,7 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
 
 
 def stored_segment(row: Row) -> StoredSegment:
-    """A row of `SELECT_SEGMENT`; ValueError or TypeError when it cannot be read."""
+    """Read a row of `SELECT_SEGMENT`; ValueError or TypeError if it cannot be read."""
     sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpacked(values, _SEGMENT))
     return StoredSegment(segment=segment, sequence=sequence)
@@ -271,7 +264,7 @@ def fact_row(fact: Fact, number: int) -> Row:
 
 
 def stored_fact(row: Row) -> Fact:
-    """A row of `SELECT_FACT`; ValueError or TypeError when it cannot be read."""
+    """Read a row of `SELECT_FACT`; ValueError or TypeError if it cannot be read."""
     return Fact(**_unpacked(row[1:], _FACT))
 
 
@@ -280,7 +273,7 @@ def numbered_fact(row: Row) -> tuple[int, Fact]:
 
 
 def named_in(row: Row, segments: Sequence[bytes]) -> bool:
-    """Whether a row of `SELECT_FACT` that cannot be read names one of these segments."""
+    """Return True if an unreadable row of `SELECT_FACT` names one of these segments."""
     raw = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
     return any(segment in raw for segment in segments)
 
@@ -293,11 +286,11 @@ def _unpacked(values: Sequence[Any], columns: Sequence[_Column]) -> dict[str, An
     return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}
 
 
-# Bodies of the ledger are packed with a dictionary of what most of them hold. It is never changed:
-# another dictionary gets another mark. A body without the mark is as an earlier version wrote it.
+# Ledger bodies are packed with a dictionary of common content. It never changes: another dictionary
+# gets another mark. A body without the mark was written by an earlier version.
 _MARK: Final = b"\x01Z"
 _LEAST_BYTES: Final = 64
-# What is most common stands last (RFC 1950): a report as most turns write it, and a message.
+# The most common content is last (RFC 1950): a typical report, and a message.
 _KNOWN: Final = (
     b'{"tool_calls":[{"function":{"name":"arguments"}}],"function_call_output","call_id":"call_'
     b'"is_error":true,"thinking":"signature":"cache_control":{"type":"ephemeral"}'

@@ -1,7 +1,7 @@
-"""The tables of a space, and the migrations of older files, each one transaction.
+"""The tables of a space, and the migrations of older files, one transaction each.
 
 `words` is fed with the words in the table next to it: without the words of a passage FTS5 cannot
-remove it to the last byte. The number of a passage carries its length (`archive.py`), so that
+remove it to the last byte. The number of a passage includes its length (`archive.py`), so that
 scoring needs no join.
 """
 
@@ -42,7 +42,7 @@ CREATE TABLE path (
   PRIMARY KEY (session, start)
 ) WITHOUT ROWID
 """
-# Whom a state quotes stands apart from the state, for it may be thousands.
+# The quoted identities have their own table, for there may be thousands.
 _QUOTED = """
 CREATE TABLE quoted (
   session INTEGER NOT NULL REFERENCES session (number), chunk INTEGER NOT NULL, ids NOT NULL,
@@ -98,9 +98,9 @@ CREATE TABLE vector_at (
   PRIMARY KEY (embedder, passage)
 ) WITHOUT ROWID
 """
-# A fact has a number that is never given again: one that is replaced is another row, so that what
-# was made of the old one (words, vectors) can never be taken for its own. Words stand as numbers
-# made of them (`stores/invariants.py`); `fact_word` and `fact_vector` hold current facts only.
+# A fact's number is never reused: a replaced fact is another row, so words and vectors of the old
+# one are never taken for the new one's. Words are stored as numbers (`stores/invariants.py`);
+# `fact_word` and `fact_vector` hold current facts only.
 _FACT = """
 CREATE TABLE fact (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, current INTEGER NOT NULL,
@@ -200,8 +200,7 @@ _TABLES: Final = (
 )
 
 _PACKED_BODIES: Final[tuple[str, ...]] = ()
-"""Pieces may be packed, and vectors be in 16 bits: both are told from what version 1 wrote, which
-could not read them."""
+"""Pieces may be packed and vectors may have 16 bits, neither of which version 1 could read."""
 _NO_TAGS: Final = (
     "ALTER TABLE segment DROP COLUMN topics",
     "ALTER TABLE segment DROP COLUMN entities",
@@ -210,7 +209,7 @@ _NO_TAGS: Final = (
 _SHARED_IDS: Final = (
     "CREATE TABLE id_chunk (hash BLOB PRIMARY KEY, ids BLOB NOT NULL) WITHOUT ROWID",
 )
-"""Each compaction names all messages before it; the lists share what they have in common."""
+"""Each compaction names all messages before it; the lists share their common part."""
 _PACKED_TEXTS: Final[tuple[str, ...]] = ()
 """Texts of messages may be compressed, which earlier versions could not read."""
 _NO_COLD: Final = (
@@ -243,4 +242,4 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _PACKED_TEXTS,
     _NO_COLD,
 )
-"""What leads from version n to n + 1, in order; version 0 is an empty file."""
+"""Statements from version n to n + 1, in order; version 0 is an empty file."""

@@ -1,8 +1,8 @@
 """Session state, the session's path, the messages that the state quotes, and tombstones.
 
-A turn writes only the new end of the path, as a chunk; a branch cuts the chunk it leaves in two.
-Chunks follow each other without a gap. Forgetting removes an identity from `quoted`. A tombstone
-stands for an identity, a segment, a piece of the ledger or a compaction, and holds no content.
+A turn writes only the new end of the path, as a chunk; a branch splits the chunk it leaves. Chunks
+follow each other without a gap. Forgetting removes an identity from `quoted`. A tombstone names an
+identity, a segment, a ledger piece or a compaction, and holds no content.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
 
 
 def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
-    """Which of these identities nothing may quote: forgotten, or gone from every place."""
+    """Return the identities that nothing may quote: forgotten, or gone from every place."""
     asked = set(ids)
     if not asked:
         return set()
@@ -77,7 +77,7 @@ _DROP_QUOTED: Final = "DELETE FROM quoted WHERE session = ? AND chunk >= ?"
 
 
 Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
-"""Identities in chunks, each as its column holds it, and as it is."""
+"""Identities in chunks: the stored column, and its ids."""
 
 
 def in_chunks(ids: Sequence[str]) -> Chunks:
@@ -99,13 +99,12 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
 
 
 def not_kept_yet(db: Database, session: int, chunks: Chunks) -> list[str]:
-    """Those of these identities whose chunk changed."""
     held = {packed for (packed,) in db.rows(_HELD, (session,))}
     return [text for packed, some in chunks if packed not in held for text in some]
 
 
 def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
-    """Every session with whom its state quotes; None where that cannot be read."""
+    """List every session with the identities its state quotes; None if unreadable."""
     for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
         try:
             yield session, [other for _, packed in rows for other in unpack_ids(packed)]
@@ -144,10 +143,10 @@ def known_session(db: Database, name: str) -> int | None:
 def write_session(
     db: Database, write: SessionWrite, forgotten: set[str], said: set[str]
 ) -> SessionOutcome:
-    """Remember a session.
+    """Store a session's state.
 
-    It is stale when it has moved on, or when the write does not follow on what is known. One that
-    cannot be read any more has not moved on: nobody could write it ever again. Its state may
+    The write is stale if the session has advanced or the write does not follow the stored state. An
+    unreadable state is never stale: otherwise the session could not be written again. The state may
     quote none of the `forgotten`; `said` are the identities this batch stores.
     """
     rows = db.rows(_FIND, (pack_text(write.session),))
@@ -234,7 +233,7 @@ def read_session(db: Database, session: str) -> StoredSession | None:
 
 
 def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
-    """Keys and ids of a session's path; ValueError when they cannot be read."""
+    """Return keys and ids of a session's path; ValueError if they cannot be read."""
     keys: list[str] = []
     ids: list[str] = []
     for start, count, packed_keys, packed_ids in db.rows(_CHUNKS, (number,)):
@@ -248,7 +247,7 @@ def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
 
 
 def forget_state(db: Database, number: int) -> None:
-    """Remember nothing of a session but its name: the client's next history is the first."""
+    """Drop the session's state but not its name: the client's next history counts as the first."""
     db.run(_DROP_FROM, (number, 0))
     drop_quoted(db, number)
     db.run(_PUT_STATE, (None, 0, None, number))
@@ -257,7 +256,7 @@ def forget_state(db: Database, number: int) -> None:
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
     changed = 0
     for number, about in list(all_quoted(db)) if forgotten else ():
-        # Where it does not say whom it quotes, take it as quoting all.
+        # A state that does not list whom it quotes counts as quoting all.
         quoted = forgotten if about is None else forgotten.intersection(about)
         if not quoted:
             continue

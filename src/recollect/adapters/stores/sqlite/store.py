@@ -81,7 +81,7 @@ class SQLiteStore:
         create: bool = True,
         busy_seconds: float = 5.0,
     ) -> Self:
-        """Open the file of a space, and make it where it is missing."""
+        """Open the file of a space, and create it if it is missing."""
         file = await asyncio.to_thread(
             space_file, path, space=space, key=key, create=create, busy_seconds=busy_seconds
         )
@@ -103,8 +103,6 @@ class SQLiteStore:
     @property
     def path(self) -> Path:
         return self._file.path
-
-    # Archive
 
     write = _writes(archive.write_batch)
     session = _reads(read_session)
@@ -153,8 +151,6 @@ class SQLiteStore:
             lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
         )
 
-    # JobQueue
-
     claim = _writes(job_queue.claim)
     heartbeat = _writes(job_queue.heartbeat)
     fail = _writes(job_queue.fail)
@@ -175,15 +171,11 @@ class SQLiteStore:
 
         return await self._writer.write(finish)
 
-    # Ledger
-
     turns = _reads(ledger.turn_numbers)
     turn = _reads(ledger.rebuilt_turn)
     pieces = _reads(ledger.read_pieces)
     compactions = _reads(ledger.read_compactions)
     expire = _writes(ledger.expire)
-
-    # Upkeep
 
     forget = _writes(removal.forget, removal.after_change)
     held = _reads(removal.stored_bodies)

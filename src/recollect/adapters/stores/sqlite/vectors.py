@@ -1,8 +1,8 @@
 """Vectors: in blocks in the file, as one matrix in memory, and compared with a query's.
 
-A block holds many vectors in one row and is never changed: what removes a vector, or joins small
-blocks, writes a new one under a new number. A passage's cosine is the same whatever passages are
-next to it. Used by one thread only.
+A block holds many vectors in one row and never changes: removing a vector, or joining small blocks,
+writes a new one under a new number. A passage's cosine does not depend on its neighbours. Used by
+one thread only.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ WHERE p.id > ?1 AND p.embedded AND NOT EXISTS (
 )
 ORDER BY p.id LIMIT ?3
 """
-"""Passages beyond a number that are to have a vector of an embedder and have none."""
+"""Passages after a number that lack a vector of an embedder."""
 
 
 def write_vectors(db: Database, vectors: VectorSet) -> None:
@@ -96,7 +96,6 @@ def write_vectors(db: Database, vectors: VectorSet) -> None:
 
 
 def _advance(db: Database, embedder: int) -> None:
-    """Note up to which passage none waits for its vector, so that nobody looks there again."""
     complete = db.value("SELECT complete_to FROM embedder WHERE number = ?", (embedder,))
     first = db.value(WAITING, (complete, embedder, 1))
     last = first if first is not None else db.value("SELECT max(id) + 1 FROM passage")
@@ -166,8 +165,8 @@ def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tup
 
 
 def _pack(values: Floats) -> bytes:
-    """Vectors as bytes: in 16 bits a number if they hold it exactly, as they do what was rounded
-    where it was made, else in 32."""
+    """Encode vectors in 16 bits per number if that is exact (they were rounded when made), else
+    32."""
     with np.errstate(over="ignore"):
         halves = values.astype("<f2")
     return halves.tobytes() if np.array_equal(halves.astype("<f4"), values) else values.tobytes()
@@ -184,7 +183,8 @@ def remove_vectors(db: Database, passages: Iterable[int]) -> int:
 
 
 def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
-    """Give the vectors of passages to other passages, or to none; returns how many went."""
+    """Move the vectors of passages to other passages, or drop them; returns how many were
+    dropped."""
     if not numbers:
         return 0
     old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
@@ -217,24 +217,24 @@ SELECT number, count, unit, passages, numbers FROM vector_block
 WHERE embedder = ? AND number >= ? ORDER BY number
 """
 _SPARE_SHARE: Final = 0.25
-"""Room for what comes, so that a turn's few vectors do not copy all others."""
+"""Spare rows, so that a turn's few vectors do not copy all others."""
 
 
 @dataclass(slots=True, eq=False)
 class Matrix:
-    """Vectors, a row each, with the passages they belong to."""
+    """Vectors, one per row, with the passages they belong to."""
 
     embedder: int
     dimensions: int
     change: int = -1
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Where each block stands: from which row on, and how many."""
+    """First row and number of rows of each block."""
     rows: int = 0
     _values: Floats = field(default_factory=lambda: np.empty((0, 0), dtype="<f4"))
     _passages: Numbers = field(default_factory=lambda: np.empty(0, dtype="<i8"))
     _scales: Floats = field(default_factory=lambda: np.empty(0, dtype="<f4"))
     scaled: bool = False
-    """Some vector has not length one: similarities are to be multiplied by `scales`."""
+    """Some vector is not of length one: multiply similarities by `scales`."""
     _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
 
     @property
@@ -250,7 +250,7 @@ class Matrix:
         return self._scales[: self.rows]
 
     def find(self, passages: Numbers) -> npt.NDArray[np.intp]:
-        """The rows of these passages; -1 where there is no vector."""
+        """Return the rows of these passages; -1 for one without a vector."""
         if not self.rows:
             return np.full(len(passages), -1, dtype=np.intp)
         if self._sorted is None:
@@ -347,8 +347,8 @@ def _scales_of(values: Floats) -> Floats:
     return scales
 
 
-# float32 sums of some thousand products are right within this; what is that near the last
-# place is compared again in float64.
+# float32 sums of a few thousand products are exact within this; closer ones at the last place are
+# compared again in float64.
 _NEAR: Final = 1e-5
 _DECIMALS: Final = 9
 
@@ -358,7 +358,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSearch:
-    """A query's vector beside the vectors it is compared with."""
+    """A query's vector and the vectors it is compared with."""
 
     matrix: Matrix
     direction: Similarities
@@ -387,10 +387,10 @@ class VectorSearch:
     def near(
         self, limit: int, *, allowed: Numbers | None, left_out: Numbers
     ) -> tuple[Numbers, Similarities]:
-        """The passages that may be among the nearest so many, and the cosine of each."""
+        """Return the passages that may be among the nearest `limit`, with the cosine of each."""
         matrix = self.matrix
         # Not `@`: that starts BLAS's threads, which wait for each other on a busy machine (15 ms
-        # instead of 0.2 for 2,000 rows), and rounds a row by where it stands.
+        # instead of 0.2 for 2,000 rows), and rounds a row by its position.
         similarities = np.vecdot(matrix.values, self.direction.astype(np.float32))
         if matrix.scaled:
             similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
@@ -430,7 +430,7 @@ class VectorMatrices(Protocol):
 def asked_vectors(
     db: Database, matrices: VectorMatrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
-    """Each vector beside what it is compared with; None where there is nothing to compare."""
+    """Pair each vector with its matrix; None if there is nothing to compare."""
     return [_asked(db, matrices, vector) for vector in vectors]
 
 
