@@ -26,7 +26,7 @@ from recollect.system.config import (
     value_of,
 )
 from recollect.system.config.fields import SECONDS, _parts, expects, read_value
-from recollect.system.config.keys import REMOVED_KEYS, Key, snake_case
+from recollect.system.config.keys import Key, snake_case
 from recollect.system.config.load import NOT_SETTINGS, variable_name
 from recollect.system.config.settings import Pruning, Turn
 
@@ -257,25 +257,6 @@ def test_an_unknown_variable_or_argument_is_an_error() -> None:
     twice = {"RECOLLECT_RECALL__hardCapTokens": "1", "RECOLLECT_RECALL__HARD_CAP_TOKENS": "2"}
     with pytest.raises(SettingsError, match="both set"):
         load_settings(environment=twice)
-
-
-def test_a_removed_setting_is_a_notice_in_every_source(caplog: pytest.LogCaptureFixture) -> None:
-    assert not REMOVED_KEYS.keys() & known_keys().keys()
-    loaded = load_text("[facts]\nenabled = false\nidle_seconds = 30\n[query]\nuserMessages = 4\n")
-    assert loaded.settings.facts.idle_seconds == 30
-    messages = {notice.key: notice.message for notice in loaded.notices}
-    assert set(messages) == {"facts.enabled", "query.user_messages"}
-    assert all(notice.without_effect for notice in loaded.notices)
-    assert "mine.toml: facts.enabled is no longer a setting" in messages["facts.enabled"]
-    assert "only if models.extraction is set" in messages["facts.enabled"]
-    (by_variable,) = load_settings(environment={"RECOLLECT_FACTS__DIGESTS": "on"}).notices
-    assert by_variable.message.startswith("RECOLLECT_FACTS__DIGESTS is no longer a setting")
-    nested = {"jobs": {"max_attempts": 3}}
-    (by_argument,) = load_settings(arguments=nested, environment={}).notices
-    assert by_argument.key == "jobs.max_attempts"
-    caplog.clear()
-    load_settings(arguments=nested, environment={})
-    assert not caplog.records, "logged once"
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

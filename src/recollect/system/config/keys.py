@@ -1,7 +1,7 @@
 """The settings as a flat table of dotted keys, and the reading of a value from a source.
 
-Derived from `settings`: both spellings (`hard_cap_tokens`, `hardCapTokens`), the errors for an
-unknown key or a value that does not fit, and the keys of earlier versions.
+Derived from the dataclasses in `settings`. Holds the two spellings (`hard_cap_tokens`,
+`hardCapTokens`), and the errors for an unknown key and for a value that does not fit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.errors import SettingsError
 from recollect.system.config.fields import ProjectRule, annotations_of, read_value, value_hints
@@ -26,32 +26,6 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _GUARDED = "redaction"
 
 SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "argument"]
-
-_FACTS = "Facts are extracted only if models.extraction is set"
-
-_REMOVED: Final = """
-    compaction.breaker_failures compaction.breaker_seconds compaction.flush.at_ratio
-    compaction.flush.files compaction.summary_tokens embedding_cache.max_entries
-    gateway.connect_seconds gateway.max_body_bytes gateway.max_requests
-    gateway.silence_seconds index.update_interval jobs.lease_seconds jobs.max_attempts
-    models.flush query.user_messages recall.blocks_tokens recall.hybrid.candidate_multiplier
-    recall.hybrid.enabled recall.remote.dimensions serve.idempotency_hours
-    serve.key_cache_seconds serve.max_body_bytes serve.max_deadline_seconds
-    serve.max_requests serve.open_spaces serve.tenant_concurrency serve.tenant_waiting
-    session.reset.at_hour session.reset.idle_minutes session.reset.mode store.open_seconds
-    store.undurable_seconds telemetry.tenant_label telemetry.traces trim.min_query_chars
-    turn.stage_deadline_seconds
-    embedding_cache.enabled
-"""
-REMOVED_KEYS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(_REMOVED.split(), ""),
-    "daemon.port": "Hooks use the daemon's socket",
-    "facts.digests": _FACTS,
-    "facts.enabled": _FACTS,
-    "gateway.summary_day_tokens": "jobs.day_tokens limits summaries too",
-    "gateway.token_variable": "Set RECOLLECT_GATEWAY_TOKEN to the token",
-}
-"""Settings of earlier versions that files may still name, and their replacements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

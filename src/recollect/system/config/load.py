@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.errors import SettingsError
 from recollect.system.config.keys import (
-    REMOVED_KEYS,
     GivenValue,
     Notice,
     Source,
@@ -38,7 +37,6 @@ from recollect.system.config.trust import (
     error_notice,
     is_trusted,
     notice_text,
-    printable,
     read_project_file,
     withheld_values,
 )
@@ -162,7 +160,6 @@ def load_settings(
         key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()
     }
-    removed = {key: explicit.pop(key) for key in REMOVED_KEYS if key in explicit}
     given = {**from_preset, **imported, **explicit}
     try:
         settings = build({key: value.value for key, value in given.items()})
@@ -177,7 +174,7 @@ def load_settings(
     return LoadedSettings(
         settings=settings,
         sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
-        notices=(*notices, *_removal_notices(removed)),
+        notices=tuple(notices),
         project_notice=project.notice,
     )
 
@@ -235,14 +232,6 @@ def named_file(
     return Path(absolute_path(CONFIG_VARIABLE, named)) if named else None
 
 
-def _removal_notices(removed: Mapping[str, GivenValue]) -> Iterator[Notice]:
-    for key, given in removed.items():
-        message = f"{printable(str(given.source))} is no longer a setting and has no effect"
-        if REMOVED_KEYS[key]:
-            message = f"{message}. {REMOVED_KEYS[key]}"
-        yield Notice(key=key, message=_log_once(message), without_effect=True)
-
-
 def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
     """Parse the values of a recollect.toml with this content."""
     text = text_of(data, path)
@@ -266,11 +255,9 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
             part.lower() if part.isupper() else snake_case(part) for part in spelled.split("__")
         )
         source = Source(kind="environment", name=variable, key=variable)
-        value: Any = environment[variable]
-        if path in known_keys():
-            value = fit(path, value, source, text=True)
-        elif path not in REMOVED_KEYS:
+        if path not in known_keys():
             raise unknown_key(path, source, known_as=variable_name)
+        value = fit(path, environment[variable], source, text=True)
         put(given, path, GivenValue(value=value, source=source))
     return given
 
@@ -283,8 +270,7 @@ def variable_name(path: str) -> str:
 def _read_table(table: Mapping[str, Any], *, kind: SourceKind, name: str) -> dict[str, GivenValue]:
     given: dict[str, GivenValue] = {}
     for path, source, value in _flatten(table, Source(kind=kind, name=name)):
-        fitted = value if path in REMOVED_KEYS else fit(path, value, source)
-        put(given, path, GivenValue(value=fitted, source=source))
+        put(given, path, GivenValue(value=fit(path, value, source), source=source))
     return given
 
 
@@ -292,9 +278,9 @@ def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Sou
     for raw_key, value in table.items():
         source = replace(place, key=f"{place.key}.{raw_key}".lstrip("."))
         path = snake_case(source.key)
-        if path in known_keys() or path in REMOVED_KEYS:
+        if path in known_keys():
             yield path, source, value
-        elif isinstance(value, Mapping) and _is_group(path):
+        elif isinstance(value, Mapping) and path in known_groups():
             yield from _flatten(value, source)
         elif path in known_groups():
             example = next(key for key in known_keys() if key.startswith(f"{path}."))
@@ -304,7 +290,3 @@ def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Sou
             )
         else:
             raise unknown_key(path, source)
-
-
-def _is_group(path: str) -> bool:
-    return any(key.startswith(f"{path}.") for key in (*known_keys(), *REMOVED_KEYS))

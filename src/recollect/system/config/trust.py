@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from recollect.errors import SettingsError
-from recollect.system.config.keys import REMOVED_KEYS, GivenValue, known_keys
+from recollect.system.config.keys import GivenValue, known_keys
 from recollect.system.durable import read_plain, replace_file
 from recollect.system.places import trust_folder, user_settings_file
 
@@ -89,11 +89,7 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
 def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
     """Return the values of a project's file that only the user may decide."""
     keys = known_keys()
-    return {
-        path: one
-        for path, one in given.items()
-        if path not in REMOVED_KEYS and not keys[path].project.allows(one.value)
-    }
+    return {path: one for path, one in given.items() if not keys[path].project.allows(one.value)}
 
 
 def notice_text(path: Path, keys: Iterable[str]) -> str:
