@@ -116,9 +116,7 @@ class BlockingEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if (
-            threading.current_thread() is self._thread
-        ):  # the background thread would wait for itself
+        if threading.current_thread() is self._thread:  # it would wait for itself
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
         return self.submit(work).result()

@@ -256,9 +256,7 @@ def loop_ends() -> bool:
 
 def _reason_of(error: Exception) -> Reason:
     if isinstance(error, RecollectError):
-        return Reason(
-            Cause.ERROR, error=str(error)
-        )  # our own errors name the fix and quote nothing
+        return Reason(Cause.ERROR, error=str(error))  # names the fix, quotes nothing
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)

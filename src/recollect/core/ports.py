@@ -376,7 +376,7 @@ class Spool(Protocol):
         """Keep a record that the store refuses, durably; it is never drained again."""
 
     async def waiting(self) -> int:
-        """How many records wait."""
+        """The number of waiting records."""
 
     async def close(self) -> None:
         """Close the file; waiting records stay."""

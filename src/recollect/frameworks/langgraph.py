@@ -40,7 +40,7 @@ except ImportError as error:
     raise MissingExtra(feature="the store for LangGraph", extra="langchain") from error
 
 SESSION_PREFIX: Final = "langgraph:"
-"""What the sessions that hold items begin with; the labels of the namespace follow."""
+"""Prefix of sessions that hold items; the labels of the namespace follow."""
 _WHOLE: Final = "$"
 
 
@@ -59,8 +59,8 @@ class RecollectStore(BaseStore):
         self._items = ItemStore(memory.engine, SESSION_PREFIX)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """As LangGraph's own stores: reading sees what was there before the batch, and of several
-        values for one key the last counts."""
+        """As LangGraph's own stores: reads see the state before the batch, and the last value per
+        key counts."""
         return self._memory.submit(self._done(_checked(ops))).result()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -175,8 +175,8 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Whether a value has what a filter asks for: as LangGraph's own stores judge it, but what
-    cannot be compared does not match, where some of those raise."""
+    """True if a value matches a filter as in LangGraph's own stores. Values that cannot be compared
+    do not match, where some of those raise."""
     if isinstance(wanted, list | tuple):
         return (
             isinstance(value, list)

@@ -64,7 +64,7 @@ class RecollectSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """The conversation so far, all of it: what goes out is chosen before each call."""
+        """The whole conversation so far; a filter selects what is sent before each call."""
         del wrapper
         return await self.history.get_items(limit)
 
@@ -74,7 +74,7 @@ class RecollectSession:
         *,
         wrapper: RunContextWrapper[Any] | None = None,
     ) -> None:
-        """Keep what a turn brought; what the model said of it is kept in memory as well."""
+        """Store the items of a turn; memory stores the model's messages as well."""
         await self.history.add_items(items)
         said = [item for item in items if _is_reply(item)]
         if said:
@@ -83,12 +83,12 @@ class RecollectSession:
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> TResponseInputItem | None:
-        """Take back the newest item; the next request goes on without it."""
+        """Remove the newest item; the next request continues without it."""
         del wrapper
         return await self.history.pop_item()
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Begin anew; what was said stays in memory until it is forgotten there."""
+        """Start again; memory keeps the messages until they are forgotten there."""
         del wrapper
         await self.history.clear_session()
 
@@ -109,7 +109,7 @@ class RecollectSession:
         return replace(given, call_model_input_filter=filtered)
 
     async def shape(self, data: CallModelData[Any]) -> ModelInputData:
-        """What goes out of a request: a `call_model_input_filter`."""
+        """The items of a request to send: a `call_model_input_filter`."""
         items = data.model_data.input
         shown = await self.turns.ashaped(
             self.session_id,
@@ -148,12 +148,9 @@ def _asked(data: CallModelData[Any]) -> dict[str, Any]:
 def _view(
     items: Sequence[TResponseInputItem], rows: Sequence[ShownRow]
 ) -> list[TResponseInputItem]:
-    """The view as the SDK's items: its own objects, wherever nobody touched them.
-
-    FormatError where the SDK takes the items for Chat Completions but not the view; which model is
-    asked is not known here. What it does not take of the items either (some are for Responses
-    alone) says nothing about the view.
-    """
+    """The view as the SDK's items, unchanged ones as its own objects. FormatError if the SDK
+    accepts the items for Chat Completions but not the view. Items that it does not accept either
+    (some are for Responses alone) say nothing about the view."""
     shown = [_item(items, row) for row in rows]
     refused = _refused(shown)
     if refused is not None and _refused(items) is None:

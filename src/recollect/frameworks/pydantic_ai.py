@@ -44,7 +44,7 @@ except ImportError as error:
     raise MissingExtra(feature="the capability for Pydantic AI", extra="pydantic-ai") from error
 
 _UNNAMED: Final = "tool"
-"""The tool of a result that we have to stand in for, where its call is not shown."""
+"""The tool name of a stand-in result whose call is not shown."""
 
 
 class RecollectCapability(AbstractCapability[Any]):
@@ -66,7 +66,7 @@ class RecollectCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """What goes out of this request."""
+        """The messages of this request to send."""
         messages = list(request_context.messages)
         shown = await self.turns.ashaped(
             self._session(ctx),
@@ -83,7 +83,7 @@ class RecollectCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         response: ModelResponse,
     ) -> ModelResponse:
-        """Keep what the model said."""
+        """Store the model's response."""
         del request_context
         await self.turns.alearn(self._session(ctx), lambda: _reply(response))
         return response
@@ -95,7 +95,7 @@ class RecollectCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         error: Exception,
     ) -> NoReturn:
-        """Learn from an error of the provider's, and pass it on."""
+        """Learn from a provider's error, and pass it on."""
         del request_context
         await self.turns.alearn(self._session(ctx), lambda: error)
         raise error
@@ -131,11 +131,9 @@ def _asked(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> di
 
 
 def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
-    """A message as rows, each with the place of its part; a response is one row.
-
-    Parts that only steer (which tools there are, which instructions changed) have none: they go
-    out where any other part of their request does.
-    """
+    """A message as rows, each with the place of its part; a response is one row. Parts that only
+    steer (available tools, changed instructions) have none: they are sent with the other parts of
+    their request."""
     if isinstance(message, ModelResponse):
         yield 0, _written_reply(message)
         return
@@ -219,7 +217,7 @@ class _View:
         ]
         with_rows = {at for at, _ in self._owners}
         self._bare = [at for at in range(len(messages)) if at not in with_rows]
-        """Messages without a row: they go out where they stand."""
+        """Messages without a row: they are sent at their place."""
         self._shown: list[ModelMessage] = []
         self._open: int | None = None
         self._pieces: list[tuple[int | None, ModelRequestPart]] = []

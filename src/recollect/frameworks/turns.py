@@ -1,8 +1,6 @@
-"""Shapes the model calls of a framework with a memory.
-
-A failure in here never reaches the framework, which continues with its own messages. A memory has a
-thread of its own, so that blocking and asynchronous code can share it.
-"""
+"""Shapes the model calls of a framework with a memory. A failure never reaches the framework, which
+continues with its own messages. A memory has its own thread, so blocking and asynchronous code can
+share it."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str) -> None:
-        """`framework` is how the log names it."""
+        """`framework` is its name in the log."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} is what `recollect.open_blocking_memory()` gives, not "
@@ -52,7 +50,7 @@ class Turns:
         *,
         format: FormatName,  # noqa: A002
     ) -> T | None:
-        """Shape the request that `ask` gives, and return what `show` makes of the view; None if the
+        """Shape the request from `ask`, and return the result of `show` for the view; None if the
         framework's own messages are to be sent unchanged."""
         check_session_name(session)
 
@@ -103,8 +101,8 @@ class Turns:
 
 
 def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> dict[str, Any]:
-    """A reply of Chat Completions with this message; `usage` counts `input`, `output` and, if it is
-    known, `cache_read`."""
+    """A Chat Completions reply with this message; `usage` counts `input`, `output` and, if known,
+    `cache_read`."""
     reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
     if usage:
         told: dict[str, Any] = {

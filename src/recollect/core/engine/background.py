@@ -171,9 +171,7 @@ def handlers_of(
             ).extract
 
         handlers[EXTRACT_JOB] = _made_when_needed(extraction)
-    elif (
-        settings.models.extraction is None
-    ):  # from an earlier version, or before a model was removed
+    elif settings.models.extraction is None:  # queued before a model was removed
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)

@@ -92,9 +92,7 @@ async def prepare_turn(
         final = freed.draft
         if not quoted <= final.quoted():  # ended blocks may have quoted what is asked
             if without_blocks(final.edits) != without_blocks(standing.edits):
-                reads = (
-                    RecallReads()
-                )  # messages that left with them must be found: they were stored just now
+                reads = RecallReads()  # messages that were stored just now must be found
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
@@ -121,9 +119,6 @@ async def _send(draft: Draft, boundary: Boundary) -> Any:
         unchanged=None,
         reason=lambda _: Reason(Cause.SENT, messages=len(draft.view.rows)),
     )
-
-
-# The history under standing edits.
 
 
 async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
@@ -261,9 +256,6 @@ def _still_waiting(
     return tuple(since.items())
 
 
-# Batch moments.
-
-
 async def _free_when_due(
     draft: Draft, asked: QueryResult, boundary: Boundary, durability: Durability | None
 ) -> Freed:
@@ -310,9 +302,6 @@ async def _make_room(
         not_durable=made.not_durable | freed.not_durable,
         told_why_not_compact=freed.told_why_not_compact or made.told_why_not_compact,
     )
-
-
-# Memory: the standing block, recall, inject.
 
 
 async def _with_standing_block(
@@ -464,8 +453,6 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
         kept = without_blocks(kept)
     return await change(draft, (*kept, made.edit), boundary)
 
-
-# The input of a turn.
 
 NEW_BYTES: Final = 65_536
 WHOLE_BYTES: Final = 1_500_000

@@ -110,19 +110,19 @@ class Observation:
     calibration_ratio: float
     learned_window_tokens: int | None
     doubted_limit: LimitDoubt | None = None
-    """Why Recollect did not learn the limit that an error named."""
+    """The reason why Recollect did not learn the limit that an error named."""
     failures: tuple[StageLine, ...] = ()
     """Failures and delays: reading the reply, storing messages, background jobs, compactions."""
     due: Due = "nothing"
-    """What to do next: write notes (`flush`), compact, or nothing."""
+    """The next step: write notes (`flush`), compact, or nothing."""
     due_reason: Reason = NOT_RUN
     flush_first: bool = False
     """A compaction is due, and notes were not written since the last one."""
     broken_off: bool = False
     """A streamed reply ended early; Recollect stored the part it received."""
     archived: Where | None = None
-    """Where the turn is durable: the store, the spool, or nowhere yet. None if nothing of the
-    reply is stored, without `wait`, and for a reply to an earlier request than the last."""
+    """The place where the turn is durable: the store, the spool, or nowhere yet. None if nothing of
+    the reply is stored, without `wait`, and for a reply to an earlier request than the last."""
     being_stored: bool = field(default=False, repr=False)
     """The reply is still being stored."""
 

@@ -177,7 +177,7 @@ def name_property(content: str) -> Property:
 
 
 def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
-    """Whether two statements are about the same property of the same thing, by its name."""
+    """True if two statements are about the same property of the same thing, by its name."""
     pair = (one.subject, one.attribute)
     if all(pair) and pair == (other.subject, other.attribute):
         return True
@@ -186,7 +186,7 @@ def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
 
 
 def same_words(text: str, other: str) -> bool:
-    """Whether two statements are the same but for articles, case and punctuation."""
+    """True if two statements differ only in articles, case and punctuation."""
     return _plain(text) == _plain(other)
 
 
@@ -377,7 +377,7 @@ class _Verdict:
 
 
 def other_value(before: str, now: str) -> bool:
-    """Whether two wordings name different numbers, identifiers or values."""
+    """True if two wordings name different numbers, identifiers or values."""
     if _values_of(before) != _values_of(now):
         return True
     one, other = name_property(before).value, name_property(now).value

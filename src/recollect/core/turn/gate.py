@@ -287,7 +287,7 @@ def of_the_user(candidates: Candidates) -> Candidates:
 
 
 def is_the_users(candidate: Candidate) -> bool:
-    """Whether the user said it."""
+    """True if the user said it."""
     return candidate.role == "user" and candidate.tool is None
 
 

@@ -240,9 +240,7 @@ class _MemorySearch:
             if candidate.segment in asked.leave_out
             or request.quotes(candidate.segment, candidate.ordinal)
         )
-        if 2 * len(shown) > len(
-            candidates.passages
-        ):  # content of the view took the places of others
+        if 2 * len(shown) > len(candidates.passages):  # the view crowded others out
             candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
         return replace(candidates, passages=hidden), shown
@@ -563,7 +561,7 @@ def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """How many of the first may fit the budget, counting each message up to its share."""
+    """Counts the first that may fit the budget, each message up to its share."""
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
     for at, candidate in enumerate(ranking.passages):

@@ -125,7 +125,8 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
 
 
 async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """How many bodies hold the order's text or match its pattern; torn ones count for a text."""
+    """Count the bodies that hold the order's text or match its pattern; torn ones count for a
+    text."""
     matcher = TextMatcher(order)
     if not matcher:
         return 0
@@ -206,7 +207,7 @@ class DeletesItself(Protocol):
         """The space's name."""
 
     async def stats(self) -> Stats:
-        """What the space holds."""
+        """The contents of the space, counted."""
 
     async def delete(self) -> Mapping[str, int]:
         """Remove everything; return the row counts by kind."""

@@ -72,7 +72,7 @@ class RunResult:
 
     @property
     def taken(self) -> int:
-        """How many jobs were taken."""
+        """The number of claimed jobs."""
         return self.done + self.failed + self.dead + self.lost
 
     def __add__(self, other: RunResult) -> RunResult:

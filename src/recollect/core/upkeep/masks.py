@@ -305,7 +305,7 @@ def _moved(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
 
 
 def new_masks(before: str, after: str) -> Mapping[str, int]:
-    """How many more masks of each kind the masked text has."""
+    """Count the additional masks of each kind in the masked text."""
     if before == after:
         return {}
     return Counter(_kinds(after)) - Counter(_kinds(before))

@@ -1,1 +1,1 @@
-"""One process of a user in which memories stay open, for hooks and whatever else asks for them."""
+"""One process per user that keeps memories open for hooks and other clients."""

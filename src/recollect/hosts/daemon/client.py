@@ -1,9 +1,6 @@
-"""The client of the daemon, which hooks run: asks over the socket, and starts the daemon.
-
-An agent waits for every hook, so this imports almost nothing while the daemon answers. A hook
-prints an answer or nothing, and ends with exit code 0. If no daemon can be started, the hook is
-answered in this process; if that fails, one line goes to the log.
-"""
+"""The client of the daemon, which hooks run: asks over the socket, and starts the daemon. An agent
+waits for every hook, so this imports almost nothing while the daemon answers. A hook prints an
+answer or nothing, and exits with 0. If no daemon can be started, this process answers the hook."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ REPLACE_SECONDS = 1.0
 """A hook's wait for the daemon of a newer version."""
 ALONE_SECONDS = 6.0
 HUNG_SECONDS = 60.0
-"""A daemon of this age that does not answer hangs."""
+"""A daemon of this age that does not answer is hung."""
 INPUT_SECONDS = 10.0
 PAUSE_SECONDS = 0.005
 MOST_LOG_BYTES = 1_000_000
@@ -155,7 +152,7 @@ def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
 
 
 def listens() -> bool:
-    """Whether a daemon listens."""
+    """True if a daemon listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connect(connection, time.monotonic() + 0.5)
@@ -264,12 +261,12 @@ def run_hook(agent: AgentName) -> None:
 
 
 def is_older(version: str) -> bool:
-    """Whether a daemon of this version is to be replaced by ours."""
+    """True if our version must replace a daemon of this version."""
     return bool(version) and _age(version) < _age(recollect.__version__)
 
 
 def _age(version: str) -> tuple[list[int], bool, str]:
-    """Order versions. The newer of two installed daemons stays: each would end the other's."""
+    """Orders versions. The newer of two installed daemons stays: each would end the other's."""
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
     return numbers, len(numbers) == len(parts), version
@@ -290,7 +287,7 @@ def _said(error: BaseException) -> str:
 def _answered(agent: AgentName) -> tuple[bytes, str]:
     payload = _input()
     why = ""
-    for _ in range(2):  # once more where the daemon ends just now: what is kept is kept once
+    for _ in range(2):  # again if the daemon is just ending: messages are stored once
         try:
             reply = _asked(agent, payload)
         except TimeoutError as error:

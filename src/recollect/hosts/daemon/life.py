@@ -1,8 +1,6 @@
-"""The life of the daemon: one per user, found by its socket, replaced when it is gone.
-
-The process holds a lock, which the system releases however it ends. The socket listens before
-anything heavy is imported: early clients wait in the system's queue.
-"""
+"""The life of the daemon: one per user, found by its socket, replaced when it is gone. The process
+holds a lock, which the system releases however it ends. The socket listens before anything heavy is
+imported: early clients wait in the system's queue."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from recollect.system.durable import locked_within, replace_file
 from recollect.system.loopback import BACKLOG
 
 TAKE_SECONDS: Final = 60.0
-"""How long a new daemon waits for one that finishes its work."""
+"""Wait of a new daemon for one that finishes its work."""
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -48,7 +46,7 @@ class DaemonPlace:
 
     @property
     def is_ours(self) -> bool:
-        """Whether clients find this daemon."""
+        """True if clients find this daemon."""
         try:
             return self.path.stat().st_ino == self.inode
         except OSError:
@@ -61,10 +59,8 @@ class DaemonPlace:
 
 
 def take_place(seconds: float = TAKE_SECONDS) -> DaemonPlace | None:
-    """Take the daemon's place and listen there; None if another daemon has it.
-
-    A daemon that has stopped listening is finishing: wait for it.
-    """
+    """Take the daemon's place and listen there; None if another daemon has it. Waits for a daemon
+    that has stopped listening and is finishing."""
     os.umask(0o077)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + seconds

@@ -1,9 +1,7 @@
-"""`recollect mcp` on standard input and output: a process that passes its client's lines on.
-
-It imports little, answers the first requests itself (`mcp.handshake`), and passes the rest to the
-daemon. It serves itself if no daemon can be started, if the daemon dies twice under the same
-requests, or if its settings differ. Output of any library goes to standard error.
-"""
+"""`recollect mcp` on standard input and output: passes its client's lines to the daemon. It imports
+little, and answers the first requests itself (`mcp.handshake`). It serves alone if no daemon can be
+started, if the daemon dies twice under the same requests, or if its settings differ. Output of any
+library goes to standard error."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from recollect.hosts.mcp.handshake import EarlyAnswers
 _LONGEST_LINE: Final = 16 << 20
 """A longer line is skipped: no model makes such a call."""
 _STOP_SECONDS: Final = 10.0
-"""How long ending may take after a signal: a client that does not read would hold it for ever."""
+"""Limit of ending after a signal: a client that does not read would block it."""
 _LAST_SECONDS: Final = 30.0
 _START_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
@@ -75,8 +73,8 @@ class Wire:
 
     @classmethod
     def claim(cls) -> Wire:
-        """Take 0 and 1, and put the null device and standard error in their places, for this
-        process and its children."""
+        """Take 0 and 1, and put the null device and standard error in their places, also for
+        children."""
         sys.stdout.flush()
         read_fd, write_fd = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -86,7 +84,7 @@ class Wire:
         return cls(read_fd, write_fd)
 
     def lines(self) -> Iterator[bytes]:
-        """The client's lines until it is gone; blocks."""
+        """The client's lines until it ends; blocks."""
         left, size = list[bytes](), 0
         while chunk := self._chunk():
             *ends, rest = chunk.split(b"\n")
@@ -107,7 +105,7 @@ class Wire:
             return b""
 
     def write(self, line: bytes) -> None:
-        """Send a line; blocks. A client that is gone gets nothing."""
+        """Send a line; blocks. Does nothing if the client is gone."""
         left = memoryview(line + b"\n")
         with self._writing, contextlib.suppress(OSError):
             while left:
@@ -125,7 +123,7 @@ class McpProcess:
         self._waiting: dict[str, bytes] = {}
         self._asked: dict[str, tuple[DaemonConnection | Alone, Any]] = {}
         """Questions of a server by the ids that the client sees: each server counts from the
-        beginning, and an answer must not reach another question."""
+        beginning."""
         self._server: DaemonConnection | Alone | None = None
         self._servers = self._lost = 0
         self._alone = order.config is not None  # the daemon has the user's settings
@@ -157,8 +155,6 @@ class McpProcess:
             self._server.close()
             await asyncio.wait(self._reading, timeout=_STOP_SECONDS)
 
-    # From the client
-
     async def _take(self, line: bytes) -> None:
         try:
             message = json.loads(line)
@@ -187,8 +183,6 @@ class McpProcess:
 
     async def _write(self, line: bytes) -> None:
         await asyncio.to_thread(self._wire.write, line)
-
-    # To the server
 
     async def _pass_on(self) -> None:
         while (sent := await self._outgoing.get()) is not None:
@@ -258,8 +252,6 @@ class McpProcess:
         with contextlib.suppress(OSError):
             note(f"the client is served without the daemon: {why}", who="mcp")
 
-    # From the server
-
     async def _relay(self, server: DaemonConnection | Alone) -> None:
         try:
             async for line in server.lines():
@@ -289,7 +281,7 @@ class McpProcess:
             if known_id != _REPLAY:
                 self._lost = 0
                 await self._write(line)
-                self._waiting.pop(json.dumps(known_id), None)  # at the end this is waited for
+                self._waiting.pop(json.dumps(known_id), None)  # `run` waits for this at the end
             return
         if known_id is not None:
             shown = f"recollect-{self._servers}-{known_id}"
@@ -348,8 +340,8 @@ class DaemonConnection:
 
 
 def _order_line(order: MemoryOrder) -> bytes:
-    """The memory asked for, with the environment, by which the daemon sees whether it would open
-    the same one. It goes to a process of the same user, which stores none of it."""
+    """The memory asked for, with the environment, by which the daemon decides if it would open the
+    same one. It goes to a process of the same user, which stores none of it."""
     environment = {
         name: value
         for name, value in os.environ.items()

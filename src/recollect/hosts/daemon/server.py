@@ -1,8 +1,6 @@
 """The daemon as an ASGI application on a unix socket: hooks, OpenClaw's plugin, MCP clients.
-
-Memories run in a thread of their own. Work that was begun is finished, even if its agent has gone.
-A failed or late request is answered with nothing, and a line in the log says why.
-"""
+Memories run in their own thread. Started work is finished even if its agent is gone. A failed or
+late request gets an empty answer, and the log says why."""
 
 from __future__ import annotations
 
@@ -55,8 +53,8 @@ class Daemon:
         in_place: Callable[[], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """`leave` hides the daemon from new clients, `stop` ends its server, `in_place` says
-        whether clients still find it, `stopping` whether its server is about to end."""
+        """`leave` hides the daemon from new clients, `stop` ends its server; `in_place` is true
+        while clients find it, `stopping` when its server is about to end."""
         self._settings = settings
         self._leave = leave
         self._stop = stop
@@ -80,7 +78,7 @@ class Daemon:
             answered = await self._http(scope, receive, send)
             if answered is not None:
                 status, answer = answered
-                # an agent may show its user what a hook answers, an empty object as well
+                # agents may show a hook's answer to their user, even an empty object
                 says_nothing = status == 200 and not answer and scope["path"] in HOOKS
                 await _send(send, status, b"" if says_nothing else encode(answer))
 
@@ -114,8 +112,6 @@ class Daemon:
         else:
             LOG.warning("the memories do not answer: what they wrote last is in the spool")
 
-    # Who is heard
-
     async def _http(
         self, scope: Message, receive: Receive, send: Send
     ) -> tuple[int, Mapping[str, Any]] | None:
@@ -135,8 +131,6 @@ class Daemon:
         if agent is None:
             return await self._openclaw_call(scope["path"], receive)
         return 200, await self._hook(agent, receive)
-
-    # What is answered
 
     def health(self) -> dict[str, Any]:
         """The daemon's state, for `recollect daemon status`."""
@@ -188,8 +182,6 @@ class Daemon:
             self._openclaw = OpenClawMemory(self._settings)
         return self._openclaw
 
-    # Clients of the MCP server, whose processes hand on what they say
-
     async def _mcp(self, receive: Receive, send: Send) -> tuple[int, Mapping[str, Any]] | None:
         lines = _body_lines(receive)
         order = await asyncio.to_thread(self._ordered, await anext(lines, b""))
@@ -229,7 +221,7 @@ class Daemon:
         return None
 
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
-        """None if the process has other settings, or other keys, than the daemon."""
+        """None if the process has other settings or keys than the daemon."""
         from recollect.adapters.wiring.memory import variables_beside
         from recollect.hosts.mcp import MemoryOrder
         from recollect.system.config import load_settings
@@ -293,7 +285,7 @@ class Daemon:
     async def _answer(
         self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
     ) -> Mapping[str, Any]:
-        # Beside this request: what was said is kept although the agent has gone.
+        # In parallel with this request: messages are stored even if the agent is gone.
         work = self._memories.ask(attempted(answering))
         self._running.add(work)
         work.add_done_callback(self._finished)

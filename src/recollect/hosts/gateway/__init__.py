@@ -1,1 +1,1 @@
-"""The gateway: memory for agents that nobody can change, by their base URL alone."""
+"""The gateway: memory for unmodified agents, by their base URL alone."""

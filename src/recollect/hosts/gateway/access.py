@@ -1,9 +1,7 @@
-"""The tokens of gateways, and the running gateways of this user.
-
-Every request sends the token, on loopback too: other users of this machine reach its ports. It is
-in the header `x-recollect-token`, or the first part of the path, `/~TOKEN`. Neither goes on to the
-provider, nor into records and logs. Each running gateway has a file that only this user can read.
-"""
+"""The tokens of gateways, and the running gateways of this user. Every request sends the token, on
+loopback too, because other users of this machine reach its ports: in the header
+`x-recollect-token`, or as first part of the path, `/~TOKEN`. Neither reaches the provider, records
+or logs."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ TOKEN_PATH: Final = "/~"  # noqa: S105 - what stands before it
 
 
 def gateway_token_file() -> Path:
-    """Where the token of `recollect gateway` is, unless RECOLLECT_GATEWAY_TOKEN holds one."""
+    """The file with the token of `recollect gateway`, unless RECOLLECT_GATEWAY_TOKEN holds one."""
     return data_home() / "gateway" / "token"
 
 
 def gateway_token() -> str:
-    """The token that requests send: RECOLLECT_GATEWAY_TOKEN, else one made once and kept."""
+    """The token that requests send: RECOLLECT_GATEWAY_TOKEN, else one that is made once."""
     return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
 
 
@@ -41,7 +39,7 @@ def with_token(address: str, token: str) -> str:
 
 
 def without_token(path: str) -> tuple[str, str]:
-    """A path without the token that it begins with, and that token; empty where it has none."""
+    """A path without its leading token, and that token; empty if it has none."""
     if not path.startswith(TOKEN_PATH):
         return path, ""
     token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
@@ -49,7 +47,7 @@ def without_token(path: str) -> tuple[str, str]:
 
 
 def is_token(given: str, token: str) -> bool:
-    """Whether this is the token; the time it takes tells nothing."""
+    """True if this is the token, compared in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
@@ -72,7 +70,7 @@ def _folder() -> Path:
 
 @contextmanager
 def announced(gateway: RunningGateway) -> Iterator[None]:
-    """Let this user's other processes find a gateway for as long as the block runs."""
+    """Let this user's other processes find a gateway while the block runs."""
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     port = gateway.address.rpartition(":")[2]
@@ -94,7 +92,7 @@ def running_gateways() -> tuple[RunningGateway, ...]:
         try:
             gateway = RunningGateway(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            continue  # it is being written, or it is none of ours
+            continue  # incomplete, or not ours
         if _lives(gateway.pid):
             found.append(gateway)
         else:

@@ -1,7 +1,5 @@
-"""What the gateway is doing: the newest requests, and whoever watches them.
-
-In memory only, and without a word of what was said or a key: sizes, times, names and reasons.
-"""
+"""The newest requests of the gateway, and their watchers. In memory only, without message content
+or keys: sizes, times, names and reasons."""
 
 from __future__ import annotations
 
@@ -22,13 +20,13 @@ MOST_BEHIND: Final = 1_000
 
 
 class Handling(Enum):
-    """How a request was handled; the value is what people read."""
+    """The handling of a request; the value is shown to people."""
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"
     PASSED = "passed through"
     WITHOUT_MEMORY = "without memory"
-    """Memory failed; the best view that needs none went out."""
+    """Memory failed; the best view without it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +49,11 @@ class ExchangeRecord:
     tokens_sent: int | None = None
     usage: dict[str, int] | None = None
     dollars: float | None = None
-    """What it cost by the model's price, with the summaries since the last turn; None where the
-    price, or the usage, is not known."""
+    """Cost by the model's price, with the summaries since the last turn; None if price or usage is
+    unknown."""
     done: tuple[str, ...] = ()
     not_recalled: str = ""
-    """Why memory, which was asked, had nothing for it."""
+    """The reason why recall found nothing."""
     failed: tuple[str, ...] = ()
     overflows: int = 0
     status: int | None = None
@@ -97,7 +95,7 @@ def usage_dict(usage: Usage | None) -> dict[str, int] | None:
 
 
 class Activity:
-    """The newest records, and those who follow them."""
+    """The newest records, and their watchers."""
 
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
@@ -111,7 +109,7 @@ class Activity:
         return self._number
 
     def add(self, record: ExchangeRecord) -> None:
-        """A request has come to its end."""
+        """Add a finished request."""
         self._records.append(record)
         for queue in self._watchers:
             if queue.full():
@@ -119,7 +117,7 @@ class Activity:
             queue.put_nowait(record)
 
     def keep_report(self, space: str, report: dict[str, Any]) -> None:
-        """The newest report of a session, for whoever asks what became of its messages."""
+        """Store the newest report of a session."""
         key = (space, report["session"])
         self._reports[key] = report
         self._reports.move_to_end(key)
@@ -127,7 +125,7 @@ class Activity:
             self._reports.popitem(last=False)
 
     def report(self, name: str) -> dict[str, Any] | None:
-        """The newest report of the session whose name ends so; None where none does."""
+        """The newest report of the session whose name ends like this; None if there is none."""
         ending = (key for key in reversed(self._reports) if key[1].endswith(name))
         return self._reports.get(next(ending, ("", "")))
 

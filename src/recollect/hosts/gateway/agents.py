@@ -1,4 +1,4 @@
-"""The agents that `recollect wrap` starts: how each one gets another base URL for one run."""
+"""The agents that `recollect wrap` starts, and how each one gets another base URL for one run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How to start an agent through a gateway."""
+    """The command and environment of an agent behind a gateway."""
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -47,17 +47,17 @@ class OwnUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
-    """One agent: what starts it, and where it keeps its base URL."""
+    """One agent: its command, and its place for a base URL."""
 
     name: str
     program: str
     launch: Callable[[str], Launch]
     configured_urls: Callable[[], Mapping[Family, str]]
-    """The base URLs that the user's configuration names. A project's is never read: its author
-    would choose who gets the user's key."""
+    """The base URLs in the user's configuration. A project's is never read: its author would choose
+    who gets the user's key."""
     families: tuple[Family, ...] = FAMILIES
     reads_variables: bool = True
-    """Whether it takes a base URL from the environment, where its configuration names none."""
+    """True if it reads a base URL from the environment."""
 
     def upstreams(self) -> dict[Family, OwnUpstream]:
         """The agent's own providers, if they are not the usual ones."""
@@ -178,7 +178,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
 
 @contextmanager
 def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
-    """How to start an agent; its temporary files are removed afterwards."""
+    """The start of an agent; its temporary files are removed afterwards."""
     launch = agent.launch(url)
     try:
         yield launch
@@ -190,7 +190,7 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
 def _take_back(shown: Path, own: Path) -> None:
     for path in shown.iterdir():
         if not path.is_symlink() and path.name != "models.json":
-            shutil.move(path, own / path.name)  # replaces a file that it renewed
+            shutil.move(path, own / path.name)  # replaces a file that the agent renewed
     shutil.rmtree(shown)
 
 
@@ -233,7 +233,7 @@ def read_configuration(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        import json5  # slow to import, and most files need it not
+        import json5  # slow to import, and rarely needed
 
     try:
         return json5.loads(text)

@@ -1,8 +1,5 @@
-"""Requests and replies in ASGI's terms: read within limits, and answered, and the server for them.
-
-Knows nothing of providers or memory. Whoever waits for something on a client's behalf is stopped as
-soon as the client is gone.
-"""
+"""ASGI requests and replies: read within limits and answered, and the server for them. Knows
+nothing of providers or memory. Work for a client stops as soon as the client is gone."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ENDING_BYTES: Final = 65_536
 _LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
 CANCEL_SECONDS: Final = 0.2
-"""After so long a request whose client has gone is cancelled again."""
+"""A request whose client is gone is cancelled again after this time."""
 
 
 @dataclass(slots=True)
@@ -43,7 +40,7 @@ class Exchange:
     target: str
     headers: Headers = field(repr=False)
     token: str = field(repr=False)
-    """What it brings to be let in; empty where it brings nothing."""
+    """The access token; empty without one."""
     body: bytes = field(repr=False)
     record: ExchangeRecord
     began: float
@@ -52,24 +49,24 @@ class Exchange:
     in_memory: bool = False
     ending: bytes = field(default=b"", repr=False)
     concluding: bool = False
-    """Whether its reply is being read: its record is complete after that."""
+    """True while its reply is being read: its record is complete after that."""
 
     def header(self, name: str) -> str:
-        """The first value of a header, by its name in lower case; empty where there is none."""
+        """The first value of a header, by its lower-case name; empty if it is missing."""
         return next((value for key, value in self.headers if key == name), "")
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last event of a stream has come: clients leave then, and do not wait."""
+        """True if the last event of a stream has come: clients leave then without waiting."""
         return any(mark in self.ending for mark in _LAST_EVENTS)
 
     def note(self, **changes: Any) -> None:
-        """Write down what was done."""
+        """Note the handling."""
         self.record = replace(self.record, **changes)
 
 
 def exchange_of(scope: Message, number: int) -> Exchange:
-    """A request that has just begun; what lets it in stands in `token` and nowhere else."""
+    """A new request; only `token` holds its access token."""
     raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     raw_path, _ = without_token(raw_path)
     path, token = without_token(scope["path"])
@@ -101,7 +98,7 @@ _SEPARATORS: Final = frozenset("-._")
 
 
 def shown_path(path: str) -> str:
-    """A path as records and logs show it: a part of it that may be a key is masked."""
+    """A path for records and logs: a part that may be a key is masked."""
     return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
 
 
@@ -112,7 +109,7 @@ def _may_be_key(part: str) -> bool:
 
 
 class NoBody(Enum):
-    """Why a request's body was not read; the value is what people read."""
+    """The reason why a request's body was not read; the value is shown to people."""
 
     GONE = "the client went away"
     SLOW = "the request did not come in time"
@@ -120,13 +117,13 @@ class NoBody(Enum):
 
 
 async def unless_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Do it, and stop as soon as the client is gone."""
+    """Run it, and stop as soon as the client is gone."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
-            # Again where it was lost: Python 3.11's wait_for drops one that comes with the result.
+            # Again if it was lost: Python 3.11's wait_for drops one that comes with the result.
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         with suppress(asyncio.CancelledError):
@@ -142,7 +139,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def read_body(receive: Receive, most: int) -> bytes | NoBody:
-    """The whole body, or why there is none."""
+    """The whole body, or the reason why there is none."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -195,11 +192,11 @@ def http_server(
             app,
             access_log=False,
             date_header=False,
-            http=BoundedHttp,  # its parser refuses targets that are no paths
+            http=BoundedHttp,  # its parser refuses targets that are not paths
             interface="asgi3",
             lifespan="on",
             log_config=None,
-            log_level="critical",  # what goes wrong is told by records and by our own log
+            log_level="critical",  # records and our own log report problems
             loop=loop,
             proxy_headers=False,
             server_header=False,

@@ -1,10 +1,8 @@
-"""The caller of a request: the client, its session, and whether it is part of a conversation.
-
-A client that names no session is recognised by the reply that it sends back: a request continues a
-session if it repeats the session's last request and the reply to it. A shared beginning is never
-enough, because applications send the same greeting for all of their users. Everything is keyed by
-the caller's credential: two callers never share a session, whatever they send.
-"""
+"""The caller of a request: the client, its session, and the kind of request. A client without
+session names is recognised by the reply that it sends back: a request continues a session if it
+repeats the session's last request and the reply to it. A shared beginning is never enough, because
+applications greet all users alike. Everything is keyed by the caller's credential: two callers
+never share a session."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ ClientName: TypeAlias = Literal["claude-code", "codex", "opencode", "pi", "openc
 SESSION_HEADER: Final = "x-recollect-session"
 SPACE_HEADER: Final = "x-recollect-space"
 LONGEST_KEY: Final = 200
-"""A longer session key is none of those we know, and would be a file name somewhere."""
+"""A longer session key is unknown to us, and could become a file name."""
 
 
 class RequestKind(Enum):
-    """What a request is for; the value is what people read."""
+    """The purpose of a request; the value is shown to people."""
 
     TURN = "a turn of the conversation"
     TITLE = "a side request without tools: a title, or a summary of the client's own"
@@ -49,13 +47,13 @@ class RequestKind(Enum):
 
     @property
     def in_conversation(self) -> bool:
-        """Whether it is shaped and kept."""
+        """True if it is shaped and stored."""
         return self is RequestKind.TURN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who sent a request, as far as it says."""
+    """The sender of a request, as far as it says."""
 
     client: ClientName
     kind: RequestKind
@@ -63,7 +61,7 @@ class Caller:
     session: str | None = None
     folder: str | None = None
     betas: tuple[str, ...] = ()
-    """The provider's beta features that its headers name, and those it uses without naming them."""
+    """The provider's beta features that its headers name or that it uses without naming."""
     space: str | None = None
     credential: str = ""
 
@@ -82,22 +80,22 @@ class _Fields(msgspec.Struct):
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""No JSON, or deeper than any reader goes."""
+"""Invalid JSON, or too deeply nested."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
-"""Clients whose every turn offers tools: what offers none is a side request."""
+"""Clients that offer tools in every turn: a request without any is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
-"""Claude Code sends system messages between the turns with its betas switched off, too."""
+"""Claude Code sends system messages between the turns even with its betas switched off."""
 _COMPACTION: Final = re.compile(
     rb'(?<!\\)"(?:CRITICAL: Respond with TEXT ONLY\. Do NOT call any tools\.'
     rb"|Your task is to create a detailed summary of the conversation"
     rb"|You are performing a CONTEXT CHECKPOINT COMPACTION)"
 )
-"""How the text of a client's own request for a summary begins; it offers tools as a turn does."""
+"""The start of a client's own request for a summary; it offers tools as a turn does."""
 _MARK_BYTES: Final = 65_536
 
 
 _RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
-"""How agents spell the random ids of their sessions: a UUID, or opencode's own form."""
+"""The spelling of random session ids: a UUID, or opencode's own form."""
 _CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
@@ -111,7 +109,7 @@ def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
 def read_caller(
     format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
 ) -> Caller:
-    """Who sent this; `headers` by their names in lower case. `secret` keys the credential."""
+    """The sender of a request; `headers` by lower-case names. `secret` keys the credential."""
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
@@ -156,12 +154,9 @@ def _session(
     format_name: FormatName,
     credential: str,
 ) -> str | None:
-    """The session's key, ours first, then the client's own; a subagent is a session of its own.
-
-    An agent's session is called as the agent calls it: hooks and imports do, too, and what came by
-    several ways is one session. Such an id is random, so no other caller can guess it. Every other
-    name, such as "main", is bound to the caller's credential, whoever the client says it is.
-    """
+    """The session's key, ours first, then the client's own; a subagent has its own session. An
+    agent's random id is used as it is, so that hooks and imports share the session; no other caller
+    can guess it. Every other name, such as "main", is bound to the caller's credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
@@ -231,23 +226,23 @@ def _json(text: object) -> Mapping[str, Any]:
 
 
 MOST_SESSIONS: Final = 2_000
-"""Conversations that are recognised from memory; older ones are looked up in the store."""
+"""Conversations that are recognised from memory; older ones are found in the store."""
 MOST_MESSAGES: Final = 20_000
 MOST_ALIKE: Final = 8
-"""Sessions with the same history and the same reply that the store can tell apart."""
+"""Sessions with the same history and reply that the store can tell apart."""
 _DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyWords:
-    """What a reply says, apart from white space, thinking and how it is spelled."""
+    """The words of a reply, without white space, thinking and spelling variants."""
 
     text: str = field(repr=False)
     calls: tuple[str, ...] = field(repr=False)
 
 
 def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
-    """What the messages of a reply say; None where they say nothing."""
+    """The words of a reply's messages; None if there are none."""
     parts = [part for message in messages for part in message.parts]
     text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text))
     calls = tuple(
@@ -258,18 +253,18 @@ def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the messages of a request say, and whose they are; keyed by the caller's credential."""
+    """The messages of a request, keyed by the caller's credential."""
 
     start: str
-    """The name that all sessions of this format and first message begin with."""
+    """The common prefix of sessions with this format and first message."""
     secret: bytes = field(repr=False)
     ids: tuple[MessageId, ...]
     system: bytes = field(repr=False)
-    """The system prompt that is no message."""
+    """A system prompt that is not a message."""
     before_reply: int | None = None
-    """How many messages precede the last reply in it; None where it holds no reply."""
+    """The number of messages before the last reply; None without a reply."""
     after_reply: int = 0
-    """How many messages it holds up to the end of that reply."""
+    """The number of messages up to the end of that reply."""
     reply: ReplyWords | None = None
 
     def asked(self, count: int | None = None) -> str:
@@ -286,7 +281,7 @@ class History:
 
     @property
     def repeats(self) -> str | None:
-        """The mark of the session that it continues; None where it holds no reply."""
+        """The mark of the session that it continues; None if it holds no reply."""
         return None if self.reply is None else self._replied(self.before_reply, self.reply)
 
     def _replied(self, count: int | None, reply: ReplyWords) -> str:
@@ -309,7 +304,7 @@ class _Known:
     stored: EntryKey | None
     """Its newest message when it was found in the store."""
     answered: bool = False
-    """Whether it received a whole reply to its last request."""
+    """True if its last request received a whole reply."""
 
 
 class SessionRecognition:
@@ -326,7 +321,7 @@ class SessionRecognition:
         """Messages by their bytes: a history is sent again with every request."""
 
     def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
-        """Read what a request says; what an earlier one said in the same bytes is known."""
+        """Read a request's messages; known bytes are not read again."""
         request = split_request(body, format_name)
         raws = request.messages
         known = [self._read(format_name, raw) for raw in raws]
@@ -361,7 +356,7 @@ class SessionRecognition:
         return known
 
     def awaited(self, history: History) -> tuple[str, ...]:
-        """Sessions that may be about to receive the reply that this history repeats."""
+        """Sessions that may be receiving the reply that this history repeats."""
         if history.before_reply is None:
             return ()
         found = self._with(history.begun(history.before_reply))
@@ -395,12 +390,12 @@ class SessionRecognition:
         return [] if mark is None else list(self._marked.get(mark, ()))
 
     def stored_marks(self, history: History) -> tuple[str, ...]:
-        """The marks to look for in the store, in the order in which they count."""
+        """The marks to search in the store, by priority."""
         mark = history.repeats
         return () if mark is None else tuple(_slot(mark, at) for at in range(MOST_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """Whether what is in memory of a session counts, and not what the store says."""
+        """True if the state in memory is used for a session, not the store's."""
         return session in self._known
 
     def new_name(self, history: History) -> str:
@@ -432,7 +427,7 @@ class SessionRecognition:
             self.forget(next(iter(self._known)))
 
     def forget(self, session: str) -> None:
-        """Let go of what memory knows of a session."""
+        """Drop the state of a session."""
         known = self._known.pop(session, None)
         for mark in () if known is None else known.marks:
             self._marked[mark].pop(session, None)
@@ -440,7 +435,7 @@ class SessionRecognition:
                 del self._marked[mark]
 
     def heard(self, session: str, history: History, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Note a whole reply to a session's last request; the marks under which to store it."""
+        """Note a whole reply to a session's last request; return the marks to store it under."""
         known, reply = self._known.get(session), reply_words(messages)
         if known is None or known.history is not history or reply is None:
             return ()

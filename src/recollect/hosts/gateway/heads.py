@@ -1,8 +1,5 @@
-"""Heads of requests within limits, for uvicorn's server: its parser takes in any number of bytes.
-
-Whoever can connect can send a head, before any key is looked at: one that does not end is cut off
-by its size and by its time.
-"""
+"""Limits size and time of request heads: uvicorn's parser accepts any number of bytes, before any
+key is checked."""
 
 from __future__ import annotations
 
@@ -12,31 +9,31 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES: Final = 65_536
-"""Of the request's line and its headers; as much again may come in one piece with the last."""
+"""Limit of request line and headers; the last piece may add as much again."""
 HEAD_SECONDS: Final = 30.0
-"""From the connection, or from the head's first byte, until it is there."""
+"""Limit from the connection, or the head's first byte, to its end."""
 
 
 class BoundedHttp(HttpToolsProtocol):
     """One connection."""
 
     _unread_bytes = 0
-    """What came since the last head or piece of a body was whole: the parser keeps it."""
+    """Bytes since the last complete head or piece of a body, which the parser holds."""
     _has_told = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head."""
+        """Start waiting for a head."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._cancel_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; cut it off where nothing comes to its end."""
+        """Read on; cut the connection if the head exceeds its limit."""
         self._has_told = False
         super().data_received(data)
         self._unread_bytes = 0 if self._has_told else self._unread_bytes + len(data)
@@ -44,23 +41,23 @@ class BoundedHttp(HttpToolsProtocol):
             self.send_400_response("The head of the request is too large.")
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Start of a head."""
         super().on_message_begin()
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """It is whole."""
+        """End of the head."""
         self._cancel_timer()
         self._has_told = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of a body."""
+        """Piece of a body."""
         self._has_told = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole."""
+        """End of the body."""
         self._has_told = True
         super().on_message_complete()
 
@@ -76,5 +73,5 @@ class BoundedHttp(HttpToolsProtocol):
     def _end_late(self) -> None:
         if getattr(self.cycle, "response_complete", True):
             self.transport.close()
-        else:  # the answer to the request before it is still due
+        else:  # the answer to the previous request is still due
             self._await_head()

@@ -1,4 +1,4 @@
-"""Running the gateway: on its own until it is told to stop, or as long as something else runs."""
+"""Run the gateway: until it is stopped, or as long as something else runs."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ START_SECONDS: Final = 30.0
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """The socket to serve on; RecollectError where the port is taken."""
+    """The socket to serve on; RecollectError if the port is taken."""
     gateway = settings.gateway
     return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
 
 
 def server_of(gateway: Gateway) -> uvicorn.Server:
-    """The HTTP server of a gateway; it adds no headers of its own to what providers send."""
+    """The HTTP server of a gateway; adds no headers to providers' replies."""
     return http_server(gateway, feature="the gateway", extra="gateway")
 
 
 class BackgroundServer:
-    """An HTTP server in a thread of its own, for as long as the block runs."""
+    """An HTTP server in its own thread while the block runs."""
 
     def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
         self._socket = opened
@@ -72,7 +72,7 @@ class BackgroundServer:
 
 
 class BackgroundGateway(BackgroundServer):
-    """A gateway in a thread of its own; `url` lets a client in, `address` is without the token."""
+    """A gateway in its own thread; `url` has the token, `address` does not."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BackgroundGateway(BackgroundServer):
         tell: Callable[[str], None] | None = None,
         agent: str = "",
     ) -> None:
-        """`agent` is the one that it is started for: nobody else gets its token."""
+        """`agent` is the one that it is started for: only that one gets its token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway = Gateway(
             settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)

@@ -1,8 +1,6 @@
-"""The HTTP side of the gateway: routes, limits, and replies relayed as they come.
-
-Unknown requests are passed through untouched; known ones are shaped by memory first. A client that
-goes away ends its request at the provider, too.
-"""
+"""The HTTP side of the gateway: routes, limits, and replies relayed as they come. Unknown requests
+pass unchanged; known ones are shaped by memory first. If a client disconnects, its request to the
+provider ends too."""
 
 from __future__ import annotations
 
@@ -66,12 +64,12 @@ from recollect.system.loopback import peer_user
 
 LOG: Final = logging.getLogger(__name__)
 ASKED_AGAIN_SECONDS: Final = 3.0
-"""How often is looked whether the memories still do anything, while a request waits for them."""
+"""Interval of checks that the memory thread responds, while a request waits for it."""
 MOST_TRIES: Final = 4
 MOST_BODY_BYTES: Final = 64_000_000
 MOST_REQUESTS: Final = 256
 LIGHT_READING: Final = 24
-"""Who is asking is read without decoding messages: so many times faster than other reading."""
+"""Reading the caller without decoding messages is this many times faster."""
 NEARLY_FULL_RATIO: Final = 0.5
 """From here on a stream's opening events wait for the next one: a refusal may follow them."""
 SHOWN_RECORDS: Final = 50
@@ -112,10 +110,9 @@ class Gateway:
         tell: Callable[[str], None] | None = None,
         own_user_only: bool = False,
     ) -> None:
-        """`token` is what every request must bring. `opened` opens the memory of a space, in place
-        of what the settings say. `tell` is given what a person should know, a sentence at a time,
-        in the thread that serves. `own_user_only`: processes of other users are refused, whatever
-        they bring."""
+        """Every request must send `token`. `opened` opens the memory of a space in place of the
+        settings. `tell` gets one sentence at a time for a person, in the serving thread.
+        `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
         self.activity = Activity()
@@ -130,12 +127,12 @@ class Gateway:
                 day_tokens=settings.jobs.day_tokens,
             )
         self.memories = MemoryThread()
-        """Where `spaces` are asked, and nowhere else."""
+        """The only thread that uses `spaces`."""
         self.spaces = OpenSpaces(settings, model=self._model, opened=opened)
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
-        """Requests that were answered, and whose records are not complete yet."""
+        """Answered requests whose records are incomplete."""
         self.startup_error: RecollectError | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -162,7 +159,7 @@ class Gateway:
                 return
 
     async def open(self) -> None:
-        """Make ready to reach the providers, and open the default memory before it is needed."""
+        """Connect to the providers, and open the default memory early."""
         await self.upstreams.__aenter__()
         self.memories.start()
         if self._model is not None:
@@ -170,7 +167,7 @@ class Gateway:
         self.memories.ask(attempted(self.spaces.warm(self.settings.gateway.space)))
 
     async def close(self) -> None:
-        """Finish what is being kept, and let go of every connection; not for ever."""
+        """Finish storing, and close every connection, within a limit."""
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
         if await self.memories.answers():
@@ -272,8 +269,8 @@ class Gateway:
                 await self._answer(exchange, send, 502, str(error))
                 return
             await self._finish(exchange)
-            # Not completing the reply makes the server close the connection: the client sees that
-            # it broke off, as it would have without us.
+            # An incomplete reply makes the server close the connection: the client sees that it
+            # broke off, as it would have without us.
         except asyncio.CancelledError:
             if not exchange.has_ended:
                 exchange.note(outcome=NoBody.GONE.value)
@@ -342,7 +339,7 @@ class Gateway:
         return await self._asked(work, body)
 
     async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
-        """Ask memory for the view, for as long as its thread answers: a summary takes time."""
+        """Waits for the view as long as memory's thread responds: a summary takes time."""
         if self.memories.is_stuck:
             work.close()
             return _as_it_came(body, WithoutMemory.STUCK)
@@ -539,7 +536,7 @@ class Gateway:
 
 
 def _already_told(_: str) -> None:
-    """A provider that is away is away for turns, too, and told there."""
+    """A provider that is down is reported by turns."""
 
 
 def _line(record: ExchangeRecord) -> bytes:

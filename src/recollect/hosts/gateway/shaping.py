@@ -1,8 +1,6 @@
-"""A request through memory: which view of the conversation is sent, and what its reply teaches.
-
-Whatever goes wrong with a memory, there is a body to send: the memory's view, else a view trimmed
-to the window, else the request as it came. The record says why it is that one.
-"""
+"""Shape a request with memory, and learn from its reply. Whatever fails, there is a body to send:
+the memory's view, else a view trimmed to the window, else the unchanged request. The record says
+why."""
 
 from __future__ import annotations
 
@@ -36,8 +34,8 @@ OBSERVED_SECONDS: Final = 5.0
 """A turn's wait for the reading of the session's last reply."""
 REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
-"""A request without a session name waits this long for a reply that it seems to repeat:
-clients continue after a stream's last event."""
+"""Polling interval of a request without a session name that waits for the reply it seems to
+repeat."""
 LARGE_BYTES: Final = 65_536
 
 
@@ -51,7 +49,7 @@ async def aside_if_large(
 
 
 class WithoutMemory(Enum):
-    """Why a request has no memory; the value is shown to people."""
+    """The reason why a request has no memory; the value is shown to people."""
 
     LATE = "memory took too long"
     STUCK = "the thread of the memories does not answer"
@@ -204,10 +202,8 @@ class Shaper:
         error: Any = None,
         tries: int = 0,
     ) -> ShapedRequest:
-        """The best view without memory: unchanged if it fits, else trimmed.
-
-        With an `error` it is smaller: the provider refused the request for its size `tries` times.
-        """
+        """The best view without memory: unchanged if it fits, else trimmed; smaller after an
+        `error`, because the provider refused the request for its size `tries` times."""
         engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
 
         async def view() -> Context:
@@ -244,7 +240,7 @@ class Shaper:
                 again = await self.shape(caller, format_name, body, known=shaped.named)
                 if len(again.body) < len(shaped.body):
                     return again
-                # What it must keep is more than the provider takes: then less is kept, this once.
+                # What it must keep is more than the provider accepts: keep less, this once.
         made = await self.without_memory(
             caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
@@ -295,7 +291,7 @@ class Shaper:
             session in memory.running for session in recognition.awaited(history)
         ):
             await asyncio.sleep(POLL_SECONDS)
-        # From here to `remember` nothing waits, so that no other request takes the same session.
+        # No await from here to `remember`, so that no other request takes the same session.
         name = recognition.continued(history, memory.running)
         if name is not None:
             recognition.remember(name, history)
@@ -308,7 +304,7 @@ class Shaper:
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
-        """Whether no other gateway continued the session for another conversation."""
+        """True if no other gateway continued the session for another conversation."""
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
@@ -349,7 +345,7 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
-        """Wait for memory for a while, and finish its work even if the client goes away."""
+        """Waits for memory for a while; its work is finished even if the client disconnects."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)

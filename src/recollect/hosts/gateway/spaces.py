@@ -1,8 +1,6 @@
-"""The memories behind the gateway, one per space, opened when first asked for.
-
-A memory that cannot be opened is tried again later; until then requests are shaped without one.
-Memories have a thread and an event loop of their own, so that they never hold up a stream.
-"""
+"""The memories of the gateway, one per space, opened on demand. A memory that cannot be opened is
+retried later; until then requests are shaped without one. Memories have their own thread and event
+loop, so that they never delay a stream."""
 
 from __future__ import annotations
 
@@ -31,25 +29,25 @@ AGAIN_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 10.0
 MOST_SESSIONS: Final = 64
 IDLE_SECONDS: Final = 60.0
-"""Sessions of a memory that are kept at hand: beyond so many, those that were idle for so long are
-let go, and loaded from the store when they go on."""
+"""Beyond `MOST_SESSIONS`, sessions that were idle this long are released, and loaded again on
+demand."""
 MOST_OPEN: Final = 64
-"""Memories open at once; those unused for longest are closed, and opened again when needed."""
+"""Memories open at once; those unused for longest are closed."""
 _WARM_UP: Final = "warm-up"
 _WARM_UP_REQUEST: Final = (
     b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
 )
 STUCK_SECONDS: Final = 5.0
-"""A thread that does not take the smallest piece of work for so long is stuck."""
+"""A thread that does not take the smallest piece of work for this long is stuck."""
 SWITCH_SECONDS: Final = 0.001
-"""How long Python lets one thread run while another waits: streams go on in between."""
+"""Python's switch interval between threads, so that streams continue."""
 LOG: Final = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
 
 class MemoryThread:
-    """A thread with an event loop, in which memories are asked."""
+    """A thread with an event loop, in which memories run."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -57,7 +55,7 @@ class MemoryThread:
         self._looked_at: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin to take work."""
+        """Start taking work."""
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         self._thread.start()
 
@@ -75,12 +73,12 @@ class MemoryThread:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it has ended, or did not answer when it was last looked at and has not since."""
+        """True if it has ended, or has not answered since the last check."""
         late = self._looked_at is not None and not self._looked_at.done()
         return late or not self._thread.is_alive()
 
     async def answers(self) -> bool:
-        """Look whether it does anything at all."""
+        """Check that it responds."""
         if self.is_stuck:
             return False
         looked_at = self.ask(asyncio.sleep(0))
@@ -90,11 +88,11 @@ class MemoryThread:
         return looked_at.done()
 
     def ask(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
-        """Have it done there, in the order of asking; cancelled where the waiting is."""
+        """Run work there, in order; it is cancelled with its caller."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def stop(self) -> None:
-        """End the thread, once it has no more work."""
+        """End the thread once its work is done."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
@@ -106,16 +104,16 @@ class SpaceMemory:
     engine: Engine
     recognition: SessionRecognition
     observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    """Replies that are being read, by session: the session's next turn waits for its own."""
+    """Replies being read, by session: the session's next turn waits for its own."""
     running: Counter[str] = field(default_factory=Counter)
-    """Requests that are being answered and replies that are being read, by session."""
+    """Requests being answered and replies being read, by session."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     used_at: float = field(default_factory=time.monotonic)
     used: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    """When each session was last asked for, longest unused first."""
+    """The last use of each session, longest unused first."""
 
     def use(self, session: str) -> None:
-        """A session goes on; others that have been idle are let go where there are many."""
+        """Note the use of a session; release idle ones if there are many."""
         now = time.monotonic()
         self.used[session] = now
         self.used.move_to_end(session)
@@ -128,7 +126,7 @@ class SpaceMemory:
 
     @contextmanager
     def in_use(self, session: str) -> Iterator[None]:
-        """While a request of this session is under way; both threads say so."""
+        """Mark a request of this session as running; both threads do."""
         self.begin(session)
         try:
             yield
@@ -136,12 +134,12 @@ class SpaceMemory:
             self.end(session)
 
     def begin(self, session: str) -> None:
-        """A request of this session is under way, or its reply is being read."""
+        """Count a running request of this session, or a reply being read."""
         with self.counting:
             self.running[session] += 1
 
     def end(self, session: str) -> None:
-        """It has come to its end."""
+        """End of a request."""
         with self.counting:
             self.running[session] -= 1
             if not self.running[session]:
@@ -149,13 +147,13 @@ class SpaceMemory:
 
     @property
     def idle(self) -> bool:
-        """Whether it may be closed: nothing is under way, and nobody asked for it just now."""
+        """True if it may be closed: nothing is running, and it was not asked for lately."""
         quiet = time.monotonic() - self.used_at >= IDLE_SECONDS
         return quiet and not self.running and not self.observing
 
 
 class OpenSpaces:
-    """Engines by space, and the one that keeps nothing."""
+    """Engines by space, and one without a store."""
 
     def __init__(
         self,
@@ -180,8 +178,7 @@ class OpenSpaces:
             recognise_overflow=recognise_overflow,
             off_the_loop=True,
         )
-        """Shapes a request without memory: pairs mended, trimmed to its window, and where only the
-        newest message fits, to that one."""
+        """Shapes a request without memory: repairs pairs, and trims to the window."""
 
     def _opened(self, space: str) -> Engine:
         return open_memory(
@@ -189,7 +186,7 @@ class OpenSpaces:
         )
 
     async def get(self, space: str) -> SpaceMemory | None:
-        """The memory of a space; None while it cannot be opened."""
+        """The memory of a space; None if it cannot be opened now."""
         known = self._spaces.get(space)
         if known is not None:
             self._spaces.move_to_end(space)
@@ -199,7 +196,7 @@ class OpenSpaces:
         if failed is not None and time.monotonic() - failed < AGAIN_SECONDS:
             return None
         opening = self._opening.get(space)
-        if opening is None:  # one at a time, however many ask for it
+        if opening is None:  # one at a time, however many callers
             opening = self._opening[space] = asyncio.create_task(self._opened_aside(space))
             opening.add_done_callback(lambda _: self._opening.pop(space, None))
         return await asyncio.shield(opening)
@@ -237,7 +234,7 @@ class OpenSpaces:
         return tuple(self._spaces.values())
 
     async def warm(self, space: str) -> None:
-        """Open a memory and load what its first turn would, so that nobody waits for that."""
+        """Open a memory and load what its first turn needs."""
         memory = await self.get(space)
         engines = (self.stateless,) if memory is None else (self.stateless, memory.engine)
         for engine in engines:
@@ -245,7 +242,7 @@ class OpenSpaces:
             engine.end(_WARM_UP)
 
     async def close(self) -> None:
-        """Read what is still to be read, and close every memory."""
+        """Finish reading replies, and close every memory."""
         closing = [_closed(memory) for memory in self._spaces.values()]
         await asyncio.gather(*closing, *self._closing)
         await self.stateless.close()

@@ -1,8 +1,6 @@
-"""Summaries by the client's own model, with the key of the request that needs them.
-
-Key and model are held in memory for that request and what it starts, and nowhere else. The tokens
-of a day are bounded, for all gateways of this user together.
-"""
+"""Summaries by the client's own model, with the key of the request that needs them. Key and model
+are held in memory for that request and its tasks only. The tokens per day are limited, for all
+gateways of this user together."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ _KEPT_HEADERS: Final = frozenset(
     | {"openai-organization", "openai-project", "user-agent", "chatgpt-account-id"}
 )
 LOCK_SECONDS: Final = 2.0
-"""How long a gateway waits for another one that writes down what it spent."""
+"""Wait for another gateway that writes its spending."""
 DAY_TOKENS: Final = 1_000_000
 """The limit per day if jobs.day_tokens is none: the client pays, and did not set that."""
 _PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
@@ -49,7 +47,7 @@ _WIRES: Final[dict[FormatName, ReplyWire]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossingRequest:
-    """Whose key and model a summary is asked with."""
+    """The key and model for a summary."""
 
     format: FormatName
     model: str
@@ -63,7 +61,7 @@ crossing: Final[ContextVar[CrossingRequest | None]] = ContextVar("crossing", def
 def crossing_of(
     format_name: FormatName, model: str | None, headers: Sequence[tuple[str, str]]
 ) -> CrossingRequest | None:
-    """What of a request a summary needs; None where it names no model."""
+    """The parts of a request that a summary needs; None if it names no model."""
     if not model or format_name not in _PATHS:
         return None
     kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
@@ -78,7 +76,7 @@ class DaySpending:
         self._day, self._own = "", 0
 
     def charge(self, tokens: int, *, most: int | None = None) -> bool:
-        """Add to what was spent today; False, and nothing added, where that were over `most`."""
+        """Add to today's tokens; False, and nothing added, if that exceeds `most`."""
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
             self._day, self._own = today, 0
@@ -108,7 +106,7 @@ class DaySpending:
 
 
 class ClientModel:
-    """A `Model`: whichever the crossing request talks to."""
+    """A `Model`: the one that the current request uses."""
 
     name = ""
     window_tokens: int | None = None
@@ -119,18 +117,18 @@ class ClientModel:
         self._spending = DaySpending()
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The answer of the client's model to one prompt of ours."""
+        """The client's model's answer to one prompt of ours."""
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no request crosses the gateway whose model could be asked")
         charged = len(prompt.text) // 4 + prompt.max_output_tokens
-        # before it is asked: others may be asked meanwhile
+        # before the call: others may be asked meanwhile
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
                 f"summaries may take {self._day_tokens:,} tokens a day, and today's are "
                 "spent: set jobs.day_tokens to a higher number"
             )
-        used = 0  # whoever does not answer bills nothing
+        used = 0  # a call without an answer costs nothing
         try:
             fields = await self._answered(request, prompt)
             parsed = _WIRES[request.format].parse(fields if isinstance(fields, dict) else {})
@@ -160,15 +158,15 @@ class ClientModel:
         return decode(raw)
 
     async def open(self) -> None:
-        """Make ready to ask, in the event loop that will."""
+        """Prepare for calls, in their event loop."""
         await self._upstreams.__aenter__()
 
     async def disconnect(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._upstreams.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """An engine lets go of it; others may ask on."""
+        """Nothing to close: other engines use it."""
 
 
 def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:

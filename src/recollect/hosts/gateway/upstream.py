@@ -1,8 +1,6 @@
-"""The providers behind the gateway: one request out, its reply in, byte for byte.
-
-A reply is handed on as it arrives, and reading stops while the client does not take more. Its bytes
-are kept and read afterwards, in a thread. Requests go to the configured base URLs alone.
-"""
+"""The providers behind the gateway: one request out, its reply in, byte for byte. A reply is
+relayed as it arrives, and reading pauses while the client does not take more. Its bytes are read
+afterwards, in a thread. Requests go to the configured base URLs alone."""
 
 from __future__ import annotations
 
@@ -34,28 +32,29 @@ Family: TypeAlias = Literal["anthropic", "openai"]
 Headers: TypeAlias = Sequence[tuple[str, str]]
 
 OWN_HEADERS: Final = "x-recollect-"
-"""What begins like this is meant for the gateway and goes no further."""
+"""Headers with this prefix are for the gateway and are not forwarded."""
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
 )
-"""They belong to one connection; the next one makes its own."""
+"""Headers of one connection; the next one has its own."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Headers that aiohttp would add of itself where the agent sent none."""
+"""Headers that aiohttp would add if the agent sent none."""
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 600.0
-"""How long a provider may stay silent, or a client take to send its request."""
+"""Limit of a provider's silence, or of a client's sending."""
 STALE_SECONDS: Final = 1.0
-"""An idle connection that was closed shows within this; later the request may have been heard."""
+"""A closed idle connection shows within this time; later the provider may have received the
+request."""
 READ_BYTES: Final = 65_536
-"""What is read ahead of a client that takes its time; twice that, and reading pauses."""
+"""Read-ahead for a slow client; reading pauses at twice this."""
 
 _AWAY: Final = "the provider at {said}: requests are answered with 502 until it is back"
 LOG: Final = logging.getLogger(__name__)
 
 
 class AwayCause(Enum):
-    """Why a provider gave no answer; the value is what people read."""
+    """The reason why a provider gave no answer; the value is shown to people."""
 
     NAME = "its name is not found"
     CERTIFICATE = "its certificate is not trusted"
@@ -69,12 +68,12 @@ _KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
     "anthropic": ("sk-ant-",),
     "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
 }
-"""How the providers' own keys begin; those of proxies look like anything."""
+"""Prefixes of the providers' own keys; those of proxies can look like anything."""
 _HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
 
 
 def key_family(header: Callable[[str], str]) -> Family | None:
-    """Whose key a request brings; None where that cannot be told."""
+    """The provider of a request's key; None if it is unknown."""
     keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
     for family, starts in _KEYS.items():
         if any(key.startswith(starts) for key in keys):
@@ -83,7 +82,7 @@ def key_family(header: Callable[[str], str]) -> Family | None:
 
 
 def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
-    """The headers that go on to the provider."""
+    """The headers to forward."""
     listed = {
         name.strip().lower()
         for key, value in (pair for pair in headers if pair[0].lower() == "connection")
@@ -110,7 +109,7 @@ class OutgoingRequest:
 
 
 class UpstreamReply:
-    """A provider's reply that has begun: status and headers are here, the body comes."""
+    """A provider's reply that has begun: status and headers are here, the body follows."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -125,11 +124,11 @@ class UpstreamReply:
         ]
 
     def header(self, name: str) -> str:
-        """The value of a header; empty where there is none."""
+        """The value of a header; empty if it is missing."""
         return str(self._response.headers.get(name, ""))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes, piece by piece; UpstreamUnreachable where it breaks off."""
+        """The body, piece by piece; UpstreamUnreachable if it breaks off."""
         import aiohttp
 
         try:
@@ -141,7 +140,7 @@ class UpstreamReply:
             ) from error
 
     async def whole(self) -> bytes:
-        """All of the body: for replies that are short by nature, such as errors."""
+        """The whole body, for short replies such as errors."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     def close(self) -> None:
@@ -155,7 +154,7 @@ class Upstreams:
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` is given what a person should know, a sentence at a time; else it is logged."""
+        """`tell` gets one sentence at a time for a person; without it they are logged."""
         self._settings = settings
         self._tell = tell or LOG.warning
         self._away: set[str] = set()
@@ -163,7 +162,7 @@ class Upstreams:
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
         }
-        # A proxy is taken from the environment; passwords for hosts (.netrc) are not: keys are the
+        # A proxy is read from the environment, passwords for hosts (.netrc) are not: keys are the
         # client's.
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
         self._session: aiohttp.ClientSession | None = None
@@ -197,11 +196,11 @@ class Upstreams:
             await self._session.close()
 
     def serves(self, family: Family) -> bool:
-        """Whether a provider of this family is configured."""
+        """True if a provider of this family is configured."""
         return family in self._bases
 
     def is_usual(self, family: Family) -> bool:
-        """Whether requests of this family go to the provider itself, and not to a proxy."""
+        """True if requests of this family go to the provider itself, not to a proxy."""
         host = urlsplit(self._bases[family]).hostname or ""
         return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
 
@@ -260,7 +259,8 @@ class Upstreams:
 
 
 def why_away(error: BaseException) -> str:
-    """Why no answer came, in words; not the error's own, which may quote an address with a key."""
+    """The reason why no answer came; not the error's text, which may quote an address with a
+    key."""
     import aiohttp
 
     match error:
@@ -298,11 +298,11 @@ def _checked(family: str, url: str) -> str:
 
 
 MOST_BYTES: Final = 100_000_000
-"""More of one reply or request is not read; no model says or takes so much."""
+"""Limit of one reply or request; no model sends or takes this much."""
 
 SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
-"""A stream's first event is looked at before it is handed on; it is shorter than this."""
+"""A stream's first event is read before it is relayed; it is shorter than this."""
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
@@ -316,21 +316,19 @@ class KeptReply:
         self._size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Keep a chunk that has just been handed on."""
+        """Keep a chunk that was relayed."""
         self._size += len(chunk)
         if self._size <= MOST_BYTES:
             self._chunks.append(chunk)
 
     @property
     def is_short(self) -> bool:
-        """Whether it is read in less time than the way into a thread takes."""
+        """True if reading it takes less time than switching to a thread."""
         return self._size <= SHORT_BYTES
 
     def read(self) -> Any:
-        """What `observe` takes: a streamed reply's events, or the JSON body's bytes.
-
-        FormatError where it cannot be read; what of a stream came before it broke off is read.
-        """
+        """The input of `observe`: a stream's events, or the JSON body's bytes. FormatError if it
+        cannot be read; of a broken stream the first part is read."""
         if self._size > MOST_BYTES:
             raise FormatError("the reply is larger than any that a model gives")
         body = decoded(b"".join(self._chunks), self._coding, whole=not self.streamed)
@@ -338,7 +336,7 @@ class KeptReply:
 
 
 def events_of(body: bytes) -> list[Any]:
-    """The JSON events of a server-sent stream; `[DONE]` and comments are none."""
+    """The JSON events of a server-sent stream, without `[DONE]` and comments."""
     events: list[Any] = []
     for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
         data = b"\n".join(
@@ -431,19 +429,17 @@ def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunReply:
-    """A reply whose beginning was looked at."""
+    """A reply whose beginning was read."""
 
     chunks: AsyncIterator[bytes] = field(repr=False)
-    """All of its body, what was looked at first."""
+    """The whole body, including the part that was read."""
     overflow: dict[str, Any] | None = field(repr=False)
 
 
 async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunReply:
-    """Look whether a provider refuses a request for its size, before the client sees anything.
-
-    Some answer 200 and refuse in the first event of the stream; where the request is
-    `nearly_full`, also behind events that only open it.
-    """
+    """Check if a provider refuses a request for its size, before the client sees anything. Some
+    answer 200 and refuse in the stream's first event; if the request is `nearly_full`, also after
+    opening events."""
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:

@@ -1,1 +1,1 @@
-"""Memory for agents that call hooks: Claude Code and Codex tell what happens, and are told."""
+"""Memory for agents that call hooks: Claude Code and Codex."""

@@ -1,8 +1,6 @@
-"""Adds our hooks to an agent's settings, and takes them out again.
-
-A record next to our data holds the file as it was, so that `uninstall` restores the same bytes. If
-the file was changed since, it removes our entries alone. We never write Codex's consent to hooks.
-"""
+"""Add our hooks to an agent's settings, and remove them. A record next to our data holds the
+original file, so that `uninstall` restores the same bytes; if the file was changed since, only our
+entries are removed. We never write Codex's consent to hooks."""
 
 from __future__ import annotations
 
@@ -49,7 +47,7 @@ class InstallPlan:
 
     @property
     def changes(self) -> bool:
-        """Whether there is anything to do."""
+        """True if there is anything to do."""
         return self.before != self.after
 
     def diff(self) -> str:
@@ -62,11 +60,8 @@ class InstallPlan:
 
 
 def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
-    """The file the agent reads hooks from; of a project, the one that is not shared.
-
-    RecollectError if a project's file is a link that leads out of it: the author of the project
-    could have any file of the user's written to.
-    """
+    """The file the agent reads hooks from; of a project, the one that is not shared. RecollectError
+    if it is a link out of the project: its author could overwrite any file of the user."""
     if scope == "user":
         if agent == "codex":
             return codex_folder() / "hooks.json"
@@ -95,7 +90,7 @@ def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
 
 
 def is_ours(entry: Any) -> bool:
-    """Whether we added a hook's entry: all its hooks run a command of ours."""
+    """True if all hooks of an entry run a command of ours."""
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(hooks, list) or not hooks:
         return False
@@ -148,13 +143,13 @@ def carry_out(plan: InstallPlan) -> None:
     elif plan.after is None and plan.before is not None:
         plan.path.unlink(missing_ok=True)
         if record.get("made_folder"):
-            with suppress(OSError):  # somebody put something else there
+            with suppress(OSError):  # the file is not ours any more
                 plan.path.parent.rmdir()
     file.unlink(missing_ok=True)
 
 
 def installed_at(agent: AgentName) -> float:
-    """Since when an agent has our hooks; infinity if it has none."""
+    """The time since which an agent has our hooks; infinity if it has none."""
     with suppress(OSError):
         records = [_record(file) for file in (data_home() / "hooks").iterdir()]
         since = [one.get("installed_at") for one in records if one.get("agent") == agent]
@@ -225,8 +220,6 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-# OpenClaw's plugin
-
 _PLUGIN_FILES: Final = (
     "contract.ts",
     "daemon.ts",
@@ -243,7 +236,7 @@ def openclaw_plugin() -> Path:
 
 
 def put_openclaw_plugin() -> bool:
-    """Copy this version's plugin there; whether anything changed."""
+    """Copy this version's plugin there; True if anything changed."""
     import recollect
 
     package = Path(recollect.__file__).parent
@@ -261,10 +254,10 @@ def put_openclaw_plugin() -> bool:
 
 
 def take_openclaw_plugin() -> bool:
-    """Remove the plugin's files, and nothing else; whether there were any."""
+    """Remove the plugin's files, and nothing else; True if there were any."""
     found = [file for name in _PLUGIN_FILES if (file := openclaw_plugin() / name).is_file()]
     for file in found:
         file.unlink()
-    with suppress(OSError):  # somebody put something else there
+    with suppress(OSError):  # the folder holds other files
         openclaw_plugin().rmdir()
     return bool(found)

@@ -1,9 +1,6 @@
-"""Answers hooks of Claude Code and Codex: stores the transcript, and adds what a prompt needs.
-
-The agent's own transcript is the source. Messages are known by their content, so a hook that comes
-twice, or after a crash, stores nothing twice. Whatever fails, the answer is an object that the
-agent accepts, within the agent's own limit.
-"""
+"""Answers hooks of Claude Code and Codex: stores the transcript, and adds relevant memories to a
+prompt. Messages are identified by content, so a repeated hook stores nothing twice. Whatever fails,
+the answer is an object that the agent accepts, within its time limit."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ from recollect.system.config.load import named_file
 from recollect.system.places import data_home, project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
-"""Limit of additional context; agents put longer texts into a file that no model reads."""
+"""Limit of additional context; agents move longer texts into a file that no model reads."""
 BLOCK_TOKENS: Final = 1_600
 STANDING_TOKENS: Final = 900
 """After a compaction both must fit."""
@@ -76,13 +73,13 @@ class _HookSession:
     space: str
     prompt: str = field(default="", repr=False)
     told_behind: int | None = None
-    """The compactions before the last context given at a start; None: a prompt came since."""
+    """The compactions before the last context given at a start; None after a prompt."""
     archived: tuple[int, ...] = ()
     """The state of the transcript that is stored completely."""
     whole_behind: int = 0
     """The number of compactions whose earlier messages are stored, too."""
     keeps_whole: bool = False
-    """Whether they are being stored."""
+    """True while they are being stored."""
 
 
 class HookMemory:
@@ -117,7 +114,7 @@ class HookMemory:
 
     @property
     def open_spaces(self) -> OpenSpaces:
-        """The memories themselves, for others in the same thread."""
+        """The open memories, for other users of the same thread."""
         return self._spaces
 
     async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +123,7 @@ class HookMemory:
         session_id = str(payload.get("session_id") or "")
         cwd = str(payload.get("cwd") or "")
         if not session_id or not Path(cwd).is_absolute() or payload.get("agent_id"):
-            return {}  # subagents end with their parents; what they said is in its transcript
+            return {}  # subagents end with their parents, whose transcript holds their messages
         told = await attempted(self._answer(agent, event, session_id, cwd, payload))
         if isinstance(told, Failure):
             LOG.warning("hook %s of %s was not answered: %s", event, agent, told.said)
@@ -183,8 +180,6 @@ class HookMemory:
         if len(self._transcripts) > _MOST_TRANSCRIPTS:
             self._transcripts.popitem(last=False)
         return known
-
-    # What is told
 
     async def _prompted(self, hook: _Hook, prompt: str) -> str:
         hook.session.told_behind = None
@@ -246,14 +241,10 @@ class HookMemory:
         )
         return [] if stood.edit is None else [stood.edit]
 
-    # What is kept
-
     async def _archive(self, hook: _Hook) -> None:
-        """Store the messages that memory lacks.
-
-        After a compaction, and for a session that this process has not stored before, the messages
-        before the compaction follow last, in parallel to the answer if they take long.
-        """
+        """Stores the messages that memory lacks. After a compaction, and for a session that is new
+        to this process, earlier messages follow last, in parallel to the answer if they take
+        long."""
         look = await asyncio.to_thread(hook.transcript.look)
         session = hook.session
         if not look.state or look.state != session.archived:
@@ -269,14 +260,12 @@ class HookMemory:
             path = hook.transcript.path
             await self._keep(hook, await asyncio.to_thread(read_whole, hook.agent, path))
             hook.session.whole_behind = compactions
-        finally:  # where it failed, the next hook goes on with it
+        finally:  # after a failure the next hook continues
             hook.session.keeps_whole = False
 
     async def _catch_up(self, hook: _Hook) -> None:
-        """Store messages of the project's other sessions whose hooks did not run, newest first.
-
-        Transcripts older than the hooks, of sessions that memory does not know, stay out.
-        """
+        """Stores messages of the project's other sessions whose hooks did not run, newest first.
+        Transcripts older than the hooks, of sessions that memory does not know, are left out."""
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
         since = await asyncio.to_thread(installed_at, hook.agent)
@@ -290,7 +279,7 @@ class HookMemory:
                 continue
             if await asyncio.to_thread(_space_of, hook.agent, other.path) == space:
                 if other.state[0] > left_bytes:
-                    continue  # smaller ones behind it may be read
+                    continue  # smaller ones after it may be read
                 left_bytes -= other.state[0]
                 done = await attempted(self._catch_up_with(hook, other, known, since))
                 if isinstance(done, Failure):
@@ -307,7 +296,7 @@ class HookMemory:
         is_new = said_at is None and other.modified_at >= since
         grew = said_at is not None and other.modified_at > said_at + QUIET_SECONDS
         if name in self._sessions or not (is_new or grew):
-            return  # its own hooks come, or nothing is missing
+            return  # its own hooks will run, or nothing is missing
         session = _HookSession(space=hook.session.space)
         followed = FollowedTranscript(hook.agent, str(other.path))
         await self._keep(
@@ -359,7 +348,7 @@ async def archive(
     now: float,
     look_again: bool = True,
 ) -> int:
-    """Store the messages of a transcript that the memory lacks; how many."""
+    """Store the messages of a transcript that the memory lacks; return their number."""
     secret = space_secret(space, deployment_secret())
     rules = ImportRules.of(settings, secret=secret, seal=partial(seal_secret, space), now=now)
     work = partial(
@@ -407,7 +396,7 @@ class _Hook:
 class _FoundTranscript:
     path: Path
     state: tuple[int, int]
-    """Its size, and when it was changed, in nanoseconds."""
+    """Size, and change time in nanoseconds."""
 
     @property
     def modified_at(self) -> float:
@@ -458,7 +447,7 @@ def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
 
 
 def newest_prompt(transcript: RecordedSession) -> str:
-    """The user's last text that is no tool result."""
+    """The user's last text that is not a tool result."""
     for item in reversed(transcript.items):
         message = decode(item.raw)
         if not isinstance(message, dict) or message.get("role") != "user":
@@ -482,11 +471,8 @@ def bounded_block(texts: Sequence[str], most_chars: int) -> str:
     return f"{kept}\n{_CUT}\n{closing}"
 
 
-# Without the daemon
-
-
 def enter_data_folder() -> None:
-    """Leave the folder that an agent works in: relative names in the settings mean ours."""
+    """Leave the agent's folder: relative names in the settings refer to our data folder."""
     named = named_file(None)
     if named:
         os.environ["RECOLLECT_CONFIG"] = str(named)

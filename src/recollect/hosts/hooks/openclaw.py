@@ -1,9 +1,7 @@
 """Answers OpenClaw's context engine: assembles a turn's window, stores turns, compacts the past.
-
-The view names untouched messages by their place, so that OpenClaw sends its own objects on. If our
-settings name no model, OpenClaw's own writes summaries: the plugin gets the prompt and sends the
-answer with its next request. A turn is stored once, however often it is committed.
-"""
+The view names unchanged messages by place, so that OpenClaw sends its own objects. Without a model
+in our settings, OpenClaw's own writes summaries: the plugin gets the prompt and sends the answer
+with its next request."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ LOG: Final = logging.getLogger(__name__)
 class _Conversation:
     messages: list[Any] = field(default_factory=list, repr=False)
     is_shown: bool = False
-    """Whether `messages` are the whole session."""
+    """True if `messages` are the whole session."""
     pending: list[Any] = field(default_factory=list, repr=False)
     """Turns whose place the next assembly shows."""
     window_tokens: int | None = None
@@ -73,7 +71,7 @@ class HostModel:
         return await running.ask(prompt)
 
     async def close(self) -> None:
-        """Nothing of ours is open."""
+        """Nothing to close."""
 
 
 @dataclass(slots=True)
@@ -124,8 +122,8 @@ class OpenClawMemory:
     ) -> None:
         self._settings = replace(
             settings.across_sessions(),
-            # Compactions come when OpenClaw asks for them, where its model can be asked, too. Its
-            # budget leaves out what it reserves.
+            # Compactions run when OpenClaw asks for them, because its model can be asked then. Its
+            # budget leaves out its reserve.
             compaction=replace(
                 settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
             ),
@@ -154,14 +152,12 @@ class OpenClawMemory:
         with memory.in_use(asked.session):
             return await work[call](memory, asked)
 
-    # The window of a turn
-
     async def _assembled(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
         conversation = self._conversation(asked)
         conversation.messages, conversation.is_shown = asked.messages, True
         await self._keep_pending(memory, asked.space, asked.session, conversation)
         window = asked.window_tokens
-        if window is not None:  # the prompt is not in OpenClaw's budget, and is in our request
+        if window is not None:  # the prompt is in our request, but not in OpenClaw's budget
             window += memory.engine._weigher.text(asked.prompt)
         conversation.window_tokens = window
         prompt = {"role": "user", "content": asked.prompt, "timestamp": int(self._now() * 1000)}
@@ -188,13 +184,9 @@ class OpenClawMemory:
                 del self._conversations[other]
         return known
 
-    # What is kept
-
     async def _committed(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
-        """Store a turn after the known messages of its session.
-
-        After a restart none are known: such turns wait until OpenClaw shows the whole conversation.
-        """
+        """Stores a turn after the known messages of its session. After a restart none are known:
+        such turns wait until OpenClaw sends the whole conversation."""
         conversation = self._conversation(asked)
         if not conversation.is_shown:
             conversation.pending += asked.messages
@@ -231,8 +223,6 @@ class OpenClawMemory:
             file=_WHERE,
             now=self._now(),
         )
-
-    # The past compacted
 
     async def _compact(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
         running = _Compaction(host_answers=asked.host_answers)
@@ -329,8 +319,7 @@ class _Asked:
 
 
 def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
-    """The view, each message of ours with the time of the one behind it: OpenClaw orders and shows
-    messages by their times, and ours have none of their own."""
+    """Gives each message of ours the time of the one after it: OpenClaw orders messages by time."""
     timed: list[Any] = []
     behind: object = now
     for row in reversed(rows):

@@ -1,8 +1,5 @@
-"""An agent's transcript as it grows: each look reads only what was written since the last.
-
-A file that was replaced, rewritten or shortened is read again. A last line that is not whole yet is
-left for the next look.
-"""
+"""A growing transcript: each look reads only new lines. A file that was replaced, rewritten or
+shortened is read again. An incomplete last line is left for the next look."""
 
 from __future__ import annotations
 
@@ -28,17 +25,17 @@ _BOUNDARY: Final[Mapping[AgentName, bytes]] = {
 }
 _HANDED: Final = b"<recalled-context"
 _COMPARED_BYTES: Final = 512
-"""Of the end of what was read: a file that was rewritten has something else there."""
+"""Bytes at the end of the read part that are compared, to detect a rewritten file."""
 
 
 class GrowingReader(Protocol):
-    """Who reads a transcript, stretch by stretch."""
+    """Reads a transcript stretch by stretch."""
 
     def feed(self, data: bytes) -> None:
         """Take the next lines."""
 
     def session(self) -> RecordedSession:
-        """What was read so far."""
+        """The session so far."""
 
 
 _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
@@ -49,12 +46,12 @@ _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLook:
-    """What a transcript held when it was looked at."""
+    """The contents of a transcript at one look."""
 
     session: RecordedSession | None = None
-    """From its last compaction on; None where there is no file yet, or it cannot be read."""
+    """The part since its last compaction; None if the file is missing or cannot be read."""
     handed: frozenset[str] = field(default=frozenset(), repr=False)
-    """The passages and facts that hooks handed over, in the same stretch."""
+    """The passages and facts that hooks added in the same stretch."""
     compactions: int = 0
     state: tuple[int, ...] = ()
 
@@ -78,11 +75,11 @@ class FollowedTranscript:
 
     @property
     def path(self) -> str:
-        """Where it stands."""
+        """The file."""
         return self._path
 
     def look(self) -> TranscriptLook:
-        """What it holds now; for any thread."""
+        """The current contents; callable from any thread."""
         with self._lock:
             try:
                 with open(self._path, "rb", opener=open_regular) as file:
@@ -109,7 +106,7 @@ class FollowedTranscript:
 
     def _looked(self, data: bytes, state: tuple[int, ...]) -> TranscriptLook:
         end = data.rfind(b"\n") + 1
-        if object_fields(data[end:]) is not None:  # whole, only its line end is still to come
+        if object_fields(data[end:]) is not None:  # complete but for its line end
             end = len(data)
         self._take(data[:end])
         return TranscriptLook(
@@ -120,7 +117,7 @@ class FollowedTranscript:
         )
 
     def _take(self, data: bytes) -> None:
-        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # what fails is read anew
+        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # 0 if reading fails
         at = data.rfind(_BOUNDARY[self._agent])
         if at >= 0:
             compactions = self._compactions + data.count(_BOUNDARY[self._agent])
@@ -134,7 +131,7 @@ class FollowedTranscript:
 
 
 def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
-    """All that a transcript holds, its compactions too; None where there is none."""
+    """The whole transcript, including compactions; None if there is none."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES)

@@ -1,5 +1,2 @@
-"""What was sent, and why: values of sessions, turns, receipts and windows, and two renderers.
-
-`sessions`, `turns`, `explained` and `status` make values, which hold data and no sentence that was
-made for a screen. `text` renders them as plain text, `drawn` with rich. Nothing here writes.
-"""
+"""Sessions, turns, receipts and windows as values, and two renderers; writes nothing. `sessions`,
+`turns`, `explained` and `status` make values, `turns` renders them as text, `drawn` with rich."""

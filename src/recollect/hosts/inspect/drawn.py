@@ -1,8 +1,6 @@
-"""Sessions and receipts as drawings for a terminal, with rich.
-
-Every colour has a sign of its own, so that a drawing without colours says the same. Text is always
-`rich.text.Text`, never markup. No line is wider than its sheet.
-"""
+"""Sessions and receipts as drawings for a terminal, with rich. Every colour has its own sign, so
+that a drawing without colours says the same. Text is always `rich.text.Text`, never markup. No line
+is wider than its sheet."""
 
 from __future__ import annotations
 
@@ -66,26 +64,23 @@ FATE_STYLES: Final[dict[FateKind, tuple[str, str]]] = {
 }
 
 
-# Paint
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """What is drawn on: how wide it is, and whether it has colours."""
+    """The width of the drawing, and its colours."""
 
     width: int
     coloured: bool = False
 
     @classmethod
     def of(cls, console: Console) -> Sheet:
-        """The sheet that a console is."""
+        """The sheet of a console."""
         return cls(
             width=max(40, console.width),
             coloured=console.color_system is not None and not console.no_color,
         )
 
     def filled(self, cells: int, colour: str, sign: str) -> Text:
-        """A solid stretch: a coloured ground, or signs on a sheet without colours."""
+        """A solid stretch: a coloured background, or signs on a sheet without colours."""
         return Text(" " * cells, style=f"on {colour}") if self.coloured else Text(sign * cells)
 
 
@@ -101,7 +96,7 @@ def as_text(drawing: Iterable[RenderableType], *, width: int = 100) -> str:
 
 
 def in_runs(cells: Iterable[tuple[str, str]]) -> Text:
-    """Signs with their styles as one text, neighbours of one style in one piece."""
+    """Signs with their styles as one text, neighbours of one style joined."""
     text = Text()
     for style, run in groupby(cells, key=itemgetter(1)):
         text.append("".join(sign for sign, _ in run), style=style)
@@ -109,7 +104,7 @@ def in_runs(cells: Iterable[tuple[str, str]]) -> Text:
 
 
 def clipped(text: str, cells: int) -> str:
-    """The start of a text within so many cells; wide signs count two."""
+    """The start of a text within this many cells; wide signs count two."""
     if cell_len(text) <= cells:
         return text
     return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
@@ -149,9 +144,6 @@ def _grid(*columns: str) -> Table:
         else:
             table.add_column(justify="right" if column == "right" else "left", no_wrap=True)
     return table
-
-
-# A session at one turn
 
 
 _MARGIN: Final = 1
@@ -357,9 +349,6 @@ def _close(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     yield Text("Next: --turn N another turn, --window N a tighter fit, --all every message", QUIET)
 
 
-# A receipt
-
-
 KIND_NAMES: Final[dict[ProbeKind, str]] = {
     "constraint": "constraints",
     "decision": "decisions",
@@ -377,7 +366,7 @@ _MOST_LISTED: Final = 40
 
 
 def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
-    """A compaction: what is lost first, because a user may have to say it again."""
+    """A compaction: lost content first, because a user may have to repeat it."""
     result, receipt = page.recorded.result, page.recorded.result.receipt
     title = f"Compaction {page.number} of {page.of}{', undone' if page.undone else ''}  "
     at = when(page.recorded.at)

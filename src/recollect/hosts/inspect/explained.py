@@ -1,8 +1,6 @@
 """A recorded session replayed by a real engine and measured at one turn: `recollect explain`.
-
-Tokens of single messages are the engine's estimates scaled to its calibrated total. The kinds add
-up to the tokens that came and to those that were sent. Every message has exactly one fate.
-"""
+Tokens of single messages are the engine's estimates scaled to its calibrated total. Every message
+has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -44,14 +42,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 WHOLE_REPLAY_MESSAGES = 600_000
 """Up to this many messages over all requests everything is replayed: about ten seconds."""
 LAST_TURNS = 50
-"""The turns right before the one explained are always replayed..."""
+"""The turns right before the explained one are always replayed..."""
 LEAST_LAST_TURNS = 25
 """...though of a very long history only this many."""
 
 _SESSION = "explained"
 _FILLER = "word "
-_OPENING_REQUESTS = 5  # later on, what a counter is off by outweighs what is not recorded
-_LEAST_UNRECORDED_TOKENS = 100  # less is within what an estimate may be off
+_OPENING_REQUESTS = 5  # later the counter's error exceeds the unrecorded part
+_LEAST_UNRECORDED_TOKENS = 100  # less is within the error of an estimate
 _SYSTEM_KEYS: dict[FormatName, str] = {
     "anthropic": "system",
     "openai-responses": "instructions",
@@ -72,20 +70,20 @@ class TurnPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedParts:
-    """What precedes the messages of every request, and its tokens."""
+    """The parts before the messages of every request, and their tokens."""
 
     system: bytes | None = None
-    """JSON of the system prompt; filled up by what the recording lacks."""
+    """JSON of the system prompt, with filler for unrecorded parts."""
     tools: bytes | None = None
     system_tokens: int = 0
     tools_tokens: int = 0
     unrecorded_tokens: int = 0
-    """System prompt and tools that were sent but are not in the file."""
+    """Tokens of system prompt and tools that were sent but are not in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What the engine did up to one turn, and its report of that turn."""
+    """The replay up to one turn, and its report."""
 
     report: Report
     request: RecordedRequest
@@ -96,7 +94,7 @@ class Replay:
 
 @dataclass(slots=True)
 class RecordedClock:
-    """Shows the time of the request that is being replayed; 0 if the recording has no times."""
+    """Shows the time of the replayed request; 0 if the recording has no times."""
 
     time: float = 0.0
 
@@ -149,7 +147,7 @@ class _Replaying:
         return b"{" + b",".join(fields) + b"}"
 
     async def _observe(self, request: RecordedRequest, report: Report) -> None:
-        """The recorded usage is for the request as it came; ours would have cost its share."""
+        """Scales the recorded usage, which is for the unshaped request, to ours."""
         if request.usage is None or not request.usage.input_tokens:
             return
         came = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
@@ -163,7 +161,7 @@ class _Replaying:
 async def replay(
     transcript: RecordedSession, settings: Settings, *, turn: int, progress: Progress | None = None
 ) -> Replay:
-    """Replay up to `turn` (from 1); progress gets the turns done, and all."""
+    """Replay up to `turn` (from 1); `progress` gets the replayed turns and their total."""
     requests = requests_of(transcript)
     clock = RecordedClock()
     under_way = _Replaying(
@@ -177,7 +175,7 @@ async def replay(
     before = 0
     report: Report | None = None
     for done, number in enumerate(chosen):
-        # A pause within the turns that are passed over let the provider's cache expire too.
+        # A pause within skipped turns let the provider's cache expire too.
         clock.time += max(gaps[before:number])
         report = await under_way.turn(number, requests[number - 1])
         before = number
@@ -194,18 +192,16 @@ async def replay(
 
 
 def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
-    """The recorded requests; if there is none yet, the one that would come next."""
+    """The recorded requests; if there is none yet, the next one."""
     if transcript.requests:
         return transcript.requests
     return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
 
 
 def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
-    """System prompt and tools as recorded, with filler for what a session file leaves out.
-
-    Most clients record neither. Their tokens are what the provider counted for the first request
-    beyond its messages; without them the first replies would teach the engine a wrong ratio.
-    """
+    """System prompt and tools as recorded, with filler for missing parts. Most clients record
+    neither: their tokens are the provider's count of the first request beyond its messages. Without
+    them the first replies would teach the engine a wrong ratio."""
     system = encode(transcript.system) if transcript.system else None
     tools = transcript.tools.encode() if transcript.tools else None
     system_tokens = weigher.text(transcript.system or "")
@@ -238,7 +234,7 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
 
 
 def chosen_turns(sizes: Sequence[int]) -> list[int]:
-    """The turns to replay, the last one always: all, or every n-th if that takes too long."""
+    """The turns to replay, always with the last: all, or every n-th if that takes too long."""
     count = len(sizes)
     if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
         return list(range(1, count + 1))
@@ -274,16 +270,13 @@ def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | N
     return None
 
 
-# Measuring
-
-
 WindowSource: TypeAlias = Literal["argument", "settings", "recording", "model", "default"]
 LARGEST: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The file and what it holds."""
+    """The file and its contents."""
 
     file: str
     kind: str
@@ -334,7 +327,7 @@ class Explained:
     turn: int
     turns: int
     next_request: bool
-    """No request is recorded yet: this is what the next one would be."""
+    """No request is recorded yet: this is the next one."""
     preset: str
     window: WindowUsed
     came_tokens: int
@@ -346,7 +339,7 @@ class Explained:
     tools: tuple[ToolShare, ...]
     filling: tuple[TurnPoint, ...]
     skipped_turns: int
-    """Turns before this one that were not replayed, to save time."""
+    """Earlier turns that were not replayed, to save time."""
     largest: tuple[MessageFate, ...]
     fates: tuple[MessageFate, ...]
     stages: tuple[StageNote, ...]
@@ -485,9 +478,6 @@ def _shares(
     )
 
 
-# Tokens by kind and by tool
-
-
 TokenKind: TypeAlias = Literal[
     "system",
     "tools",
@@ -504,7 +494,7 @@ TokenKind: TypeAlias = Literal[
 ]
 KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
 _OWN_OPENING: Final = "[recollect]"
-"""Opens every note and stand-in of ours; looked for only in rows that we composed."""
+"""The start of every note and stand-in of ours, in rows that we composed."""
 
 
 @dataclass(slots=True)
@@ -515,7 +505,7 @@ class _Sorted:
 
 
 def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> _Sorted:
-    """Sort the tokens of rows; what weighs nothing by itself goes to the row's leading kind."""
+    """Sorts the tokens of rows; weightless parts go to the row's leading kind."""
     found = _Sorted()
     for row in rows:
         if isinstance(row, Slot) and not row.sources:
@@ -552,7 +542,7 @@ def _weighed(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, in
 
 
 def apportioned(estimates: Sequence[int], total: int) -> list[int]:
-    """The estimates scaled so that they add up to `total` exactly (largest remainders)."""
+    """The estimates scaled to add up to `total` exactly (largest remainders)."""
     whole = sum(estimates)
     if whole <= 0:
         return [0] * len(estimates)

@@ -1,8 +1,6 @@
-"""Which sessions there are, which one a name means, and the receipts of their compactions.
-
-Every command, tool and host resolves a name by `sessions_called`. Reads files and stores that
-others may be writing; locks and changes nothing.
-"""
+"""List sessions, resolve their names, and read the receipts of their compactions. Every command,
+tool and host resolves a name by `sessions_called`. Reads files and stores that others may be
+writing, without locks."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ class SessionLine:
 
     session_id: str
     key: str = ""
-    """Its key in the index, the first of several; empty if it is no key's newest session."""
+    """Its key in the index, the first of several; empty unless it is a key's newest session."""
     name: str = field(default="", repr=False)
     messages: int = 0
     """Messages of user, model and tools, on all of its branches."""
@@ -57,14 +55,14 @@ class SessionLine:
 
 
 def sessions_of(space: str) -> list[SessionLine]:
-    """The transcripts of a space, the one that changed last first. Waits for the disk."""
+    """The transcripts of a space, last changed first. Reads the disk."""
     index = SessionIndex.of_space(space)
     main = index.get("main")
     return listed_sessions(sessions_folder(space), "" if main is None else main.session_id, index)
 
 
 def listed_sessions(folder: Path, current: str, index: SessionIndex | None) -> list[SessionLine]:
-    """The transcripts of a folder, the one that changed last first. Waits for the disk."""
+    """The transcripts of a folder, last changed first. Reads the disk."""
     keys: dict[str, list[str]] = {}
     for key, record in ({} if index is None else index.sessions()).items():
         keys.setdefault(record.session_id, []).append(key)
@@ -105,7 +103,7 @@ def _glance(path: Path) -> tuple[str, int]:
 
 
 async def stored_sessions(store: Store) -> list[SessionLine]:
-    """The sessions of a store, the one with the newest message first; memory files are none."""
+    """The sessions of a store, the one with the newest message first, without memory files."""
     lines = [
         SessionLine(session_id=one.session, messages=one.segments, changed=one.last_said_at or 0.0)
         for one in await store.sessions()
@@ -115,10 +113,8 @@ async def stored_sessions(store: Store) -> list[SessionLine]:
 
 
 def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLine]:
-    """Those with this key; else with this id or name; else whose id begins so.
-
-    An agent's name before the id (`claude-code:…`) may be left out.
-    """
+    """The sessions with this key; else with this id or name; else with this id prefix. An agent's
+    name before the id (`claude-code:…`) may be left out."""
     if not wanted:
         return []
     ids = {line.session_id: (line.session_id, line.session_id.partition(":")[2]) for line in lines}
@@ -162,9 +158,6 @@ async def stored_session(store: Store, wanted: str) -> str:
     return session_meant(lines, wanted).session_id
 
 
-# Receipts of compactions
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptPage:
     """One compaction, and the summary before it."""
@@ -177,7 +170,7 @@ class ReceiptPage:
     recorded: RecordedCompaction
     previous_summary: str = field(default="", repr=False)
     previous_number: int | None = None
-    """None: it is the first, or the record before it is no longer kept."""
+    """None if it is the first, or the record before it is no longer stored."""
 
     def as_json(self) -> dict[str, Any]:
         """The page as `--json` prints it."""
@@ -200,23 +193,23 @@ class ReceiptPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipts:
-    """The compactions of a session that are kept, the oldest first."""
+    """The stored compactions of a session, oldest first."""
 
     session: str
     records: Sequence[CompactionRecord]
     shown: int | None
-    """The compaction whose summary the view shows, 0 for none; None if that is not known."""
+    """The compaction whose summary the view shows, 0 for none; None if unknown."""
     is_known: bool
 
     def page(self, number: int | None = None) -> ReceiptPage:
-        """The page of this compaction, or of the newest; RecollectError if it is not kept."""
+        """The page of this compaction, or of the newest; RecollectError if it is not stored."""
         numbers = [record.number for record in self.records]
         wanted = number if number is not None else max(numbers, default=0)
         if wanted not in numbers:
             kept = ", ".join(map(str, numbers)) or "none"
             raise RecollectError(f"there is no compaction {wanted}; there are {kept}")
         at = numbers.index(wanted)
-        # without the record right before it a diff would show what an older one had
+        # without the record right before it, a diff would compare with an older one
         before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None
         return ReceiptPage(
             session=self.session,

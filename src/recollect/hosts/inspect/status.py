@@ -1,8 +1,6 @@
-"""The contents of the model's window, and what a session cost: the values of `/status`.
-
-They come from the report of one request: the last one that was sent if nothing changed since, else
-the next one. The components' tokens add up to the counter's total for that request.
-"""
+"""The contents of the model's window, and a session's cost: the values of `/status`. They come from
+the report of the last sent request if nothing changed since, else of the next one. The components'
+tokens add up to the counter's total."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from recollect.core.values.model import Usage, added
 from recollect.core.values.report import Report
 
 ComponentKind: TypeAlias = Literal["system", "tools", "files", "summary", "recalled", "history"]
-"""The system prompt without the workspace's files, the tools' schemas, these files, summaries of
+"""The system prompt without workspace files, the tools' schemas, these files, summaries of
 compacted messages, recalled blocks, and the messages."""
 WhichRequest: TypeAlias = Literal["sent", "next"]
 
@@ -38,18 +36,18 @@ class ContextComponent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """What one request holds."""
+    """The contents of one request."""
 
     which: WhichRequest
     turn: int
     window_tokens: int
     window_source: str
     limit_tokens: int
-    """What the request may take: the window without the reserve for the reply."""
+    """The window without the reserve for the reply."""
     tokens: int
-    """The whole request, calibrated by what the provider reported before."""
+    """The whole request, calibrated by the provider's earlier counts."""
     counted_tokens: int
-    """The same by the counter alone: the sum of the components."""
+    """The sum of the components, uncalibrated."""
     components: tuple[ContextComponent, ...]
     messages: int
     notes: tuple[str, ...] = ()
@@ -72,19 +70,19 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """What the session took, as its providers reported it."""
+    """The session's usage, as its providers reported it."""
 
     replies: int = 0
-    """Those whose usage is known."""
+    """Replies with known usage."""
     input_tokens: int = 0
-    """Whole, cached or not."""
+    """Cached or not."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     side_requests: int = 0
     side_input_tokens: int = 0
     side_output_tokens: int = 0
     cost: float | None = None
-    """Dollars, for all of it; None if the price of a model is not known."""
+    """Dollars in total; None if the price of a model is unknown."""
     unpriced: tuple[str, ...] = ()
 
     @property
@@ -95,7 +93,7 @@ class Spending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextStatus:
-    """The state of a session: what `/status` shows."""
+    """The state of a session: the values of `/status`."""
 
     session_id: str
     name: str = ""
@@ -105,7 +103,7 @@ class ContextStatus:
     seconds: float
     spending: Spending
     reported_tokens: int | None = None
-    """What the provider counted for the request, if it was sent and answered."""
+    """The provider's count of the request, if it was sent and answered."""
     request: RequestContext
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,9 +123,6 @@ class ContextStatus:
         }
 
 
-# What a request holds
-
-
 def request_context(
     report: Report,
     which: WhichRequest,
@@ -137,11 +132,8 @@ def request_context(
     workspace: LoadedWorkspace,
     spelled: bool,
 ) -> RequestContext:
-    """Each component of the request with its size.
-
-    `tools` are the schemas as sent. `spelled` says that the system prompt is a JSON field, not a
-    message.
-    """
+    """Each component of the request with its size. `tools` are the schemas as sent. With `spelled`
+    the system prompt is a JSON field, not a message."""
     system_rows = [row for row in report.view.rows if row.role == "system"]
     schemas = weigher.text(encode(list(tools)).decode()) if tools else 0
     whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas
@@ -170,10 +162,8 @@ def request_context(
 
 
 def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent, ...]:
-    """Summaries, recalled blocks and history: all but the system prompt and the tools.
-
-    Summaries and blocks are rows of their own, or parts of a message that carries them.
-    """
+    """Summaries, recalled blocks and history: all but the system prompt and the tools. Summaries
+    and blocks are rows of their own, or parts of a message that carries them."""
     cut = newest_cut(report.edits)
     summary_text = None if cut is None else PI_OPENING + cut.summary + PI_CLOSING
     blocks = {edit.text for edit in report.edits if isinstance(edit, Insert)}
@@ -182,7 +172,7 @@ def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent,
         if row.role == "system":
             system += row.tokens
         if isinstance(row, Entry):
-            if row.message.summary:  # another program's: it came as a message
+            if row.message.summary:  # another program's summary: it came as a message
                 summaries += row.tokens
             continue
         for text in _own_texts(row):
@@ -203,14 +193,9 @@ def _own_texts(row: Slot) -> Iterable[str]:
     return (part.text for part in row.parts if isinstance(part, Text)) if row.notes else ()
 
 
-# What it cost
-
-
 def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as: str) -> Spending:
-    """The sum over a transcript, each entry at its model's price.
-
-    `beside_as` is the custom type of entries for summaries and note-taking turns.
-    """
+    """The sum over a transcript, each entry at its model's price. `beside_as` is the custom type of
+    entries for summaries and note-taking turns."""
     replies = Usage(input_tokens=0)
     beside = Usage(input_tokens=0)
     said = asked = 0
@@ -270,6 +255,6 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
 
 
 def reported_tokens(message: Mapping[str, Any] | None) -> int | None:
-    """What a reply's provider counted for its request."""
+    """The provider's count of a reply's request."""
     usage = None if message is None else _usage_of(message)
     return None if usage is None else usage.input_tokens

@@ -1,8 +1,5 @@
-"""One request, message by message, and the state of a window; as values and as plain text.
-
-Values hold reasons, which the text words. Text of a conversation is printed on one line each, cut
-if it is long, masked, and without signs that a terminal acts upon.
-"""
+"""One request, message by message, and the state of a window; as values and as plain text. Message
+text is printed on one line each, cut, masked, and without control characters."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ def _words_of(part: Part) -> str:
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
-        arguments, _ = redact_json_text(part.arguments)  # as it reads: an escape can hide a label
+        arguments, _ = redact_json_text(part.arguments)  # decoded: an escape can hide a label
         return f"{redact(part.name).text} {arguments}"
     if isinstance(part, ToolResult):
         images = sum(isinstance(inner, Image) for inner in part.content)
@@ -97,10 +94,10 @@ def _name_message(message: Message, names: dict[CallId, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFate:
-    """What became of one message of a request, or why a row of our own is there."""
+    """The outcome of one message of a request, or the reason for a row of our own."""
 
     number: int | None
-    """Its place in the request as it came, from 1; None for rows of our own."""
+    """Its place in the original request, from 1; None for rows of our own."""
     line: int | None = None
     role: str
     what: str = ""
@@ -114,7 +111,7 @@ class MessageFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNote:
-    """What one stage of the turn did, or how it failed."""
+    """The result or failure of one stage of the turn."""
 
     stage: StageName
     outcome: Outcome
@@ -126,13 +123,13 @@ class TurnFates:
     """A request, explained."""
 
     messages: tuple[MessageFate, ...] = field(repr=False)
-    """All of them, or as many as were recorded: the ledger leaves out those sent as they came."""
+    """All messages, or the recorded ones: the ledger leaves out those sent unchanged."""
     stages: tuple[StageNote, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Messages with the same fate for the same reason."""
+    """Messages with the same outcome for the same reason."""
 
     fate: FateKind
     reasons: tuple[Reason, ...]
@@ -147,7 +144,7 @@ class Stretch:
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
-    """Neighbours of one fate and reason; `together` joins them over the whole request."""
+    """Neighbours of one outcome and reason; `together` joins them over the whole request."""
     groups: list[tuple[tuple[object, ...], list[MessageFate]]] = []
     for fate in fates:
         key = (fate.fate, *map(_without_score, fate.reasons))
@@ -289,11 +286,8 @@ def why_text(stretch: Stretch) -> str:
     )
 
 
-# A request, message by message
-
-
 def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
-    """What became of the messages of a request; of those with these numbers, one by one."""
+    """The outcomes of a request's messages; of those with these numbers, one by one."""
     if not numbers:
         lines = [
             f"  {stage.stage}: {stage.outcome}: {reason_text(stage.reasons)}"
@@ -318,9 +312,6 @@ def _fate_line(fate: MessageFate) -> str:
     return f"{fate.number:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: {why}"
 
 
-# Requests of the ledger
-
-
 def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
     """One line per message of the user: the turns that answer it, and its first words."""
     rows = []
@@ -333,7 +324,7 @@ def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
 
 
 def sent_line(rebuilt: Rebuilt) -> str:
-    """Which turn a request is, and whether it is byte for byte what was sent."""
+    """The turn of a request, and whether it is byte for byte as sent."""
     record = rebuilt.record
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
@@ -347,9 +338,6 @@ def sent_line(rebuilt: Rebuilt) -> str:
 def _named(things: tuple[str, ...]) -> str:
     left = len(things) - _MOST_MATCHES
     return ", ".join(things[:_MOST_MATCHES]) + (f" and {left:,} more" if left > 0 else "")
-
-
-# The state of a window
 
 
 _COMPONENTS: Final[Mapping[ComponentKind, str]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOrder:
-    """Which memory the server is for."""
+    """The memory that the server is for."""
 
     space: str
     store: str | None = None

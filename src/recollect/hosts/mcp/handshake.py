@@ -1,9 +1,7 @@
-"""The tools that the server lists, and answers to the first requests of every client.
-
-The official SDK takes a second of CPU to import, and a client waits for the handshake and the list
-of tools. So they are answered here, in the SDK's words (a test compares them), without importing
-the SDK or the engine. Anything unusual about a request is left to the SDK.
-"""
+"""The tools that the server lists, and answers to the first requests of every client. The official
+SDK takes a second of CPU to import, and clients wait for the handshake and the list of tools. So
+they are answered here, in the SDK's words (a test compares them). Unusual requests are left to the
+SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ INSTRUCTIONS: Final = (
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Revisions of the protocol that begin with `initialize`, oldest first."""
 MODERN_VERSIONS: Final = ("2026-07-28",)
-"""Revisions in which every request says for itself what `initialize` said for all."""
+"""Revisions in which every request carries the data of `initialize`."""
 _CAPABILITIES: Final = {"tools": {"listChanged": False}}
 _SERVER_INFO: Final = {"name": NAME, "title": TITLE, "version": VERSION}
 _META: Final = "io.modelcontextprotocol/"
@@ -65,7 +63,7 @@ def scope_of(tool: str) -> KeyScope:
 
 
 def listed_tools() -> list[dict[str, Any]]:
-    """All tools as `tools/list` shows them; they are the same for everybody."""
+    """All tools as `tools/list` shows them, the same for every client."""
     from recollect.core.formats.codec import tool_definition
     from recollect.hosts.tools.arguments import KINDS
 
@@ -79,7 +77,7 @@ def listed_tools() -> list[dict[str, Any]]:
 
 
 class EarlyAnswers:
-    """Answers the questions that every client begins with."""
+    """Answers the first requests of every client."""
 
     def __init__(self) -> None:
         self._opened = False
@@ -115,7 +113,7 @@ class EarlyAnswers:
 def _initialized(params: Mapping[str, Any]) -> dict[str, Any] | None:
     wanted, capabilities = params.get("protocolVersion"), params.get("capabilities")
     usual = params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
-    # a capability that is no object is one for the SDK to refuse
+    # the SDK refuses a capability that is no object
     plain = isinstance(capabilities, dict) and all(
         isinstance(one, dict) for one in capabilities.values()
     )

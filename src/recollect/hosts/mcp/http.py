@@ -1,8 +1,6 @@
-"""The server over streamable HTTP, on this machine only by default.
-
-A page in a browser reaches every port of this machine, so requests for another host or from another
-origin are refused. Every request sends a token, which other users of the machine cannot read.
-"""
+"""The server over streamable HTTP, on this machine only by default. A page in a browser reaches
+every local port, so requests for another host or from another origin are refused. Every request
+sends a token, which other users of the machine cannot read."""
 
 from __future__ import annotations
 
@@ -68,10 +66,8 @@ async def _serve(order: MemoryOrder, opened: socket.socket, token: str, *, local
 
 
 def guarded_app(server: Server[Any], *, token: str, local: bool) -> App:
-    """The server as an ASGI application that checks host, origin and token.
-
-    `local`: it listens on this machine only, so its names are known.
-    """
+    """The server as an ASGI application that checks host, origin and token. With `local` it listens
+    on this machine only, so its names are known."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     app = server.streamable_http_app(
@@ -117,10 +113,8 @@ async def _refuse(send: Send, status: HTTPStatus, text: str) -> None:
 
 
 def access_token() -> tuple[str, Path | None]:
-    """The token of requests, and its file; None if the environment has it.
-
-    Made once, readable by this user alone; two servers that start at once share it.
-    """
+    """The token of requests, and its file; None if the environment has it. Made once, readable by
+    this user alone; two servers that start at once share it."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return given, None

@@ -17,7 +17,7 @@ _INVALID_REQUEST: Final = -32_600
 
 
 class LineClient:
-    """One client, which sends and gets lines."""
+    """One client that sends and reads lines."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class LineClient:
 
     async def serve(self, memory: ServedMemory) -> None:
         """Answer until the client has ended."""
-        # in a thread, so that others are heard meanwhile
+        # in a thread, so that others are served meanwhile
         await asyncio.to_thread(import_module, "recollect.hosts.mcp.server")
         from mcp.server.stdio import stdio_server
 
@@ -43,13 +43,9 @@ class LineClient:
             server = server_over(memory)
             await server.run(read, write, server.create_initialization_options())
 
-    # as the SDK reads a file
-
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield lines that the SDK can read: it skips others, and the client would wait for ever.
-
-        Repairs half characters, which JavaScript's clients send, and answers unreadable requests.
-        """
+        """Yield lines that the SDK can read: it skips others, and the client would wait forever.
+        Repairs lone surrogates, which JavaScript clients send, and answers unreadable requests."""
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError
 
@@ -64,12 +60,10 @@ class LineClient:
             if hasattr(message, "method") and hasattr(message, "id"):
                 self.under_way.add(json.dumps(message.id))
             elif getattr(message, "method", "") == "notifications/cancelled":
-                # a request that was taken back gets no answer
+                # a cancelled request gets no answer
                 taken_back = getattr(message, "params", None) or {}
                 self.under_way.discard(json.dumps(taken_back.get("requestId")))
             yield text
-
-    # as the SDK writes one
 
     async def write(self, line: str) -> None:
         """Send a message."""

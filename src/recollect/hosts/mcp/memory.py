@@ -42,17 +42,17 @@ class ServedMemory:
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """The open engine for one question; RecollectError if there is none."""
+        """The open engine for one call; RecollectError if there is none."""
         del scope
         opened = None if self._spaces is None else await self._spaces.get(self.order.space)
-        if opened is None:  # where the others' cannot be opened, trying it here says why
+        if opened is None:  # if the shared one cannot be opened, trying it here reports why
             yield await self._own_engine()
             return
         with opened.in_use(f"mcp {id(self)}"):
             yield opened.engine
 
     def refusal(self, scope: KeyScope) -> str:
-        """Why a call that needs this scope is refused; empty if it is allowed."""
+        """The reason why a call that needs this scope is refused; empty if it is allowed."""
         del scope
         return ""
 
@@ -74,7 +74,7 @@ class ServedMemory:
         )
 
     async def warm_up(self) -> None:
-        """Open it and search once, so that the first question finds its models loaded."""
+        """Open it and search once, so that the first call finds its models loaded."""
         await attempted(self._warm_up())
 
     async def _warm_up(self) -> None:
@@ -103,7 +103,7 @@ async def served_memory(
     order: MemoryOrder, *, settings: Settings | None = None, spaces: OpenSpaces | None = None
 ) -> AsyncIterator[ServedMemory]:
     """The memory for one client, warming up in parallel; `spaces` are those that hooks use."""
-    # Hooks see a whole space: who may see one session alone is given an engine that knows it.
+    # Hooks see a whole space: a client of one session gets an engine that knows it.
     usual = order.store is None and order.session is None
     memory = ServedMemory(order, settings=settings, spaces=spaces if usual else None)
     warming = asyncio.ensure_future(memory.warm_up())

@@ -1,8 +1,5 @@
-"""The MCP server: the low-level server of the official SDK over the memory tools.
-
-Nothing that a client sends, and nothing that goes wrong in the memory, ends the server: it is an
-answer.
-"""
+"""The MCP server: the low-level server of the official SDK over the memory tools. No request of a
+client and no failure of the memory ends it: both get an answer."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
 _WHOLE_CHARS: Final = 4_000
-"""Up to this many characters a person sees the whole text, else one line each."""
+"""Longer texts are shown to a person as one line each."""
 _QUESTION: Final = "forget"
 _FORM: Final[dict[str, Any]] = {
     "type": "object",
@@ -58,8 +55,8 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
     )
-    # what a client carries for us between two rounds of a question comes back as we gave it
-    # the SDK's own spans would hold what a client sends: names of tools, ids, texts of errors
+    # state that a client carries between two rounds of a question is signed
+    # the SDK's spans would hold client data: names of tools, ids, texts of errors
     server.middleware[:] = [one for one in server.middleware if not _makes_spans(one)]
     server.middleware.append(
         RequestStateBoundary(
@@ -91,7 +88,7 @@ class Handlers:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Call a tool; the answer reports what is wrong with the call."""
+        """Call a tool; the answer reports problems of the call."""
         if params.name not in TOOL_NAMES:
             raise MCPError(
                 code=types.INVALID_PARAMS, message=f"there is no tool {_sendable(params.name)[:80]}"
@@ -125,16 +122,11 @@ class Handlers:
             return await tools.call(params.name, params.arguments)
 
 
-# Forgetting: the client asks its user
-
-
 @dataclass(slots=True)
 class ForgetQuestion:
-    """Asks the user of the client to confirm that something is forgotten.
-
-    Clients of older revisions are asked during the call. Newer ones get the question as the answer,
-    and call again with the reply, for the same content.
-    """
+    """Asks the client's user to confirm that something is forgotten. Clients of older revisions are
+    asked during the call. Newer ones get the question as the answer, and call again with the reply,
+    for the same content."""
 
     context: Context
     params: types.CallToolRequestParams
@@ -142,14 +134,14 @@ class ForgetQuestion:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether the client shows forms to its user."""
+        """True if the client shows forms to its user."""
         capabilities = self.context.session.client_capabilities
         wanted = None if capabilities is None else capabilities.elicitation
-        # without a mode it is forms: that is how the revision before modes says it
+        # the revision before modes offers forms by naming no mode
         return wanted is not None and (wanted.form is not None or wanted.url is None)
 
     async def ask(self, wanted: ForgetRequest) -> bool:
-        """Whether the user confirms."""
+        """True if the user confirms."""
         whole = wanted.whole()
         shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
         text = _sendable(f"Forget this for good?\n\n{shown}")
@@ -175,9 +167,6 @@ def _is_yes(said: object) -> bool:
     if not isinstance(said, types.ElicitResult) or said.action != "accept":
         return False
     return (said.content or {}).get(_QUESTION) is True
-
-
-# Spelling
 
 
 def _result(text: str, *, is_error: bool) -> types.CallToolResult:

@@ -16,8 +16,8 @@ from recollect.hosts.service.requests import Call
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Idempotency: TypeAlias = Literal["none", "again", "kept"]
-"""What an Idempotency-Key does: nothing, since the request only looks; the request is carried out
-again, which changes nothing, since its answer holds what was said; the first answer comes again."""
+"""The effect of an Idempotency-Key: none for reads; "again" repeats the request, which changes
+nothing; "kept" returns the first answer."""
 
 PREFIX: Final = "/v1"
 _IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -31,7 +31,7 @@ _DESCRIPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
-    """A path and a method, and what is done there."""
+    """A path, a method, and its operation."""
 
     method: Method
     path: str
@@ -42,26 +42,26 @@ class ApiRoute:
     query: type[m.ApiBody] = m.NoQuery
     idempotency: Idempotency = "none"
     counted: bool = True
-    """Against the tenant's budgets."""
+    """Counts against the tenant's budgets."""
     needs_space: bool = False
-    """It writes, but to a space that is there."""
+    """It writes only to an existing space."""
     to_the_end: bool = False
-    """With an Idempotency-Key it is carried out although nobody waits any more: a part of it cannot
-    be told from nothing, and twice is not once."""
+    """With an Idempotency-Key it finishes even if the client is gone: a partial run cannot be told
+    from none, and must not be repeated."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The path's segments behind the prefix."""
+        """The path's segments after the prefix."""
         return tuple(self.path.split("/")[1:])
 
     @property
     def operation(self) -> str:
-        """What it is called where requests are counted."""
+        """Its name in metrics."""
         return self.call.__name__
 
     @property
     def writes(self) -> bool:
-        """Whether it writes: a space that is missing is made, but where `needs_space`."""
+        """True if it writes; a missing space is created unless `needs_space`."""
         return self.scope == "write"
 
 
@@ -152,7 +152,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
 
 
 def matching(parts: tuple[str, ...]) -> dict[str, tuple[ApiRoute, dict[str, str]]]:
-    """The routes of a path behind the prefix, by method, with what the path names."""
+    """The routes of a path after the prefix, by method, with the path's parameters."""
     found: dict[str, tuple[ApiRoute, dict[str, str]]] = {}
     for route in ROUTES:
         if len(route.parts) != len(parts):

@@ -1,9 +1,6 @@
-"""The service as an ASGI application.
-
-A request's deadline and key are checked first, then its scope, the node's own limits, its tenant's
-budgets, the body and the idempotency key. Only the key says which tenant a request is of, and no
-two requests of one idempotency key are carried out at once.
-"""
+"""The service as an ASGI application. It checks deadline and key first, then scope, the node's
+limits, the tenant's budgets, the body and the idempotency key. Only the key decides the tenant of a
+request, and no two requests of one idempotency key run at once."""
 
 from __future__ import annotations
 
@@ -106,8 +103,6 @@ class Service:
         """Requests that wait for their turn."""
         return self._queue.waiting
 
-    # ASGI
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an ASGI scope."""
         if scope["type"] == "lifespan":
@@ -169,7 +164,7 @@ class Service:
         if isinstance(answered, Problem):
             record.reason = answered.reason
         if answered is None or record.status:
-            return  # it has been answered, by somebody else
+            return  # the mounted application has answered
         if isinstance(answered, Problem):
             await _send(noting, answered.kind.status, answered.headers(), answered.body())
         else:
@@ -207,8 +202,6 @@ class Service:
             [(b"content-type", b"application/json")],
             _ENCODER.encode(told),
         )
-
-    # Requests of tenants
 
     async def _for_tenant(
         self, scope: Scope, incoming: Incoming, receive: Receive, send: Send
@@ -267,7 +260,7 @@ class Service:
         size = len(incoming.body)
 
         async def charging(message: MutableMapping[str, Any]) -> None:
-            """Count before the answer has gone: its client may hang up."""
+            """Count before the answer is sent: its client may hang up."""
             nonlocal size
             if message["type"] == "http.response.body":
                 size += len(message.get("body", b""))
@@ -277,7 +270,7 @@ class Service:
 
         left = self._seconds(incoming) - (time.monotonic() - incoming.began)
         async with self._queue.turn(tenant.id, left):
-            # with a key that may write, a tool makes the space when it writes
+            # with a key that may write, a tool creates the space when it writes
             if "write" not in principal.key.scopes and not await (
                 await self.memories.records()
             ).has_space(tenant.id, space):
@@ -341,7 +334,7 @@ class Service:
         if body is NoBody.TOO_LARGE:
             raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
         if isinstance(body, NoBody):
-            raise asyncio.CancelledError  # nobody waits for the answer
+            raise asyncio.CancelledError  # no client waits for the answer
         taking.read()
         return body
 
@@ -402,7 +395,7 @@ class Service:
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
-                if call.is_charged:  # it went on beside the request, or was cut off with it
+                if call.is_charged:  # it ran in parallel with the request, or was cancelled with it
                     self.memories.beside(self._settle(call))
 
         metering = METER.set(asked)

@@ -1,8 +1,6 @@
-"""Requests with an Idempotency-Key: carried out once, and answered again as they were.
-
-The first request with a key claims it in the database for a while; its answer is kept. A key is
-released only if nothing was done, and from then on nothing stops the work.
-"""
+"""Requests with an Idempotency-Key: carried out once, and answered again as before. The first
+request claims the key in the database for a while; its answer is stored. A key is released only if
+nothing was done; after that nothing stops the work."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger("recollect")
 LEASE_MARGIN_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 15.0
-"""How long work that is carried to its end may take beyond its request's deadline."""
+"""Limit beyond a request's deadline for work that must finish."""
 KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
-"""After so long it is tried again to keep an answer; at most, after every failure twice that."""
+"""Delays between attempts to store an answer: the first, and the longest; they double."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -43,12 +41,12 @@ class KeyClaim:
     key_hash: bytes = field(repr=False)
     token: str = field(repr=False)
     ends_at: float
-    """When another try may take it over, by the loop's clock."""
+    """The time when another request may take it over, by the loop's clock."""
     keeps_answer: bool
-    """Whether the answer itself is kept, or only that it was given."""
+    """True if the answer itself is stored, not only its completion."""
     to_the_end: bool
     is_done: bool = False
-    """What it does is done: it is never to be done again."""
+    """The work is done and must never be repeated."""
     was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
 
@@ -56,14 +54,14 @@ class IdempotencyKeys:
     """The keys of a deployment's requests."""
 
     def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """`secret` is the deployment's: a database gives away neither keys nor what was asked."""
+        """`secret` is the deployment's: the database reveals neither keys nor requests."""
         self._memories, self._keep_seconds = memories, keep_seconds
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 
     async def claim(
         self, key: str, route: ApiRoute, call: Call, incoming: Incoming
     ) -> KeyClaim | Answer | None:
-        """The right to carry a request out, or its earlier answer; None: repeat it."""
+        """The claim to carry a request out, or its earlier answer; None: repeat it."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
                 ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
@@ -110,7 +108,7 @@ class IdempotencyKeys:
         work: Callable[[], Awaitable[Answer | Problem]],
         settle: Callable[[], Awaitable[None]],
     ) -> Answer:
-        """Do what was claimed, keep its answer, then settle what it took."""
+        """Run the claimed request, store its answer, then charge its usage."""
         task = self._memories.beside(self._done_once(claim, work, settle))
         try:
             answer = await asyncio.shield(task)
@@ -140,7 +138,7 @@ class IdempotencyKeys:
         claim.is_done = True
         kept = answer[2] if claim.keeps_answer else b""
         self._memories.beside(self._keep_answer(claim, answer[0], kept))
-        await claim.was_tried.wait()  # where that failed, the caller has its answer all the same
+        await claim.was_tried.wait()  # if that failed, the caller still has its answer
         await settle()
         return answer
 

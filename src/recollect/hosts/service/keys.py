@@ -1,9 +1,6 @@
-"""API keys, and the tenants that send them.
-
-A key is `rk_TENANT_ID_SECRET`: ids that may be shown, 256 random bits, and a check that refuses
-mistyped keys without asking the database. Only a hash is kept. A node caches a key for
-`KEY_SECONDS`; inventing keys neither forgets good ones nor makes others wait.
-"""
+"""API keys and their tenants. A key is `rk_TENANT_ID_SECRET`: ids that may be shown, 256 random
+bits, and a check that refuses mistyped keys without a query. Only a hash is stored. A node caches a
+key for `KEY_SECONDS`; invented keys neither evict good ones nor delay others."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ DEFAULT_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenKey:
-    """A key as a request brings it: well formed, whether or not it opens anything."""
+    """A well-formed key of a request, valid or not."""
 
     tenant: UUID
     id: str
@@ -41,7 +38,7 @@ class GivenKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeKey:
-    """A new key: what is kept of it, and the key itself, which is shown once."""
+    """A new key: its record, and the key itself, which is shown once."""
 
     record: ApiKey
     text: str = field(repr=False)
@@ -72,14 +69,14 @@ def make_key(
 
 
 def rotated_key(old: ApiKey, *, now: float) -> MadeKey:
-    """A new key with the name and scopes of another, and as long to live as that had."""
+    """A new key with the name, scopes and lifetime of another."""
     lifetime = None if old.expires_at is None else old.expires_at - old.created_at
     ends = None if lifetime is None else now + lifetime
     return make_key(old.tenant, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
 
 
 def read_key(text: str) -> GivenKey | None:
-    """A key that a request brought; None where it cannot be one."""
+    """The key of a request; None if it is malformed."""
     found = _KEY.fullmatch(text)
     if found is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), found[4]):
         return None
@@ -90,18 +87,18 @@ def read_key(text: str) -> GivenKey | None:
 
 
 def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
-    """Whether a key that a request brought is this one, and is good at this time."""
+    """True if a request's key is this one, and is valid at this time."""
     same = hmac.compare_digest(given.hash, known.hash)
     return same and known.tenant == given.tenant and known.is_valid(now)
 
 
 def shown_key(key: ApiKey) -> str:
-    """What of a key people may see."""
+    """The part of a key that people may see."""
     return f"rk_{_spelled(key.tenant.bytes)}_{key.id}_…"
 
 
 def new_tenant(name: str, *, now: float) -> Tenant:
-    """A tenant with an id that nobody had before, whatever its name is."""
+    """A tenant with a new id, whatever its name is."""
     return Tenant(id=uuid4(), name=name, created_at=now)
 
 
@@ -118,19 +115,19 @@ def _hash(text: str) -> bytes:
 
 
 KEY_SECONDS: Final = 5.0
-"""How long a node goes by what it read of a key: so late a revocation reaches it."""
+"""Cache time of a key on a node. A revoked key may keep working for this long."""
 MOST_KEYS: Final = 10_000
 MOST_REFUSED_KEYS: Final = 1_000
-"""Keys that open nothing are remembered apart, so that inventing them forgets no good one."""
+"""Invalid keys are cached separately, so that inventing them evicts no good one."""
 KEYS_LOOKED_UP: Final = 2
-"""So many keys that a node has not seen are asked of the database at once."""
+"""Limit of unknown keys that a node looks up in the database at once."""
 KEYS_WAITING: Final = 200
-"""So many more wait for that; others are told to come again."""
+"""Limit of lookups that wait; others get Retry-After."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks: one tenant, by one of its keys."""
+    """The sender of a request: one tenant, by one of its keys."""
 
     tenant: Tenant
     key: ApiKey
@@ -138,7 +135,7 @@ class Principal:
 
 
 class Principals:
-    """Who the bearers of keys are."""
+    """Resolves keys to tenants."""
 
     def __init__(self, memories: TenantMemories) -> None:
         self._memories = memories
@@ -148,7 +145,7 @@ class Principals:
         self._waiting = 0
 
     async def of(self, header: str) -> Principal:
-        """Who asks; a key that is unknown, has ended or was revoked is none."""
+        """The sender; None for a key that is unknown, expired or revoked."""
         scheme, _, text = header.partition(" ")
         given = read_key(text.strip()) if scheme.lower() == "bearer" else None
         found = None if given is None else await self._known(given)
@@ -175,7 +172,7 @@ class Principals:
         self._waiting += 1
         try:
             async with self._lookups:
-                known = self._keys.get(given.hash)  # somebody else asked meanwhile
+                known = self._keys.get(given.hash)  # another request has looked it up
                 return await self._looked_up(given) if known is None else known[1]
         finally:
             self._waiting -= 1

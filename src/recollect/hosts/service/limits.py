@@ -1,7 +1,5 @@
-"""The limits of a tenant: its share of a node's turns and of the bodies it holds, and its budgets.
-
-Budgets are counted in the database, so that the sum of all nodes never exceeds one.
-"""
+"""The limits of a tenant: its share of a node's turns and bodies, and its budgets, which the
+database counts for all nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
 TOKENS_SECONDS: Final = 2.0
-"""How long a node trusts its last count of a day's tokens."""
+"""Cache time of a node's last count of a day's tokens."""
 READING_PART: Final = 4
 """A tenant has one in this many of the requests that a node reads at once."""
 BODY_BYTES: Final = 256_000_000
@@ -32,18 +30,16 @@ QUEUE_SECONDS: Final = 1.0
 ACTIVE_SECONDS: Final = 2.0
 """A tenant counts as active this long after its last request."""
 SHARED_PART: Final = 4
-"""All active tenants together have one in this many turns for sure: a node has one processor, and
-a tenant with many requests at work would slow down the others."""
+"""All active tenants together are guaranteed one in this many turns: a node has one processor, and
+a tenant with many running requests would slow down the others."""
 WAIT_PART: Final = 0.5
 """A request waits this part of its deadline for a turn, so that its work is not cut off."""
 
 
 class FairQueue:
-    """The turns of a node: the tenant with the fewest requests at work gets the next one.
-
-    A tenant alone has half of the turns; active tenants share a part of them, at least one each.
-    The requests of a tenant follow each other in order.
-    """
+    """The turns of a node: the tenant with the fewest running requests gets the next one. A tenant
+    alone has half of the turns; active tenants share a part of them, at least one each. The
+    requests of a tenant stay in order."""
 
     def __init__(self, turns: int, *, tenant_waiting: int) -> None:
         self._turns = self._free = turns
@@ -51,7 +47,7 @@ class FairQueue:
         self._running: Counter[UUID] = Counter()
         self._waiting: OrderedDict[UUID, deque[asyncio.Future[None]]] = OrderedDict()
         self._active: OrderedDict[UUID, float] = OrderedDict()
-        """Tenants by the time of their last request, the longest quiet one first."""
+        """Tenants by the time of their last request, longest quiet first."""
 
     @property
     def running(self) -> int:
@@ -65,10 +61,8 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
-        """Wait for a turn; `seconds` are left of the deadline.
-
-        Raise a Problem if too many requests of the tenant wait, or if no turn comes in time.
-        """
+        """Wait for a turn; `seconds` are left of the deadline. Raises a Problem if too many
+        requests of the tenant wait, or if no turn comes in time."""
         self._note_active(tenant)
         if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
             self._begin(tenant)
@@ -249,10 +243,10 @@ class Budgets:
         share = self._share(tenant.id, "tokens per day")
         if share.heard_at is None or (self._is_old(share) and not share.asking.locked()):
             async with share.asking:
-                if self._is_old(share):  # nobody else asked while this one waited
+                if self._is_old(share):  # no other request has counted meanwhile
                     now = self._now()
                     heard = await records.spent(tenant.id, "tokens per day", share.period)
-                    # it only grows: what a charge heard meanwhile may be the newer one
+                    # it only grows: a charge may have learned a newer count meanwhile
                     share.spent, share.heard_at = max(heard, share.spent), now
         if share.spent >= limit:
             raise self._spent("tokens per day", limit)

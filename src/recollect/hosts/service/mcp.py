@@ -1,8 +1,6 @@
-"""The MCP server on the nodes of a service: every request by itself, for the tenant of its key.
-
-A request reaches the memory of the key's tenant and the path's space, and no other. Nothing is kept
-between requests, so any node answers any of them. A tool is refused if the key lacks its scope.
-"""
+"""The MCP server on the nodes of a service: every request by itself, for the tenant of its key and
+the space of its path. No state is kept between requests, so any node answers any of them. A tool is
+refused if the key lacks its scope."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AskedMemory:
-    """The memory that the request under way is for."""
+    """The memory of the current request."""
 
     engine: Engine = field(repr=False)
     principal: Principal
@@ -45,7 +43,7 @@ _ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
 
 
 class RequestMemory(ServedMemory):
-    """The memory of whichever request is under way."""
+    """Resolves to the memory of the current request."""
 
     def __init__(self, memories: TenantMemories) -> None:
         super().__init__(MemoryOrder(space=""))
@@ -53,14 +51,14 @@ class RequestMemory(ServedMemory):
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """That of the request's tenant and space, which is made where a tool writes to it."""
+        """The engine of the request's tenant and space, which is created if a tool writes to it."""
         asked = _ASKED.get()
         await self._keep_space(asked.principal, scope)
         try:
             yield asked.engine
         finally:
-            # it may have been deleted meanwhile: what was written is to be found, also where it
-            # was cut off
+            # it may have been deleted meanwhile: writes must be found, also those of a
+            # cancelled request
             listing = self._memories.beside(self._keep_space(asked.principal, scope))
         await asyncio.shield(listing)
 
@@ -70,7 +68,7 @@ class RequestMemory(ServedMemory):
             await records.add_space(principal.tenant.id, principal.space, at=time.time())
 
     def refusal(self, scope: KeyScope) -> str:
-        """Why the key may not do what needs this scope; empty where it may."""
+        """The reason why the key lacks this scope; empty if it has it."""
         if scope in _ASKED.get().principal.key.scopes:
             return ""
         return f"this needs a key with the scope {scope}"
@@ -78,10 +76,8 @@ class RequestMemory(ServedMemory):
 
 @contextlib.asynccontextmanager
 async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[MountedApp]:
-    """The application for paths that end in `/mcp`, as long as the block runs.
-
-    `secret` is the deployment's: with it a question that one node asked is answered at another.
-    """
+    """The application for paths that end in `/mcp`, while the block runs. `secret` is the
+    deployment's: with it any node accepts the answer to another node's question."""
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
         RequestMemory(memories),
@@ -93,7 +89,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         server,
         json_response=True,
         stateless=True,
-        # the service has looked at who asks, and no cookie opens anything
+        # the service has checked the sender, and cookies grant nothing
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 

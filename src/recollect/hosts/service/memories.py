@@ -1,8 +1,6 @@
-"""The open memories of a node, one per space of a tenant, over one pool of connections.
-
-A session is loaded for a request and handed over at its end, so the next one may go to any node. A
-memory is found by its tenant and its name together, and the tenant comes from the key alone.
-"""
+"""The open memories of a node, one per space of a tenant, over one connection pool. A session is
+loaded for a request and stored at its end, so any node can serve the next one. A memory is found by
+tenant and name, and the tenant comes from the key alone."""
 
 from __future__ import annotations
 
@@ -38,13 +36,13 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
-"""For keys, budgets and idempotency keys, beside what requests are worked on with."""
+"""For keys, budgets and idempotency keys, in addition to those of requests."""
 MOST_SECONDS: Final = 120.0
-"""The longest deadline that a request can name as X-Request-Timeout."""
+"""The longest X-Request-Timeout."""
 OPEN_SPACES: Final = 512
-"""Memories open at once on a node; beyond it those unused for longest are closed."""
+"""Memories open at once on a node; those unused for longest are closed."""
 PROBE_SECONDS: Final = 1.0
-"""How long the answer to whether the database can be used is given to others, too."""
+"""Cache time of the database check."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
@@ -56,18 +54,18 @@ _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
 
 @dataclass(slots=True)
 class TenantMemory:
-    """An open memory, and who of this node is at it."""
+    """An open memory, and its users on this node."""
 
     engine: Engine
     is_listed: bool = False
-    """Whether this node saw to it that the space stands among its tenant's."""
+    """True if this node has listed the space under its tenant."""
     using: int = 0
     unused: asyncio.Event = field(default_factory=asyncio.Event)
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
     async def session(self, session: str) -> AsyncIterator[None]:
-        """Requests of one session follow each other on a node, and leave nothing behind."""
+        """Serialise the requests of one session on a node, and release it afterwards."""
         async with self.turns.setdefault(session, asyncio.Lock()):
             try:
                 yield
@@ -76,7 +74,7 @@ class TenantMemory:
 
 
 class TenantMemories:
-    """The database of a service and the memories that are open."""
+    """The database of a service and its open memories."""
 
     def __init__(
         self,
@@ -85,11 +83,11 @@ class TenantMemories:
         *,
         opened: Callable[[str], Engine] | None = None,
     ) -> None:
-        # A batch is in the database when its request is answered: to give up sooner than the
-        # request would, and write it again from a spool, is twice the work where there is too much.
+        # A batch is in the database when its request is answered: giving up earlier, and
+        # writing it again from a spool, would double the work of an overloaded node.
         patience = max(settings.store.write_seconds, MOST_SECONDS)
         store = replace(settings.store, write_seconds=patience)
-        # Jobs may take seconds of processor: in this process every request would wait for them.
+        # Jobs may take seconds of CPU: in this process every request would wait for them.
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
         self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
         self._url = url
@@ -105,7 +103,7 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """The database; StoreError where it cannot be opened now."""
+        """The database; StoreError if it cannot be opened now."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()
@@ -133,7 +131,7 @@ class TenantMemories:
 
     @property
     def open_memories(self) -> int:
-        """How many are open."""
+        """The number of open memories."""
         return len(self._memories)
 
     async def records(self) -> TenantRecords:
@@ -145,7 +143,7 @@ class TenantMemories:
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
-        """Load models and modules that the first request would wait for; sends nothing."""
+        """Load models and modules that the first request needs; sends nothing."""
         chosen = await asyncio.to_thread(choose_embedders, self._settings)
         local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
         for embedder in local:
@@ -158,7 +156,7 @@ class TenantMemories:
 
     @asynccontextmanager
     async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
-        """The memory of a tenant's space, which stays open at least as long as this lasts."""
+        """The memory of a tenant's space, which stays open while the block runs."""
         key = (tenant, space)
         memory = self._memories.get(key)
         if memory is None:
@@ -193,7 +191,7 @@ class TenantMemories:
                 self._close_soon(self._memories.pop(key))
 
     def drop(self, tenant: UUID, space: str) -> None:
-        """Let go of a memory whose space was deleted."""
+        """Close a memory whose space was deleted."""
         memory = self._memories.pop((tenant, space), None)
         if memory is not None:
             self._close_soon(memory)
@@ -204,7 +202,7 @@ class TenantMemories:
         task.add_done_callback(self._closing.discard)
 
     def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin what goes on although nobody waits for it; `close` waits a while."""
+        """Start work that no request waits for; `close` waits a while."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._over)
@@ -216,14 +214,15 @@ class TenantMemories:
             LOG.debug("what went on beside a request failed: %s", type(error).__name__)
 
     async def not_ready(self) -> NotReady | None:
-        """Why the database cannot be used, or None; one query per second for all callers."""
+        """The reason why the database cannot be used, or None; one query per second for all
+        callers."""
         now = asyncio.get_running_loop().time()
         probe = self._probe
         if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):
             work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
             probe = self._probe = asyncio.create_task(attempted(work))
             probe.add_done_callback(self._note_probed)
-        asked = await asyncio.shield(probe)  # whoever asked first may hang up
+        asked = await asyncio.shield(probe)  # the first caller may hang up
         return "unreachable" if isinstance(asked, Failure) else asked
 
     def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:
@@ -237,7 +236,7 @@ class TenantMemories:
         return None
 
     async def close(self) -> None:
-        """Write what is still to be written, and close everything."""
+        """Finish pending writes, and close everything."""
         if self._beside:
             await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
         closing = [_closed(memory) for memory in self._memories.values()]

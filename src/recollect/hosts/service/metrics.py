@@ -1,8 +1,6 @@
-"""The metrics of a node or a worker, for Prometheus.
-
-Labels come from small fixed sets, never a tenant, a space, a session or message content. /metrics
-has its own port, since tenants must not see it, and its own thread.
-"""
+"""The metrics of a node or a worker, for Prometheus. Labels come from small fixed sets, never a
+tenant, a space, a session or message content. /metrics has its own port, since tenants must not see
+it, and its own thread."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 REFUSALS: Final = frozenset(
     {"rate", "tokens", "tenant-busy", "busy", "deadline", "unavailable", "unauthorized"}
 )
-"""Problems that are no mistake of the request itself: what an operator may have to mend."""
+"""Problems that an operator may have to fix."""
 
 
 _COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -63,7 +61,7 @@ _HISTOGRAMS: Final[Mapping[MeasuredKind, tuple[str, str, tuple[str, ...]]]] = {
 
 
 class Metrics:
-    """The metrics of one process; a listener of all that it does."""
+    """The metrics of one process; listens to all its measurements."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -95,23 +93,21 @@ class Metrics:
             "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
             registry=made,
         )  # fmt: skip
-        self.jobs_due_age.set(nan)  # a node does not ask, and 0 would say that all is done
+        self.jobs_due_age.set(nan)  # a node does not query it, and 0 would be wrong
 
     def watch(
         self, pool: Callable[[], Pool | None], *, waiting: Callable[[], int] | None = None,
         memories: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        """Ask these when it is scraped."""
+        """Read these at every scrape."""
         self._pools.pool = pool
         if waiting is not None:
             self._waiting.set_function(waiting)
         if memories is not None:
             self._memories.set_function(memories)
 
-    # a listener
-
     def began(self, what: Measured) -> None:
-        """Count what is under way."""
+        """Count running work."""
         if what.kind == "request":
             self._under_way.inc()
 
@@ -162,13 +158,13 @@ _POOL_COUNTERS: Final = {
 
 
 class PoolCollector(Collector):
-    """What a pool of connections says of itself when it is asked."""
+    """Statistics of a connection pool."""
 
     def __init__(self) -> None:
         self.pool: Callable[[], Pool | None] = lambda: None
 
     def collect(self) -> Iterator[Metric]:
-        """The families; without values where no database is open."""
+        """The families; without values if no database is open."""
         pool = self.pool()
         size = GaugeMetricFamily("recollect_pool_size", "Connections that may be open at once")
         links = GaugeMetricFamily(
@@ -202,7 +198,7 @@ class PoolCollector(Collector):
 
 
 def serve_metrics(metrics: Metrics, host: str, port: int) -> WSGIServer:
-    """Answer Prometheus on a port of its own; RecollectError where it is taken."""
+    """Serve Prometheus on its own port; RecollectError if that is taken."""
     try:
         return start_http_server(port, addr=host, registry=metrics.registry)[0]
     except OSError as error:

@@ -1,8 +1,5 @@
-"""What goes over the wire: the bodies, queries and answers of the API, each declared once.
-
-The service reads and writes them, the OpenAPI document is generated from them, and the client
-returns them. Requests refuse fields that they do not know; answers may grow some.
-"""
+"""The bodies, queries and answers of the API, each declared once: for the service, the OpenAPI
+document and the client. Requests refuse unknown fields; answers may gain some."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ Record: TypeAlias = dict[str, Any]
 
 
 def about(text: str) -> Meta:
-    """What a field is, for the OpenAPI document."""
+    """Describe a field for the OpenAPI document."""
     return Meta(description=text)
 
 
@@ -54,14 +51,11 @@ MOST_PREVIEWED: Final = 1_000
 
 
 class ApiBody(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a request brings."""
+    """The body of a request."""
 
 
 class ApiAnswer(Struct, kw_only=True):
-    """What is answered."""
-
-
-# Turns
+    """The body of an answer."""
 
 
 class PrepareBody(ApiBody):
@@ -97,7 +91,7 @@ class PreparedAnswer(ApiAnswer):
 
 
 class ObserveBody(ApiBody):
-    """What a model replied."""
+    """A model's reply."""
 
     reply: WireReply
     turn: Annotated[
@@ -107,7 +101,7 @@ class ObserveBody(ApiBody):
 
 
 class ObservedAnswer(ApiAnswer):
-    """What the reply taught."""
+    """The result of reading the reply."""
 
     archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
     due: Annotated[str, about("Due next: `nothing`, `flush` or `compaction`")]
@@ -133,7 +127,7 @@ class IngestBody(ApiBody):
 
 
 class IngestedAnswer(ApiAnswer):
-    """What became of the messages."""
+    """The outcome of the messages."""
 
     read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
@@ -154,7 +148,7 @@ class CompactBody(ApiBody):
 
 
 class CompactedAnswer(ApiAnswer):
-    """How a compaction ended; the receipt of its number says more."""
+    """The end of a compaction; the receipt of its number says more."""
 
     compacted: Annotated[bool, about("Whether a summary replaces the past now")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
@@ -166,17 +160,14 @@ class CompactedAnswer(ApiAnswer):
 
 
 class UndoneAnswer(ApiAnswer):
-    """What undoing the last compaction came to."""
+    """The result of undoing the last compaction."""
 
     undone: Annotated[bool, about("Whether a compaction was undone")]
     reason: Annotated[str, about("What was done, or why nothing was")]
 
 
-# Looking
-
-
 class PageQuery(ApiBody):
-    """Which page of a list."""
+    """The page of a list."""
 
     cursor: Annotated[
         Annotated[str, Meta(max_length=2_000)] | None,
@@ -223,7 +214,7 @@ class FoundFact(ApiAnswer):
 
 
 class FoundAnswer(ApiAnswer):
-    """What was found, best first."""
+    """The findings, best first."""
 
     passages: Annotated[list[FoundPassage], about("Passages of messages, best first")]
     facts: Annotated[list[FoundFact], about("Facts, best first")]
@@ -260,7 +251,7 @@ class ReceiptsAnswer(ApiAnswer):
 
 
 class ReceiptAnswer(ApiAnswer):
-    """What a compaction did to what was known."""
+    """The effect of a compaction on known content."""
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
@@ -330,11 +321,8 @@ class ExportAnswer(ApiAnswer):
     next: NextPage
 
 
-# Facts and forgetting
-
-
 class FactsQuery(PageQuery):
-    """Which facts."""
+    """The facts to list."""
 
     session: Annotated[Name | None, about("Only the facts that this session may see")] = None
     superseded: Annotated[bool, about("Also facts that hold no longer")] = False
@@ -359,21 +347,21 @@ class FactBody(ApiBody):
 
 
 class FactWrittenAnswer(ApiAnswer):
-    """What became of it."""
+    """The outcome of the statement."""
 
     id: Annotated[str, about("The id of the fact")]
     outcome: Annotated[str, about("New, known already, or in place of another")]
 
 
 class FactForgetQuery(ApiBody):
-    """What goes with a fact."""
+    """The content to forget with a fact."""
 
     sources: Annotated[bool, about("Also the messages that it rests on")] = False
     versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
 class ForgetBody(ApiBody):
-    """What to forget permanently; at least one selector."""
+    """The content to forget permanently; at least one selector."""
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
@@ -387,7 +375,7 @@ class ForgetBody(ApiBody):
 
 
 class ForgetPreview(ApiAnswer):
-    """What forgetting would remove; nothing was changed."""
+    """The content that forgetting would remove; nothing was changed."""
 
     segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
@@ -397,7 +385,7 @@ class ForgetPreview(ApiAnswer):
 
 
 class ForgottenAnswer(ApiAnswer):
-    """What was removed, or would be."""
+    """The removed content, or the preview."""
 
     certificate: Annotated[
         Record | None,
@@ -407,12 +395,9 @@ class ForgottenAnswer(ApiAnswer):
 
 
 class CertificateAnswer(ApiAnswer):
-    """What was removed, what that covers, and what it cannot; without content."""
+    """The removed content, its extent and limits; without message content."""
 
     certificate: Annotated[Record, about("Counts and coverage, sealed with a checksum")]
-
-
-# Tenants
 
 
 class SpaceItem(ApiAnswer):
@@ -439,7 +424,7 @@ class BudgetItem(ApiAnswer):
 
 
 class TenantAnswer(ApiAnswer):
-    """Whose key this is, and what it may do."""
+    """The key's tenant and scopes."""
 
     tenant: Annotated[str, about("The tenant's id")]
     name: Annotated[str, about("The tenant's name")]
@@ -478,7 +463,7 @@ class HealthAnswer(ApiAnswer):
 
 
 class ProblemAnswer(ApiAnswer):
-    """What went wrong, and what to do: RFC 9457."""
+    """A problem and its fix: RFC 9457."""
 
     type: Annotated[str, about("A URN that ends in the problem's name")]
     title: Annotated[str, about("What kind of problem it is")]

@@ -1,8 +1,5 @@
-"""The operations of the API: a call in, an answer out.
-
-An answer is sent when the data is in the store; otherwise it is a problem, and the client may send
-the request again. Answers kept for an Idempotency-Key hold no message content.
-"""
+"""The operations of the API. An answer is sent once the data is in the store; otherwise it is a
+problem, and the client may retry. Answers stored for an Idempotency-Key hold no message content."""
 
 from __future__ import annotations
 
@@ -70,7 +67,7 @@ def _kept(where: HandedOver | None) -> Any:
 
 
 def _loaded(lines: Iterable[StageLine]) -> None:
-    """Raise if the session was not loaded: another node's turns would be counted again."""
+    """Raises if the session was not loaded: another node's turns would be counted again."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
         raise Problem(
@@ -87,11 +84,8 @@ def _object(raw: msgspec.Raw) -> bytes:
     return text
 
 
-# Turns
-
-
 async def aside(size: int, work: Callable[[], T]) -> T:
-    """What it gives; in a thread where it reads much, so that other requests go on."""
+    """Run it, in a thread if it reads much, so that other requests continue."""
     return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
 
 
@@ -116,7 +110,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
     call.tokens += context.report.tokens_after
     return m.PreparedAnswer(
         wire_request=msgspec.Raw(context.request),
-        turn=context.report.turn if is_read else None,  # else it goes on as it came, kept nowhere
+        turn=context.report.turn if is_read else None,  # otherwise it is sent unchanged
         archived=where if is_read else None,
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
@@ -210,9 +204,6 @@ async def undo(call: Call) -> m.UndoneAnswer:
         done = await memory.engine.undo(session)
         _kept(await memory.engine._hand_over(session, call.seconds))
     return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
-
-
-# Looking
 
 
 async def search(call: Call) -> m.FoundAnswer:
@@ -320,9 +311,6 @@ async def export(call: Call) -> m.ExportAnswer:
     )
 
 
-# Facts and forgetting
-
-
 async def facts(call: Call) -> m.FactsAnswer:
     """List the facts of a space or a session, pinned ones first."""
     query = cast(m.FactsQuery, call.query)
@@ -410,9 +398,6 @@ def _preview(meant: ForgetTargets) -> m.ForgetPreview:
     )
 
 
-# Tenants
-
-
 async def spaces(call: Call) -> m.SpacesAnswer:
     """List the tenant's spaces, by name."""
     records = await call.memories.records()
@@ -445,7 +430,7 @@ async def tenant(call: Call) -> m.TenantAnswer:
     for budget in PERIOD_SECONDS:
         limit = call.tenant.limit(budget)
         spent = await records.spent(call.tenant.id, budget, call.budgets.period(budget))
-        if budget == "requests per minute" and limit is not None:  # refused ones count, too
+        if budget == "requests per minute" and limit is not None:  # refused requests count, too
             spent = min(spent, limit)
         renews = call.budgets.renews_in(budget)
         budgets.append(
@@ -504,7 +489,7 @@ async def _note(call: Call, act: str, subject: str) -> None:
         noted = await attempted(_noted(call.memories, record))
         if not isinstance(noted, Failure):
             return
-        if seconds is None:  # what was done is done: its certificate goes out all the same
+        if seconds is None:  # the work is done: its certificate is returned in any case
             LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
         else:
             await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""What can go wrong with a request, each with its status; told as problem+json (RFC 9457)."""
+"""The problems of requests, each with its status, sent as problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROBLEM_TYPE: Final = b"application/problem+json"
 
 
 class ProblemKind(Enum):
-    """A name that programs may go by, the status, and a title."""
+    """A stable name for programs, the status, and a title."""
 
     BAD_REQUEST = ("bad-request", 400, "The request cannot be read")
     UNAUTHORIZED = ("unauthorized", 401, "No valid key")
@@ -50,7 +50,7 @@ class ProblemKind(Enum):
 
 @dataclass(eq=False)
 class Problem(Exception):  # noqa: N818 - the standard's own word
-    """Why a request is not carried out."""
+    """The reason why a request is not carried out."""
 
     kind: ProblemKind
     detail: str
@@ -60,7 +60,7 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
 
     @property
     def reason(self) -> str:
-        """Its name in logs and metrics, which tells budgets apart."""
+        """Its name in logs and metrics, one per budget."""
         if self.kind is ProblemKind.BUDGET:
             return "tokens" if self.budget == "tokens per day" else "rate"
         return self.kind.label
@@ -78,7 +78,7 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """What goes before it."""
+        """The headers of the answer."""
         sent = [(b"content-type", PROBLEM_TYPE)]
         if self.retry_after is not None:
             sent.append((b"retry-after", str(max(1, round(self.retry_after + 0.499))).encode()))
@@ -102,14 +102,14 @@ SCHEMA_SECONDS: Final = 30.0
 
 
 def again(*, keyed: bool) -> str:
-    """What to do about something that passes; `keyed`: an Idempotency-Key came with it."""
+    """The advice for a temporary problem; `keyed`: the request has an Idempotency-Key."""
     if keyed:
         return "try again, with the same Idempotency-Key: nothing is done twice"
     return "try again"
 
 
 def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
-    """The problem that an error of ours comes to; what it said is told where it may be."""
+    """The problem for an error of ours, with its text if that may be shown."""
     for kind, problem in _PASSING:
         if issubclass(error, kind):
             return Problem(problem, again(keyed=keyed), retry_after=1.0)

@@ -1,7 +1,4 @@
-"""Requests of the API: read and checked, and one request as its operation sees it.
-
-What is not as it must be is a Problem that says what is wrong.
-"""
+"""Requests of the API, read and checked; invalid ones raise a Problem that says what is wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _MOST_NAME: Final = 512
 
 @dataclass(slots=True, kw_only=True)
 class Incoming:
-    """A request before it is known what it wants."""
+    """A request before its route is known."""
 
     method: str
     parts: tuple[str, ...]
@@ -51,7 +48,7 @@ class Incoming:
 
 
 def read_request(scope: Scope, record: RequestRecord) -> Incoming:
-    """A request's line and headers; Problem where they cannot be read."""
+    """A request's line and headers; Problem if they cannot be read."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
     raw = raw.partition(b"?")[0]
     try:
@@ -83,7 +80,7 @@ def read_request(scope: Scope, record: RequestRecord) -> Incoming:
 
 
 def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The parameters of a request; Problem where they are not as they must be."""
+    """The parameters of a request; Problem if they are invalid."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         if len({name for name, _ in pairs}) != len(pairs):
@@ -97,9 +94,9 @@ def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The body of a request; Problem where it is not as it must be."""
+    """The body of a request; Problem if it is invalid."""
     try:
-        body.decode()  # what is passed on unread has to be text, too
+        body.decode()  # a body that is passed on unread must be text, too
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         takes = ", ".join(kind.__struct_encode_fields__)
@@ -109,7 +106,7 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Do it, and stop when the client is gone once its whole request has come."""
+    """Run it, and stop if the client disconnects after sending its whole request."""
     whole = asyncio.Event()
 
     async def noting() -> MutableMapping[str, Any]:
@@ -126,7 +123,7 @@ async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitabl
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:
-    """A body that has been read, to be read again; behind it, what comes from the client."""
+    """A body to be read again, followed by later messages of the client."""
     left = [body]
 
     async def replayed() -> MutableMapping[str, Any]:
@@ -142,10 +139,8 @@ _MARK_BYTES: Final = 12
 
 
 class Cursors:
-    """Cursors: the name of a list's next page, good for one list of one tenant.
-
-    A cursor holds a position and a keyed hash over it and its list.
-    """
+    """Cursors: names of a list's next page, valid for one list of one tenant. A cursor holds a
+    position and a keyed hash over it and its list."""
 
     def __init__(self, secret: bytes) -> None:
         """`secret` is the same on all nodes of a service."""
@@ -235,8 +230,8 @@ class Call:
             try:
                 yield memory
             finally:
-                # It may have been deleted meanwhile: what was written is to be found, also where
-                # it was cut off. Who was cut off does not wait for it.
+                # It may have been deleted meanwhile: writes must be found, also those of a
+                # cancelled request, which does not wait for this.
                 if self.writes:
                     listing = self.memories.beside(
                         records.add_space(self.tenant.id, self.space, at=self.now)

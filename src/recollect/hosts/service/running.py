@@ -1,8 +1,6 @@
-"""Running a node: its HTTP server, and how it stops.
-
-At the first SIGTERM or SIGINT it answers /readyz with 503 and continues for `serve.drain_seconds`.
-Then it accepts nothing, finishes open requests, and closes. A second signal ends the waiting.
-"""
+"""Run a node, and stop it. At the first SIGTERM or SIGINT it answers /readyz with 503 and continues
+for `serve.drain_seconds`. Then it accepts nothing, finishes open requests, and closes. A second
+signal ends the waiting."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
-    """The application of a node; SettingsError where its store is no server."""
+    """The application of a node; SettingsError if its store is not a server."""
     url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
 
@@ -57,7 +55,8 @@ def server_of(
         server.should_exit = True
 
     def drain_first(sig: int, frame: FrameType | None) -> None:
-        """Not uvicorn's own: that would end the process by the signal, as if it had failed."""
+        """Replaces uvicorn's handler, which would end the process by the signal, as if it had
+        failed."""
         del sig, frame
         if service.draining:
             end()
@@ -65,7 +64,7 @@ def server_of(
         service.drain()
         loop = asyncio.get_running_loop()
         loop.call_later(settings.serve.drain_seconds, end)
-        loop.call_soon(on_draining)  # not in a signal's handler, and ending does not wait for it
+        loop.call_soon(on_draining)  # not in a signal handler, and ending does not wait for it
 
     start = server.startup
 

@@ -1,8 +1,6 @@
-"""Metrics and logs of a node or a worker, as its settings say.
-
-A log line must never hold a body, a query, a header, a key or a name that a tenant gave. A space is
-a keyed hash, the same on all nodes of a deployment.
-"""
+"""Metrics and logs of a node or a worker. A log line must never hold a body, a query, a header, a
+key or a name that a tenant chose. A space is a keyed hash, the same on all nodes of a
+deployment."""
 
 from __future__ import annotations
 
@@ -79,33 +77,33 @@ _HEALTH: Final = frozenset({"healthz", "readyz"})
 
 
 def space_mark(space: str, secret: bytes) -> str:
-    """A space, as `tenant_space` names it, where its name must not stand."""
+    """A keyed hash for a space in logs, which must not hold its name."""
     key = blake2b(secret, digest_size=32, person=b"recollect-logs").digest()
     return blake2b(space.encode("utf-8", "surrogatepass"), key=key, digest_size=8).hexdigest()
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """What may be told of a request while it is handled."""
+    """The loggable data of a request while it is handled."""
 
     id: str = field(default_factory=lambda: uuid4().hex)
     operation: str = "other"
-    """A name of ours, whatever the path says."""
+    """A fixed name, whatever the path says."""
     status: int = 0
-    """0 where the client hung up before the answer."""
+    """0 if the client hung up before the answer."""
     tenant: UUID | None = None
     space: str = field(default="", repr=False)
     reason: str = ""
 
     def tell(self, heard: Measured) -> None:
-        """Hand it to who measures."""
+        """Pass it to the measurement."""
         heard.name = self.operation
         if self.status:
             heard.note(http__response__status_code=self.status)
             heard.ended("done", self.reason)
 
     def log(self, seconds: float, secret: bytes) -> None:
-        """Write the line, where somebody wants it; none for every look at a node's health."""
+        """Write the log line, except for successful health checks."""
         well = self.operation in _HEALTH and self.status == 200
         if well or not REQUESTS.isEnabledFor(logging.INFO):
             return
@@ -122,20 +120,20 @@ class RequestRecord:
 
 
 def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str, Any]) -> None:
-    """A line with fields; those without a value are left out."""
+    """Log fields, without those that are None."""
     known = {name: value for name, value in fields.items() if value is not None}
     logger.log(level, event, extra={"fields": known})
 
 
 class LineFormatter(logging.Formatter):
-    """One line a record; of an exception its class and where it was raised, never its text."""
+    """One line per record; of an exception its class and origin, never its text."""
 
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
         self._as_json = log_format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The record as one line."""
         at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
         told: dict[str, Any] = {
             "time": at,
@@ -156,18 +154,18 @@ class LineFormatter(logging.Formatter):
 
 
 def begin_logging(log_format: LogFormat) -> logging.Handler:
-    """Write lines to standard error, those of other packages too, which may only warn."""
+    """Log to standard error, for other packages from WARNING on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(log_format))
     root, own = logging.getLogger(), logging.getLogger("recollect")
     root.addHandler(handler)
     own.setLevel(logging.INFO)
     if logging.lastResort is not None:
-        own.removeHandler(logging.lastResort)  # the command's own, which writes plain text
+        own.removeHandler(logging.lastResort)  # the command's own handler, which writes plain text
     return handler
 
 
 def end_logging(handler: logging.Handler) -> None:
-    """As before."""
+    """Undo `begin_logging`."""
     logging.getLogger().removeHandler(handler)
     logging.getLogger("recollect").setLevel(logging.NOTSET)

@@ -1,8 +1,6 @@
-"""Anthropic's own memory tool (`memory_20250818`): files under /memories, kept in the space.
-
+"""Anthropic's own memory tool (`memory_20250818`): files under /memories, stored in the space.
 Claude expects the answers that Anthropic documents. Each file is one item of the archive, so no
-path reaches a disk. A file is durable when its answer is given, and secrets in it are masked.
-"""
+path reaches a disk. A file is durable when the call returns, and secrets in it are masked."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ ROOT: Final = "/memories"
 TOOL_TYPE: Final = "memory_20250818"
 TOOL_NAME: Final = "memory"
 MOST_CHARS: Final = 200_000
-"""Of one file: Claude is told to keep its files short, and reads them whole."""
+"""Per file: Claude is told to keep its files short, and reads them whole."""
 _MOST_PATH_CHARS: Final = 400
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
 _LISTED_LEVELS: Final = 2
@@ -46,7 +44,7 @@ class _Changed(Exception):  # noqa: N818 - the command is carried out again
 
 
 def _place(path: _Path) -> ItemPlace:
-    """Labels of a namespace hold no full stop, so a path is split there; joined it is the same."""
+    """Labels of a namespace hold no full stop, so a path is split there."""
     return tuple(path.split(".")), ""
 
 
@@ -147,7 +145,7 @@ class AnthropicMemoryTool:
                 f"{', '.join(map(str, lines))}. Please ensure it is unique"
             )
         await self._put([_item(path, text.replace(old, new, 1), file.version)])
-        shown = _text_of(await self._file(path)).split("\n")  # as it is stored, secrets masked
+        shown = _text_of(await self._file(path)).split("\n")  # as stored, with secrets masked
         first = max(0, lines[0] - 1 - _SNIPPET_LINES)
         head = "The memory file has been edited. Here is the snippet showing the change"
         snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
@@ -300,7 +298,7 @@ class _Arguments:
         if parts[:2] != ["", ROOT[1:]]:
             raise _Refused(f"Path must start with {ROOT}, got: {given}")
         named = parts[2:-1] if parts[-1] == "" else parts[2:]
-        # control characters, backslashes and percent signs may mean more to some reader
+        # control characters, backslashes and percent signs have special meanings for some readers
         plain = given.isprintable() and "\\" not in given and "%" not in given
         if any(part in ("", ".", "..") for part in named) or not plain:
             raise _Refused(f"Path {given} would escape {ROOT} directory")

@@ -1,8 +1,6 @@
-"""The memory tools and their arguments, declared once as types with descriptions.
-
-The JSON Schema that a model sees and the check of its arguments come from the same declaration.
-Wrong arguments get an answer that a model can act on; they never raise.
-"""
+"""The memory tools and their arguments, declared once: the JSON Schema and the check of arguments
+come from the same types. Wrong arguments get an answer that a model can act on; they never
+raise."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ ToolName: TypeAlias = Literal[
 MOST_AROUND: Final = 10
 MOST_FORGOTTEN: Final = 20
 _MOST_CHARS: Final = 400_000
-"""Longer arguments are no call of a model's: they are not even read."""
+"""Longer arguments are no call of a model: they are not read."""
 _SHOWN_CHARS: Final = 120
 _DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
 
 
 class Arguments(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a call of a memory tool says."""
+    """The arguments of a memory tool."""
 
 
 class SearchArguments(Arguments):
@@ -132,7 +130,7 @@ class ForgetArguments(Arguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolKind:
-    """A memory tool: what it is called, what it is for, what it takes."""
+    """A memory tool: its name, purpose and arguments."""
 
     name: str
     description: str
@@ -146,7 +144,7 @@ class ToolKind:
         shape = dict(shapes[self.arguments.__name__])
         for described in ("title", "description"):
             shape.pop(described, None)
-        # every definition is sent with every request: a default that says nothing is left out
+        # every definition is sent with every request: needless defaults are left out
         shape["properties"] = {
             name: {key: value for key, value in one.items() if key != "default" or value}
             for name, one in shape["properties"].items()
@@ -214,12 +212,12 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadArguments:
-    """Arguments that cannot be used, and what to do about it."""
+    """Unusable arguments, and the fix."""
 
     problem: str = field(repr=False)
 
     def told(self, kind: ToolKind) -> str:
-        """The answer to the model. It holds nothing from memory, and does not look so."""
+        """The answer to the model. It holds nothing from memory, and is not marked as such."""
         shape = kind.parameters
         required = shape.get("required", [])
         takes = ", ".join(
@@ -247,7 +245,7 @@ def read_arguments(
         given = {}
     if not isinstance(given, Mapping):
         return BadArguments(problem="the arguments must be a JSON object")
-    # some models send null for what they leave out
+    # some models send null for missing arguments
     named = {str(name): value for name, value in given.items() if value is not None}
     try:
         read = msgspec.convert(named, kind.arguments, strict=False)

@@ -1,9 +1,7 @@
-"""Answers the calls of memory tools: one handler for every wire format.
-
-It never raises for what a model sends, nor for a store that is down. An answer keeps to its budget
-and is marked as recalled. Nothing is forgotten that a person did not confirm. A fact that a model
-stores counts as the model's word, and replaces no preference, decision or rule of the user's.
-"""
+"""Answers the calls of memory tools: one handler for every wire format. It never raises for a
+model's input, nor for a store that is down. An answer keeps to its budget and is marked as
+recalled. Forgetting needs a person's confirmation. A fact that a model stores counts as the model's
+word, and replaces no preference, decision or rule of the user."""
 
 from __future__ import annotations
 
@@ -55,10 +53,10 @@ from recollect.hosts.tools.arguments import (
 )
 
 ANSWER_TOKENS: Final = 2_500
-"""How long an answer may be, unless the host sets another limit: a page or two of evidence."""
+"""Default limit of an answer: a page or two of evidence."""
 LEAST_TOKENS: Final = 200
 _SEARCH_SHARE: Final = 1.2
-"""Share of an answer's budget that is searched for: hits of one message share its heading."""
+"""Share of an answer's budget to search: hits of one message share its heading."""
 _HITS_WITH_LINES: Final = 24
 _LINE_CHARS: Final = 160
 _PROSE_CHARS: Final = 4_000
@@ -185,8 +183,6 @@ class MemoryTools:
             return await self._recall(read)
         return await self._forget(cast(ForgetArguments, read))
 
-    # memory_search
-
     async def _search(self, asked: SearchArguments) -> AnswerLines:
         answer = self._new_answer()
         recalled = await self._lookup.search(
@@ -237,11 +233,9 @@ class MemoryTools:
     async def _printed_for(
         self, hits: Sequence[StoredSegment], query: str
     ) -> dict[SegmentId, tuple[StoredSegment, str]]:
-        """For hits next to which tools printed something: the most relevant line, once.
-
-        People ask for what a tool found with the words of their order, or of the model's reply:
-        the line itself shares none of them.
-        """
+        """The most relevant printed line, once, for hits next to tool output. People ask for a
+        tool's finding with the words of their order or of the reply, which the line does not
+        share."""
         exchanges = await self._lookup.exchanges(hits[:_HITS_WITH_LINES])
         outputs = {
             one.segment.id: one for near in exchanges.values() for one in near if _is_output(one)
@@ -261,8 +255,6 @@ class MemoryTools:
                     told.add(one.segment.id)
                     found[hit] = one, line
         return found
-
-    # memory_get
 
     async def _get(self, asked: GetArguments) -> AnswerLines:
         if bool(asked.id) == bool(asked.path):
@@ -372,8 +364,6 @@ class MemoryTools:
             return next(iter(await self._lookup.messages([SegmentId(wanted)])), None)
         return None
 
-    # memory_store
-
     async def _store(self, asked: StoreArguments) -> AnswerLines:
         answer = self._new_answer()
         if asked.kind == "note":
@@ -413,8 +403,6 @@ class MemoryTools:
             answer.add([f"before: {fact_line(fact)}"], [])
         return answer
 
-    # memory_recall
-
     async def _recall(self, asked: RecallArguments) -> AnswerLines:
         book = await self._lookup.facts()
         facts = await book.list(FactFilter(types=tuple(asked.types), superseded=asked.replaced))
@@ -434,8 +422,6 @@ class MemoryTools:
         if answer.left_out:
             answer.head(f"({answer.left_out} more did not fit; narrow it by type or about.)")
         return answer
-
-    # memory_forget
 
     async def _forget(self, asked: ForgetArguments) -> AnswerLines:
         book = await self._lookup.facts()
