@@ -1,1 +1,1 @@
-"""For tests of your own: the rules of the providers, checkable."""
+"""Checks of the providers' rules, for your own tests."""

@@ -1,9 +1,7 @@
-"""What OpenAI's two APIs and pi refuse, and the readings of a body that all rules share.
-
-Sources: docs/contributing/sources.md and the issues named beside the rules. Chat: roles need not
-alternate. Responses: pairs are found by call id anywhere after the call, as OpenAI does. pi:
-results follow their call at once, aborted and failed answers are left out.
-"""
+"""Rules of OpenAI's two APIs and pi, and helpers that all rules share (sources:
+docs/contributing/sources.md and the issues named beside the rules). Chat: roles need not alternate.
+Responses: pairs are found by call id anywhere after the call. pi: results follow their call at
+once, aborted and failed answers are left out."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class Violation:
 
 
 def broken(rule: str, where: str, sentence: str) -> Violation:
-    """A violation of the rule."""
+    """Make a violation of the rule."""
     return Violation(rule=rule, where=where, sentence=sentence)
 
 
@@ -34,7 +32,7 @@ TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 
 
 def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The mappings of a list with their places; nothing when it is no list."""
+    """Yield the mappings of a list with their places; nothing for other values."""
     if isinstance(value, list):
         for place, item in enumerate(value):
             if isinstance(item, Mapping):
@@ -42,7 +40,7 @@ def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def call_id(block: Mapping[str, Any]) -> str:
-    """The id of a call block, or of the call a result block answers."""
+    """Return the id of a call block, or of the call a result block answers."""
     for key in ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id", "call_id"):
         value = block.get(key)
         if isinstance(value, str):
@@ -51,12 +49,12 @@ def call_id(block: Mapping[str, Any]) -> str:
 
 
 def is_blank(text: Any) -> bool:
-    """Whether a text is empty or whitespace only."""
+    """Return whether a text is empty or whitespace only."""
     return isinstance(text, str) and not text.strip()
 
 
 def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
-    """`call-id-reused` for every (id, place) whose id came before."""
+    """Report `call-id-reused` for every (id, place) whose id came before."""
     seen: dict[str, str] = {}
     violations = []
     for identity, where in ids:
@@ -67,14 +65,12 @@ def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
     return violations
 
 
-# OpenAI Chat Completions
-
 _CHAT_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _INSTEAD_OF_CONTENT = ("tool_calls", "function_call", "refusal", "audio")
 
 
 def check_chat(body: Mapping[str, Any]) -> list[Violation]:
-    """Every rule of Chat Completions that `body` breaks."""
+    """List the rules of Chat Completions that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
         return [broken("messages-empty", "messages", "At least one message is required.")]
@@ -87,7 +83,8 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """Call ids used more than once in the request (Mistral and others refuse: hermes#11722)."""
+    """List call ids used more than once in the request (Mistral and others refuse:
+    hermes#11722)."""
     return repeated(
         (str(call.get("id")), f"messages[{place}].tool_calls[{index}]")
         for place, message in mappings(body.get("messages"))
@@ -96,12 +93,9 @@ def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """Roles and contents.
-
-    "Invalid value for 'content': expected a string, got null" (langchainjs#4153), allowed only for
-    an assistant that says something another way; "Invalid 'messages[4].content': empty array.
-    Expected an array with minimum length 1" (langchainjs#11416).
-    """
+    """ "Invalid value for 'content': expected a string, got null" (langchainjs#4153), except for an
+    assistant with other content; "Invalid 'messages[4].content': empty array. Expected an array
+    with minimum length 1" (langchainjs#11416)."""
     for place, message in enumerate(messages):
         role, content, where = message.get("role"), message.get("content"), f"messages[{place}]"
         if role not in _CHAT_ROLES:
@@ -114,11 +108,8 @@ def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
 
 
 def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """The calls themselves.
-
-    "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a custom
-    tool's input, are JSON strings by the schema, never objects.
-    """
+    """ "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a custom
+    tool's input, are JSON strings by the schema, never objects."""
     for place, message in enumerate(messages):
         where = f"messages[{place}].tool_calls"
         if message.get("tool_calls") == []:
@@ -146,12 +137,9 @@ def _chat_argument_holders(
 
 
 def _chat_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """Every call is answered at once, once, and nothing else is.
-
-    "An assistant message with 'tool_calls' must be followed by tool messages responding to each
+    """ "An assistant message with 'tool_calls' must be followed by tool messages responding to each
     'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message with
-    'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any order.
-    """
+    'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any order."""
 
     def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if message.get("role") == "assistant":
@@ -190,7 +178,7 @@ def _answered_at_once(
 
 
 def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """The legacy pair: a `function_call` and, right after it, the `function` of that name."""
+    """A legacy `function_call` is followed at once by the `function` of that name."""
     for place, message in enumerate(messages):
         legacy = message.get("function_call")
         after = messages[place + 1] if place + 1 < len(messages) else {}
@@ -210,8 +198,6 @@ def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
 def _chat_answers(message: Mapping[str, Any], legacy: Mapping[str, Any]) -> bool:
     return message.get("role") == "function" and message.get("name") == legacy.get("name")
 
-
-# OpenAI Responses
 
 _RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
@@ -233,7 +219,7 @@ _PROVIDER_CALLS = {
     "multi_agent_call": "call_id",
     "mcp_approval_request": "id",
 }
-"""Calls that the server runs, and where their id stands."""
+"""Calls that the server runs, and the key of their id."""
 _PROVIDER_RESULTS = {
     "program_output": ("program", "call_id"),
     "multi_agent_call_output": ("multi_agent_call", "call_id"),
@@ -245,7 +231,7 @@ _Item = tuple[str, Mapping[str, Any]]
 
 
 def check_responses(body: Mapping[str, Any]) -> list[Violation]:
-    """Every rule of the Responses API that `body` breaks."""
+    """List the rules of the Responses API that `body` breaks."""
     given = body.get("input")
     continues = bool(body.get("previous_response_id") or body.get("conversation"))
     if isinstance(given, str) and given:
@@ -265,7 +251,7 @@ def check_responses(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """Call ids used by more than one call (openai/gpt-oss#309 answers 422)."""
+    """List call ids used by more than one call (openai/gpt-oss#309 answers 422)."""
     return repeated(
         (_pair_id(item), f"input[{place}]")
         for place, item in mappings(body.get("input"))
@@ -274,7 +260,7 @@ def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _pair_id(item: Mapping[str, Any]) -> str:
-    """`call_id`; by its schema a local shell's output names the call in `id`."""
+    """By its schema a local shell's output names the call in `id`."""
     if item.get("type") in _LOCAL_SHELL and not item.get("call_id"):
         return str(item.get("id") or "")
     return str(item.get("call_id") or "")
@@ -285,11 +271,8 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 
 def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
-    """What every item must hold.
-
-    "Invalid type for 'input[xx].content': expected one of an array of objects or string, but got
-    null" (new-api#4776). Arguments and a custom tool's input are strings by the schema.
-    """
+    """ "Invalid type for 'input[xx].content': expected one of an array of objects or string, but got
+    null" (new-api#4776). Arguments and a custom tool's input are strings by the schema."""
     for where, item in items:
         kind = item.get("type")
         if _is_message(item):
@@ -306,12 +289,9 @@ def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
 
 
 def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
-    """Each call is answered once, after it; an output needs its call unless the server holds it.
-
-    "No tool output found for function call …"; "No tool call found for function call output with
+    """ "No tool output found for function call …"; "No tool call found for function call output with
     call_id …" (continue#10092). The server may hold the call through `previous_response_id`, a
-    conversation, or an `item_reference` before the output.
-    """
+    conversation, or an `item_reference` before the output."""
     waiting: dict[tuple[str, str], str] = {}
     answered: set[tuple[str, str]] = set()
     for where, item in items:
@@ -344,7 +324,6 @@ def _settle(
     *,
     continues: bool,
 ) -> str | None:
-    """Take the call an output answers off the waiting list, or say which rule it breaks."""
     for call_kind, kinds in _ANSWERS.items():
         if kind in kinds and waiting.pop((call_kind, identity), None) is not None:
             answered.add((kind, identity))
@@ -358,12 +337,9 @@ def _settle(
 
 
 def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
-    """What the server runs: an item that answers, or was called by, another has it before it.
-
-    From the fields' descriptions in openai-python (`program_output.call_id`, `caller.caller_id`,
-    `mcp_approval_response.approval_request_id`). A call that the server runs may be without its
-    output while it runs.
-    """
+    """From the fields' descriptions in openai-python (`program_output.call_id`, `caller.caller_id`,
+    `mcp_approval_response.approval_request_id`). A call that the server runs may lack its output
+    while it runs."""
     known: set[tuple[str, str]] = set()
     for where, item in items:
         kind = str(item.get("type"))
@@ -383,12 +359,9 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
 
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
-    """Reasoning stays with what it led to.
-
-    "Item 'rs_…' of type 'reasoning' was provided without its required following item"
+    """ "Item 'rs_…' of type 'reasoning' was provided without its required following item"
     (openai-node#1567, vercel/ai#7099). That item is the model's own: more reasoning, an assistant
-    message or a call, never the end, a user's message or a tool's output.
-    """
+    message or a call, never the end, a user's message or a tool's output."""
     for place, (where, item) in enumerate(items):
         if item.get("type") != "reasoning":
             continue
@@ -404,7 +377,7 @@ def _is_client_message(item: Mapping[str, Any]) -> bool:
 
 
 def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
-    """No item comes twice: "Duplicate item found with id …" (vercel/ai#7883)."""
+    """ "Duplicate item found with id …" (vercel/ai#7883)."""
     seen: set[str] = set()
     for where, item in items:
         identity = item.get("id")
@@ -415,8 +388,6 @@ def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
         seen.add(identity)
 
 
-# pi and OpenClaw
-
 _PI_ROLES = frozenset(
     {"user", "assistant", "toolResult", "bashExecution", "custom"}
     | {"branchSummary", "compactionSummary"}
@@ -424,7 +395,7 @@ _PI_ROLES = frozenset(
 
 
 def check_pi(body: Mapping[str, Any]) -> list[Violation]:
-    """Every rule of pi's replay that `body` breaks."""
+    """List the rules of pi's replay that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
         return [broken("messages-empty", "messages", "At least one message is required.")]
@@ -432,7 +403,7 @@ def check_pi(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """Call ids used more than once: pi keys results by `toolCallId` (oh-my-pi#2055)."""
+    """List call ids used more than once: pi keys results by `toolCallId` (oh-my-pi#2055)."""
     return repeated(
         (call_id(block), f"messages[{place}].content[{index}]")
         for place, message in mappings(body.get("messages"))
@@ -448,7 +419,6 @@ def _pi_calls(message: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, An
 
 
 def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """Known roles, no failed answers, no empty ones."""
     for place, message in enumerate(messages):
         role, where = message.get("role"), f"messages[{place}]"
         if role not in _PI_ROLES:
@@ -478,7 +448,6 @@ def _pi_says_nothing(content: Any) -> bool:
 
 
 def _pi_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """Results stand right behind the answer that called for them, one each."""
 
     def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for index, block in _pi_calls(message):

@@ -1,10 +1,7 @@
-"""What providers refuse, checked from the outside.
-
-`violations` reads a decoded request body as the provider's own validator would and names every rule
-it breaks; `unfaithful` adds the rules that need the request as the client sent it. Never imports
-the code it judges. Each rule's docstring names the source of its wording. Where hosts of one format
-differ, the strictest holds.
-"""
+"""Rules of the providers, checked on a decoded request body. `violations` names every rule that it
+breaks; `unfaithful` adds those that need the request as the client sent it. Never imports the code
+it judges. Each rule's docstring names its source. If hosts of one format differ, the strictest
+holds."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ __all__ = ["FORMAT_NAMES", "Violation", "unfaithful", "violations"]
 
 _Check = Callable[[Mapping[str, Any]], list[Violation]]
 FORMAT_NAMES = ("anthropic", "openai-chat", "openai-responses", "pi")
-"""The formats we can judge."""
 
 
 def violations(
@@ -44,12 +40,10 @@ def violations(
     ids_unique_across_messages: bool = False,
     betas: Iterable[str] = (),
 ) -> list[Violation]:
-    """Name every rule of `format_name` that `body` breaks; empty when it would be accepted.
-
-    `ids_unique_across_messages` reports a call id that is used again later in the conversation,
-    which Anthropic refuses (openclaw#4700, #43370; NeMo Switchyard#502). `betas` are the beta
-    features that the request's headers name.
-    """
+    """Name every rule of `format_name` that `body` breaks; empty if it would be accepted.
+    `ids_unique_across_messages` reports a call id that is reused later, which Anthropic refuses
+    (openclaw#4700, #43370; NeMo Switchyard#502). `betas` are the beta features that the request's
+    headers name."""
     checks: dict[str, tuple[_Check, _Check]] = {
         "anthropic": (lambda one: _check_anthropic(one, betas), _reused_anthropic_ids),
         "openai-chat": (check_chat, reused_chat_ids),
@@ -62,9 +56,9 @@ def violations(
     return check(body) + (reused_ids(body) if ids_unique_across_messages else [])
 
 
-# Anthropic Messages. Bedrock and other hosts refuse two messages of one role in a row, so strict
-# alternation holds for all. Not held, because it depends on the model: whether the last message may
-# be the assistant's, and that a tool loop under extended thinking begins with a thinking block.
+# Bedrock and other hosts refuse two messages of one role in a row, so strict alternation holds for
+# all. Not checked, because it depends on the model: whether the last message may be the
+# assistant's, and that a tool loop under extended thinking begins with a thinking block.
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _SERVER_RESULTS = {
@@ -83,18 +77,14 @@ _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
 _SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
-"""The betas, less their dates, under which Claude Code sends system messages between the turns."""
+"""Beta features without dates under which Claude Code sends system messages between the turns."""
 _Block = tuple[str, Mapping[str, Any]]
 _Numbered = list[tuple[int, Mapping[str, Any]]]
 
 
 def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
-    """Every rule of the Messages API that `body` breaks.
-
-    Under the beta of system messages between the turns, which the headers name or the mapping that
-    a client library is called with, those are judged by a rule of their own, and everything else as
-    if they were not there.
-    """
+    """With the beta of system messages between turns (in the headers or in a client library's
+    mapping), those have their own rule, and the others ignore them."""
     numbered = list(mappings(body.get("messages")))
     roles = _roles(numbered)
     marked = [_blocks(place, message) for place, message in numbered]
@@ -120,7 +110,7 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
 
 
 def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """Call ids used more than once in the request: "`tool_use` ids must be unique"."""
+    """ "`tool_use` ids must be unique"."""
     return repeated(
         (call_id(block), where)
         for place, message in mappings(body.get("messages"))
@@ -130,7 +120,7 @@ def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
-    """A message's blocks with their paths; a plain string is one text block."""
+    """A plain string is one text block."""
     content = message.get("content")
     where = f"messages[{place}].content"
     if isinstance(content, str):
@@ -139,12 +129,9 @@ def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
 
 
 def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Violation]:
-    """`roles must alternate between "user" and "assistant"`; the first must be the user's.
-
-    With `system_inside` system messages may stand behind a user's, as in all that was captured of
-    Claude Code 2.1.325, and what follows them begins anew. More than one in a row was not seen;
-    whoever sends that knows that it is taken.
-    """
+    """`roles must alternate between "user" and "assistant"`; the first must be the user's. With
+    `system_inside` one system message may follow a user's, as captured of Claude Code 2.1.325, and
+    roles restart after it. More than one in a row was not seen, but is accepted."""
     before = None
     for count, (place, message) in enumerate(numbered):
         role, where = message.get("role"), f"messages[{place}].role"
@@ -161,13 +148,11 @@ def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Viol
 
 
 def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """Empty messages and blank texts.
-
-    "all messages must have non-empty content except for the optional final assistant message"
+    """ "all messages must have non-empty content except for the optional final assistant message"
     (claude-code#3196; we refuse the exception too, hosts differ), "text content blocks must be
     non-empty" and "text content blocks must contain non-whitespace text" (claude-code#23440). A
-    result without content is documented, a blank text block inside one is not (hermes-agent#41985).
-    """
+    result without content is documented, a blank text block inside one is not
+    (hermes-agent#41985)."""
     for (place, message), own in zip(numbered, blocks, strict=True):
         if not own or message.get("content") == "":
             yield broken("content-empty", f"messages[{place}].content", "The message is empty.")
@@ -188,7 +173,6 @@ def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Viola
 def _block_homes(
     messages: list[Mapping[str, Any]], blocks: list[list[_Block]]
 ) -> Iterator[Violation]:
-    """Calls, thinking and server tools are the assistant's, results the user's."""
     for message, own in zip(messages, blocks, strict=True):
         for where, block in own:
             kind = block.get("type")
@@ -208,14 +192,11 @@ def _block_homes(
 
 
 def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """Calls and results, in both directions.
-
-    "`tool_use` ids were found without `tool_result` blocks immediately after … Each `tool_use`
+    """ "`tool_use` ids were found without `tool_result` blocks immediately after … Each `tool_use`
     block must have a corresponding `tool_result` block in the next message"; "unexpected
     `tool_use_id` found in `tool_result` blocks … must have a corresponding `tool_use` block in the
     previous message" (claude-code#5989, #13460). "each tool_use must have a single result"
-    (hindsight#4250). "`tool_use` ids must be unique" (claude-code#21094).
-    """
+    (hindsight#4250). "`tool_use` ids must be unique" (claude-code#21094)."""
     open_ids: set[str] = set()
     for place, message in enumerate(messages):
         results = [item for item in blocks[place] if item[1].get("type") in RESULT_TYPES]
@@ -243,11 +224,8 @@ def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Ite
 def _results_against(
     open_ids: set[str], results: list[_Block], own: list[_Block]
 ) -> Iterator[Violation]:
-    """Results of one message against the calls of the message before it.
-
-    They must come first: text before them is answered with the same "without `tool_result` blocks
-    immediately after" (hermes-agent#65369, qwen-code#8161).
-    """
+    """Results come first: text before them is answered with the same "without `tool_result` blocks
+    immediately after" (hermes-agent#65369, qwen-code#8161)."""
     seen: set[str] = set()
     for where, block in results:
         identity = call_id(block)
@@ -262,14 +240,11 @@ def _results_against(
 
 
 def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """A server tool's result has its call before it, in this message or an earlier one.
-
-    "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before it"
-    (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may end on
+    """ "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before
+    it" (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may end on
     its call. Code may call the client's tools while it runs ("Programmatic tool calling" of the
-    documentation): the result then comes in a later message, and until it does only calls of that
-    code and their results follow. Types that are not listed are not judged.
-    """
+    documentation): until its result, only calls of that code and their results follow. Types that
+    are not listed are not judged."""
     waiting: dict[tuple[str, str], tuple[int, str]] = {}
     answered: set[tuple[str, str]] = set()
     for place, own in enumerate(blocks):
@@ -295,8 +270,8 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
 
 
 def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
-    """Whether a call without result may be at work at the end: behind it stand only results of
-    the calls beside it, and answers in which its code calls again."""
+    """A call without result may still run if only results of the calls beside it, and answers in
+    which its code calls again, follow."""
     calls: set[str] = set()
     for place, own in enumerate(blocks):
         kinds = {str(block.get("type")) for _, block in own}
@@ -313,17 +288,13 @@ def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
 
 
 def _caller(block: Mapping[str, Any]) -> str:
-    """The code execution that a call says it comes from."""
     caller = block.get("caller")
     return str(caller.get("tool_id") or "") if isinstance(caller, Mapping) else ""
 
 
 def _callers(blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """A call made by code names a `server_tool_use` before it.
-
-    An invalid `caller` is refused with 400, a call without the field is taken (both measured by
-    others; the documentation on programmatic tool calling shows the field on every call).
-    """
+    """An invalid `caller` is refused with 400, a call without the field is accepted (both measured
+    by others; the documentation on programmatic tool calling shows the field on every call)."""
     known: set[str] = set()
     for own in blocks:
         for where, block in own:
@@ -334,11 +305,9 @@ def _callers(blocks: list[list[_Block]]) -> Iterator[Violation]:
 
 
 def _thinking_forms(blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data.
-
-    A signature is checked for its form only: Anthropic demands one, other hosts of the format send
-    none and want their blocks back as they were. That none is lost is `unfaithful`'s to report.
-    """
+    """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data. A
+    signature is checked for its form only: Anthropic demands one, other hosts of the format send
+    none and want their blocks back as they were. `unfaithful` reports lost ones."""
     for own in blocks:
         for where, block in own:
             kind = block.get("type")
@@ -355,13 +324,10 @@ def _thinking_forms(blocks: list[list[_Block]]) -> Iterator[Violation]:
 def _final(
     body: Mapping[str, Any], messages: list[Mapping[str, Any]], blocks: list[list[_Block]]
 ) -> Iterator[Violation]:
-    """What the last message may not be when it is the assistant's.
-
-    "The final block in an assistant message cannot be `thinking`", measured to hold for the last
+    """ "The final block in an assistant message cannot be `thinking`", measured to hold for the last
     message only (CLIProxyAPI#5321). "When thinking is disabled, an `assistant` message in the final
     position cannot contain `thinking`" (forgecode#1195). "final assistant content cannot end with
-    trailing whitespace" (forgecode#1872).
-    """
+    trailing whitespace" (forgecode#1872)."""
     if messages[-1].get("role") != "assistant" or not blocks[-1]:
         return
     where, last = blocks[-1][-1]
@@ -387,13 +353,10 @@ def _cache_marks(body: Mapping[str, Any], blocks: list[list[_Block]]) -> Iterato
         yield broken("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")
 
 
-# Rules that compare with the request as the client sent it
-
-
 def unfaithful(
     format_name: str, original: Mapping[str, Any], body: Mapping[str, Any]
 ) -> list[Violation]:
-    """Rules that `body` breaks as a replay of `original`, beyond those `violations` names."""
+    """List rules that `body` breaks as a replay of `original`, beyond those of `violations`."""
     violations = [*_ends_with_assistant(original, body), *_words_added(original, body)]
     if format_name in ("anthropic", "pi"):
         violations += [*_altered(original, body), *_lost_in_latest(original, body)]
@@ -405,11 +368,9 @@ def unfaithful(
 def _ends_with_assistant(
     original: Mapping[str, Any], body: Mapping[str, Any]
 ) -> Iterator[Violation]:
-    """Whoever spoke last came from the client: an answer at the end is one to be continued.
-
-    "This model does not support assistant message prefill. The conversation must end with a user
-    message." (cortexkit/magic-context#511; through OpenAI's format aj47/SpeakMCP#1037).
-    """
+    """An answer at the end must come from the client: "This model does not support assistant
+    message prefill. The conversation must end with a user message." (cortexkit/magic-context#511;
+    through OpenAI's format aj47/SpeakMCP#1037)."""
     came = [message.get("role") for _, message in mappings(original.get("messages"))]
     went = [message.get("role") for _, message in mappings(body.get("messages"))]
     if went and went[-1] == "assistant" and came and came[-1] != "assistant":
@@ -421,12 +382,9 @@ def _ends_with_assistant(
 
 
 def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """What must end a request alone still does.
-
-    While code runs, "your response message must contain only `tool_result` blocks" (Anthropic's
-    documentation on programmatic tool calling); `compaction_trigger` "Must be the final input
-    item" (openai-python).
-    """
+    """While code runs, "your response message must contain only `tool_result` blocks" (Anthropic's
+    documentation on programmatic tool calling); `compaction_trigger` "Must be the final input item"
+    (openai-python)."""
     if _answers_code(original) == {True} and _answers_code(body) == {True, False}:
         yield broken(
             "results-not-alone", "messages[-1]", "The code that runs waits for results alone."
@@ -438,7 +396,7 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
 
 
 def _answers_code(body: Mapping[str, Any]) -> set[bool]:
-    """Of every block of a last message of the user's, whether it answers a call of code's."""
+    """For every block of a last user message: True if it answers a call of code."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if len(messages) < 2 or messages[-1].get("role") != "user":
         return set()
@@ -454,7 +412,6 @@ def _answers_code(body: Mapping[str, Any]) -> set[bool]:
 
 
 def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    """A message's thinking blocks without their cache marks."""
     return [
         (index, {key: block[key] for key in block if key != "cache_control"})
         for index, block in mappings(message.get("content"))
@@ -463,7 +420,7 @@ def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]
 
 
 def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """Every thinking block that goes out is one that came in, signature and data included."""
+    """Every thinking block that is sent was received, signature and data included."""
     known = [
         block
         for _, message in mappings(original.get("messages"))
@@ -480,12 +437,9 @@ def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[V
 
 
 def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """The answer whose results are still being read keeps all its thinking.
-
-    "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
+    """ "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
     (claude-code#19539), and under extended thinking that message must begin with them
-    (opencode#3077). Messages are matched by the calls they hold.
-    """
+    (opencode#3077). Messages are matched by the calls they hold."""
     answers = [
         item for item in mappings(body.get("messages")) if item[1].get("role") == "assistant"
     ]
@@ -514,13 +468,10 @@ def _call_ids(message: Mapping[str, Any]) -> set[str]:
 
 
 def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """An item keeps the reasoning it was made with.
-
-    "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item: 'rs_…'"
-    (mastra#10713, cline#12242). The server knows the link by the items' ids, so an item without an
-    id of its own is free, and one whose id a different item has too is not known by it. The same
-    item sent twice is known: its reasoning stands before it.
-    """
+    """ "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item:
+    'rs_…'" (mastra#10713, cline#12242). The server links items by id, so an item without an id, or
+    with an id that a different item shares, is free. The same item sent twice is known: its
+    reasoning precedes it."""
     known: dict[str, Mapping[str, Any]] = {}
     unclear: set[str] = set()
     needs: dict[str, str] = {}

@@ -1,11 +1,7 @@
-"""A model without a network that answers by a script: for tests of what asks models.
-
-It fails on a call that the script does not foresee, and `check` names the steps that nobody
-asked for. A step is a text, an `Answer`, an exception to raise, a `ReplyEvent` or a list of
-them for a stream, or a function of the prompt (or request) that gives one of these. How a wire
-spells a reply is written here from the wires' descriptions; never import the providers,
-which it tests.
-"""
+"""A model without a network that answers by a script, for tests. It fails on a call that the script
+does not foresee, and `check` names unused steps. A step is a text, an `Answer`, an exception to
+raise, a `ReplyEvent` or a list of them, or a function of the prompt (or request) that returns one
+of these. Never imports the providers, which it tests."""
 
 from __future__ import annotations
 
@@ -28,15 +24,12 @@ from recollect.core.values.model import (
     Usage,
 )
 
-# Replies of a model, written once for every wire: the steps of a script.
-
-
 WireName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedCall:
-    """A tool that the model asks for."""
+    """A tool call of the model."""
 
     id: str
     name: str
@@ -51,26 +44,26 @@ class Says:
     thinking: str = field(default="", repr=False)
     calls: Sequence[ScriptedCall] = ()
     stop: StopReason | None = None
-    """None: by what is said."""
+    """None: derived from the content."""
     usage: Usage | None = field(default_factory=lambda: Usage(input_tokens=100, output_tokens=10))
     stretch_chars: int = 4
-    """So many characters in each event of a stream."""
+    """Characters per event of a stream."""
     piece_bytes: int | None = None
-    """The stream goes out in pieces of so many bytes, through the middle of characters."""
+    """Splits the stream into pieces of this many bytes, also within characters."""
     delay_seconds: float = 0.0
-    """Before the first byte."""
+    """Delay before the first byte."""
     cut_after_events: int | None = None
-    """The connection breaks after so many events."""
+    """Breaks the connection after this many events."""
     hang_after_events: int | None = None
-    """Nothing more comes after so many events; 0: not even a status."""
+    """Sends nothing after this many events; 0: not even a status."""
     fail_after_events: int | None = None
-    """The wire's own overloaded error takes the place of what would follow."""
+    """Sends the format's overloaded error after this many events."""
     id: str = "1"
-    """What tells it from other replies: its ids on the wire end in it."""
+    """Suffix of its ids on the wire."""
 
     @property
     def said_stop(self) -> StopReason:
-        """Why it stopped."""
+        """Return why it stopped."""
         return self.stop or ("tool-calls" if self.calls else "stop")
 
 
@@ -80,18 +73,19 @@ class Fails:
 
     status: int
     body: Any = field(default=None, repr=False)
-    """An object is sent as JSON, text and bytes as they are; None: the wire's own error object."""
+    """An object is sent as JSON, text and bytes as they are; None: the format's own error
+    object."""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
 
 
 Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
-"""What a step gives; a `Says` can also think and call tools."""
+"""Result of a step; a `Says` can also think and call tools."""
 Step: TypeAlias = Given | Callable[[Any], Given]
 
 
 class ScriptedModel:
-    """A `ChatModel` that says what it was told to say."""
+    """A `ChatModel` that follows a script."""
 
     def __init__(
         self,
@@ -109,31 +103,29 @@ class ScriptedModel:
         self._delay = delay_seconds
         self._unexpected = 0
         self.prompts: list[Prompt] = []
-        """Every prompt that was asked, in order."""
         self.requests: list[Mapping[str, Any]] = []
-        """Every request that was streamed, in order."""
         self.closed = False
 
     @property
     def name(self) -> str:
-        """The name it was given."""
+        """Name given to it."""
         return self._name
 
     @property
     def window_tokens(self) -> int | None:
-        """The window it was given."""
+        """Window given to it."""
         return self._window
 
     @property
     def format(self) -> FormatName:
-        """The wire format of its requests and replies."""
+        """Wire format of its requests and replies."""
         return self._format
 
     def __repr__(self) -> str:
         return f"ScriptedModel({self._name!r}, {len(self.prompts)} prompts)"
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The next step's answer."""
+        """Answer with the next step."""
         self.prompts.append(prompt)
         given = await self._next(prompt)
         if isinstance(given, Answer):
@@ -142,7 +134,7 @@ class ScriptedModel:
         return Answer(text=says.text, stop=says.said_stop, usage=says.usage)
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
-        """The next step's reply, as events."""
+        """Stream the reply of the next step."""
         self.requests.append(request)
         given = await self._next(request)
         if isinstance(given, Sequence) and not isinstance(given, str):
@@ -160,11 +152,11 @@ class ScriptedModel:
         yield ReplyDone(reply=reply, stop=says.said_stop, usage=says.usage)
 
     async def close(self) -> None:
-        """Nothing is open; remembered in `closed`."""
+        """Set `closed`; nothing is open."""
         self.closed = True
 
     def check(self) -> None:
-        """AssertionError where the script and what was asked differ."""
+        """Raise AssertionError if steps are unused or calls were not foreseen."""
         left = 0 if callable(self._steps) else len(self._steps)
         if left or self._unexpected:
             raise AssertionError(
@@ -198,9 +190,7 @@ def _says(given: Given) -> Says:
     return Says(text=text, usage=usage)
 
 
-# How each wire spells a reply
-
-"""Of a stream: the name, empty where the wire has none, and the data."""
+"""Stream event: its name (empty if the format has none) and data."""
 
 _ANTHROPIC_STOPS: Mapping[StopReason, str] = {
     "stop": "end_turn",
@@ -219,7 +209,7 @@ _CHAT_STOPS: Mapping[StopReason, str] = {
 
 
 def whole_reply(wire: WireName, says: Says, *, model: str) -> dict[str, Any]:
-    """The reply without streaming."""
+    """Build the reply without streaming."""
     if wire == "anthropic":
         return _message(says, model)
     return _completion(says, model) if wire == "openai-chat" else _response(says, model)

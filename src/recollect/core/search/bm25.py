@@ -1,8 +1,6 @@
-"""Scores documents against a query by shared words (Okapi BM25).
-
-The one formula for every engine. Terms are added in the query's order, so equal inputs give equal
-floats. A score is never negative and always below its ceiling.
-"""
+"""Scores documents against a query by shared words (Okapi BM25), for every store. Terms are added
+in the query's order, so equal inputs give equal floats. A score is never negative and always below
+its ceiling."""
 
 from __future__ import annotations
 
@@ -33,14 +31,14 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """The worth of a word: the fewer documents hold it, the more; never below zero."""
+    """Return the weight of a word: the fewer documents hold it, the more; never below zero."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 
 def word_worths(
     query: Iterable[str], document_frequencies: Mapping[str, int], documents: int
 ) -> dict[str, float]:
-    """The worth of each word of a query, once, in its order."""
+    """Return the weight of each word of a query, once, in its order."""
     return {
         word: inverse_document_frequency(
             document_frequency=document_frequencies.get(word, 0), documents=documents
@@ -50,13 +48,13 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """The saturation of words in a document of this length; of one, or of many as an array."""
+    """Return the saturation of words in a document of this length, or in many as an array."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
 def saturated(count: Number, damping: Number) -> Number:
-    """The share of a word's worth for this count; of one document, or of many as arrays."""
+    """Return the share of a word's weight for this count, of one document, or of many as arrays."""
     return count * (SATURATION + 1.0) / (count + damping)
 
 
@@ -69,11 +67,11 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """The scores of documents from statistics that the caller holds. `counted` says how often each
-    holds each word of the query (others do no harm), `lengths` its number of words,
-    `document_frequencies` how many of the `documents` hold each word."""
+    """Score documents from the caller's statistics: `counted` is how often each holds each word,
+    `lengths` its number of words, `document_frequencies` how many of the `documents` hold each
+    word."""
     worths = word_worths(query, document_frequencies, documents)
-    # Once for each pair that occurs: a recall scores a thousand passages, most of them alike.
+    # Once per pair that occurs: a recall scores a thousand passages, most of them alike.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
@@ -97,7 +95,7 @@ def score_documents(
 def score_passages(
     passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
 ) -> list[float]:
-    """The scores of passages by the statistics that a store gave with them."""
+    """Score passages by the statistics that a store returned with them."""
     return score_documents(
         [passage.counts for passage in passages],
         [passage.length for passage in passages],
@@ -111,18 +109,15 @@ def score_passages(
 def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
-    """What no document can reach: every word of the query, known or not, as often as you like.
-
-    A score divided by its ceiling lies between 0 and 1 and can be compared across queries and
-    memories. A word no document holds counts at its full worth: asking about what is not in
-    memory must look poor. A query without words has the ceiling 1, so that its share is 0.
-    """
+    """Return a bound that no document reaches, so that score / ceiling is comparable across queries
+    and memories. A word that no document holds counts fully: a question about unknown things must
+    score low. Without words the ceiling is 1."""
     total = sum(word_worths(query, document_frequencies, documents).values())
     return total * (SATURATION + 1.0) or 1.0
 
 
 class Bm25Index:
-    """Tokenized documents in memory, which are known by their position."""
+    """Tokenized documents in memory, identified by position."""
 
     __slots__ = ("_counted", "_lengths", "document_frequencies")
 
@@ -144,7 +139,7 @@ class Bm25Index:
         return len(self._lengths)
 
     def scores(self, query: Iterable[str]) -> list[float]:
-        """The score of every document, by position; 0 where no word is shared."""
+        """Return the score of every document, by position; 0 if no word is shared."""
         return score_documents(
             self._counted,
             self._lengths,
@@ -155,24 +150,23 @@ class Bm25Index:
         )
 
     def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
-        """The best documents that share a word with the query, best first, ties by position."""
+        """Return the best documents that share a word with the query, best first, ties by
+        position."""
         matches = [(at, score) for at, score in enumerate(self.scores(query)) if score]
         return nsmallest(limit, matches, key=lambda match: (-match[1], match[0]))
 
 
-# The most relevant line of a tool's output (decision 0043)
-
 _READ_CHARS: Final = 12_000
-"""Read from the end of an output: findings come after the noise."""
+"""Read from the end of an output: results come last."""
 _RARE: Final = 0.1
-"""Of the lines of all outputs, so many may hold a word that chooses one of them."""
+"""Maximum share of the lines of all outputs that hold a word which selects a line."""
 
 
 class KeyLines:
-    """The lines of some outputs, and how common their words are."""
+    """Finds the most relevant line of a tool's output (decision 0043)."""
 
     def __init__(self, line_chars: int) -> None:
-        """With lines of so many characters at the most: a longer one is cut where it can be."""
+        """Cut lines longer than `line_chars` if possible."""
         self._pieces = re.compile(rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}")
         self._held_by: Counter[str] = Counter()
         self._count = 0
@@ -184,7 +178,7 @@ class KeyLines:
             self._count += 1
 
     def of(self, text: str, asked: AbstractSet[str]) -> str:
-        """The line of an output that bears most on these words; empty where none does."""
+        """Return the line of an output that is most relevant to these words; empty if none is."""
         asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
         best, chosen = 0.0, ""
         for line in self._lines(text):

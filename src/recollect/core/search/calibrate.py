@@ -1,8 +1,6 @@
-"""The probability that memory holds an answer, on an absolute scale (docs/contributing/ranking.md).
-
-Sixteen probe questions with their answers make similarities of embedders comparable. Words that
-memory does not know count against it, unknown names twice.
-"""
+"""Probability that memory holds an answer, on an absolute scale (docs/contributing/ranking.md).
+Sixteen probe questions with answers make embedders comparable. Unknown words lower it, unknown
+names twice."""
 
 from __future__ import annotations
 
@@ -58,12 +56,12 @@ PROBES: Final = tuple(zip(_PROBE_LINES[::2], _PROBE_LINES[1::2], strict=True))
 
 
 def probe_texts() -> list[str]:
-    """The texts that are embedded once per model: the questions, then the statements."""
+    """Return the texts that are embedded once per model: the questions, then the statements."""
     return [question for question, _ in PROBES] + [statement for _, statement in PROBES]
 
 
 def scale_of(vectors: Sequence[bytes]) -> Scale:
-    """The scale of a model from its vectors of `probe_texts`, in their order."""
+    """Compute the scale of a model from its vectors of `probe_texts`, in their order."""
     numbers = [struct.unpack(f"<{len(values) // 4}f", values) for values in vectors]
     count = len(PROBES)
     unrelated = [
@@ -78,14 +76,14 @@ def scale_of(vectors: Sequence[bytes]) -> Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationWeights:
-    """The weight of each sign, for a number of embedders."""
+    """Weights for a number of embedders."""
 
     vector: float
-    """The best similarity of each, in spreads above what is unrelated."""
+    """Best similarity of each, in spreads above unrelated texts."""
     words: float
     unheard: float
     size: float
-    """A larger memory holds something near to anything."""
+    """A larger memory holds something similar to anything."""
     bias: float
 
 
@@ -96,28 +94,28 @@ CALIBRATIONS: Final = (
 )
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 NEAR: Final = 8.0
-"""In spreads above unrelated texts: what lies so near by meaning need not share words at all."""
+"""In spreads above unrelated texts: from here on, a passage need not share words."""
 _SPEAKER_NAMED: Final = 2.5
-"""The question names somebody who speaks in this memory. It was embedded without that name, which
-lowers its similarities by about so much (`turn.phrase`)."""
+"""Compensates a question that names a speaker of this memory: it is embedded without that name,
+which lowers its similarities by about this much (`turn.phrase`)."""
 _USUAL_SIZE: Final = 600
 _SIZES: Final = (50, 200_000)
 _MOST_LOGIT: Final = 500.0
-"""A model that puts all texts nearly equally near has a tiny spread, and signs beyond any float."""
+"""A model that finds all texts similar has a tiny spread, which would overflow floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """The probability that memory holds an answer, with its signs."""
+    """Probability that memory holds an answer, with its evidence."""
 
     probability: float
     vectors: int
     unheard: bool
     near: bool = False
-    """Whether something lies so near by meaning that it need not share words."""
+    """True if something is so similar that it need not share words."""
     ahead: float | None = None
-    """By how much the best that left the view answers better than the best it shows, in logits;
-    None where the view shows nothing that was found."""
+    """Lead of the best hit that left the view over the best that it shows, in logits; None if the
+    view shows no hit."""
 
 
 def calibrate(
@@ -127,8 +125,8 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """The probability of an answer. `vectors` are those of the candidates' similarities; `shown`
-    are candidates in the view, whose answers are not missed."""
+    """Estimate the probability of an answer. `vectors` are those of the candidates' similarities;
+    `shown` are candidates in the view, whose answers are not missing."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
@@ -137,7 +135,7 @@ def calibrate(
     ceiling = score_ceiling(
         document_frequencies=held,
         documents=candidates.documents,
-        # where words are not written apart, most pairs of characters are no words at all
+        # in scripts without spaces, most pairs of characters are not words
         query=[word for word in words if held.get(word) or not is_unspaced_pair(word)],
     )
 
@@ -191,7 +189,7 @@ def _telling_vectors(
         if vector.scale is not None
         and vector.scale.spread > 0
         and vector.kind != "hash"
-        # one whose vectors are still made says nothing; taken for unrelated it would shut the gate
+        # an embedder without vectors yet gives no evidence; as unrelated it would shut the gate
         and any(candidate.similarities[at] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
 

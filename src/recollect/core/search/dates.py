@@ -1,8 +1,6 @@
-"""Days in text: those a question asks about, and those a statement mentions.
-
-Statements are resolved when stored (`days_meant`) and indexed as `on=2023-05-07` and `on=2023-05`.
-A month without a year means each of the last few. Days are UTC.
-"""
+"""Days in text: those a question asks about, and those a statement mentions. Statements are
+resolved when stored (`days_meant`) and indexed as `on=2023-05-07` and `on=2023-05`. A month without
+a year means each of the last few. Days are UTC."""
 
 from __future__ import annotations
 
@@ -30,12 +28,12 @@ _NUMBERS: Final = {
     for word in words.split()
 } | {"couple of": 2, "a couple of": 2, "few": 3, "a few": 3}
 _UNIT_DAYS: Final = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.0}
-# How far off "three weeks ago" may be meant: people round.
+# Tolerance of "three weeks ago": people round.
 _SLACK_DAYS: Final = {"day": 1.0, "week": 3.0, "month": 10.0, "year": 60.0}
 
 _MONTH: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _ISO: Final = re.compile(r"\b(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:\b|(?=t\d))")
-# White space is bounded: without that, a run of it is walked again from each of its places.
+# White space is bounded, because a longer run would be scanned from each of its places.
 _CHINESE: Final = re.compile(
     r"(?:(\d{4})\s{0,3}年\s{0,3})?(\d{1,2})\s{0,3}月(?:\s{0,3}(\d{1,2})\s{0,3}[日号])?"
 )
@@ -64,15 +62,15 @@ _CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, 1)}
 _LEAST_YEAR, _MOST_YEAR = 1900, 2200
 _NO_DAY: Final = date(1970, 1, 1)
 _YEARS_BACK: Final = 4
-"""A month without a year is looked for in this year and those before it."""
+"""Number of past years tried for a month without a year."""
 _READ_CHARS: Final = 4_000
 _MOST_WINDOWS: Final = 64
-"""A question that names more is a pasted text, and every window is held against every passage."""
+"""More windows come from a pasted text, and each is compared with every passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow:
-    """A stretch of time that a question asks about, in seconds since the epoch."""
+    """A time range that a question asks about, in seconds since the epoch."""
 
     start: float
     end: float
@@ -81,7 +79,7 @@ class TimeWindow:
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
-    """The windows that a question names, a little widened: people often mention May's events in
+    """Return the time windows that a question names, widened: people often mention May's events in
     June."""
     lowered = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
@@ -99,7 +97,7 @@ def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
 
 
 def days_meant(text: str, said_at: float) -> tuple[str, ...]:
-    """The days and months that a statement speaks of, as words of the index, each once."""
+    """Return the index words of the days and months that a statement mentions, each once."""
     lowered = text.lower()
     said = _day(said_at)
     words: list[str] = []
@@ -241,7 +239,6 @@ def _day(seconds: float) -> date:
         day = datetime.fromtimestamp(seconds, UTC).date()
     except (OverflowError, OSError, ValueError):
         return _NO_DAY
-    # a clock that is so far off says nothing, and days beside it may not exist
     return day if _LEAST_YEAR <= day.year <= _MOST_YEAR else _NO_DAY
 
 

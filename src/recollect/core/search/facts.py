@@ -1,8 +1,5 @@
-"""Ranks facts for a question by shared words, rare ones counting most, and by meaning.
-
-Pinned facts come first; ties go by time, newest first, then by id. The caller leaves out superseded
-facts.
-"""
+"""Ranks facts for a question by shared words, rare ones counting most, and by meaning. Pinned facts
+come first; ties go by time, newest first, then by id. The caller leaves out superseded facts."""
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
-"""For a fact to be shown: by words alone, so much of the worth of the question's words."""
+"""Minimum score of a shown fact, as a share of the question's words' weight."""
 TAIL_SHARE: Final = 0.5
-"""Of the best score, for a fact to be shown beside it."""
+"""Minimum share of the best score for another fact."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
-"""Of a block's budget, what facts may take; passages get the rest (OpenClaw's design)."""
+"""Maximum share of facts in a block's budget (OpenClaw's design)."""
 PRIOR_FACTS: Final = 50
-"""So many facts that hold none of the words are imagined beside those there are: the worth of a
-word among one or two facts would say nothing."""
+"""Virtual facts without any of the words, because a word's weight among one or two facts is
+meaningless."""
 _FAR: Final = 2.0
 _NEAR: Final = 6.0
-"""Spreads above what is unrelated, between which nearness grows from nothing to all of it."""
+"""Range of similarity, in spreads above unrelated texts, that maps to 0 to 1."""
 _BY_VECTOR: Final = 0.6
 
 MOST_LISTED: Final = 100
-"""The most facts of a type that a request for all of them gets."""
+"""Maximum number of facts for a request for all of a type."""
 _LISTED: Final = 0.4
-"""Their score: behind those that answer by their words."""
+"""Their score: below facts that match by words."""
 # "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.
 _ASKS_TYPES: Final = (
     re.compile(
@@ -67,17 +64,17 @@ LISTING_WORDS: Final = frozenset(
         "loose end point issue bug problem preference setting configuration left still know"
     )
 )
-"""Words that say what is listed, and nothing about its subject."""
+"""Words that name what is listed, not its subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedFact:
-    """A fact that answers, and how well."""
+    """A fact that answers, and its score."""
 
     fact: Fact
     score: float
     shared: int
-    """How many of the question's words it holds; in a script without spaces those that do not
+    """Number of the question's words that it holds; in scripts without spaces, of those that do not
     overlap."""
     nearness: float = 0.0
 
@@ -85,7 +82,7 @@ class RankedFact:
 def rank_facts(
     words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
 ) -> tuple[RankedFact, ...]:
-    """The facts that answer, best first; `vectors` are those of the similarities."""
+    """Return the facts that answer, best first; `vectors` are those of the similarities."""
     worths = _worths(words, candidates)
     total = sum(worths.values())
     ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
@@ -109,7 +106,7 @@ def rank_facts(
 
 
 def asked_types(text: str) -> tuple[FactType, ...]:
-    """The types of which a message asks for all: "list our decisions", "any open tasks?"."""
+    """Return the types that a message asks to list: "list our decisions", "any open tasks?"."""
     if len(text) > _ASKING_CHARS:
         return ()
     named = {
@@ -127,7 +124,8 @@ def asked_types(text: str) -> tuple[FactType, ...]:
 def list_facts(
     question: Question, types: Sequence[FactType], candidates: FactCandidates
 ) -> tuple[RankedFact, ...]:
-    """The facts of these types, newest first; where the question names a subject, those on it."""
+    """Return the facts of these types, newest first; only those on the subject if the question
+    names one."""
     about = set(substance(question.text, question.words)) - LISTING_WORDS
     of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
     listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
@@ -136,8 +134,8 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """The worth of each word of the question, in its order. A word in no fact is no rarer than one
-    in a single fact. In scripts without spaces most pairs of characters are no words."""
+    """A word in no fact is no rarer than one in a single fact. In scripts without spaces most pairs
+    of characters are not words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
@@ -153,7 +151,7 @@ def _ranked(
     candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
 ) -> RankedFact:
     own = set(candidate.fact.words)
-    # in the order they were asked in, so that the sum is the same in every process
+    # in the order of the question, so that the sum is the same in every process
     held = [word for word in worths if word in own]
     by_words = sum(worths[word] for word in held) / (total or 1.0)
     nearness = _nearness(candidate, vectors)
@@ -166,7 +164,6 @@ def _ranked(
 
 
 def _words_apart(held: Sequence[str]) -> int:
-    """The number of words; in scripts without spaces only pairs that do not overlap count."""
     taken: set[str] = set()
     count = 0
     for word in held:

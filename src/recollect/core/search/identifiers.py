@@ -1,9 +1,6 @@
-"""Identifiers in text: paths, symbols, hashes, addresses, codes, versions.
-
-An identifier that memory holds and the view lost is reason to recall
-(docs/contributing/ranking.md). Ordinary words, dates and small numbers are none. Exact things do
-not overlap. Linear.
-"""
+"""Identifiers in text: paths, symbols, hashes, URLs, codes, versions. An identifier that memory
+holds and the view lost is a reason to recall (docs/contributing/ranking.md). Ordinary words, dates
+and small numbers are not identifiers. Exact things do not overlap."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ _SHAPES: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# What has such a shape and is none: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
+# Not identifiers despite their shape: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
 _PLAIN: Final = re.compile(
     r"[A-Za-z][a-z]*/[A-Za-z][a-z]*|\d{1,4}(?:[/-]\d{1,4})+|\d{1,2}\.\d{1,2}\.(?:19|20)\d\d"
     r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+|[A-Z]{2,}-\d{1,2}"
@@ -61,7 +58,7 @@ _LEAST_CHARS: Final = 4
 _PIECES: Final = re.compile(r"[^\w./:\\]+")
 _MOST: Final = 24
 _READ_CHARS: Final = 8_000
-"""A message is read so far: what follows is a pasted log, which names everything."""
+"""Longer text is mostly a pasted log, which names everything."""
 
 _LINKS: Final = re.compile(_LINK)
 _WHOLE_CHAIN: Final = re.compile(rf"[A-Za-z_$][\w$]*(?:{_LINK}[A-Za-z_$][\w$]*)+")
@@ -86,7 +83,7 @@ _UNITS: Final = (
     r"|USD\b|EUR\b|GBP\b|CHF\b|dollars?\b|euros?\b"
 )
 _ESCAPED: Final = r"[nrt](?:\\|[A-Z]|[^\w.-]|$)"
-"""Behind a backslash: the end of a line as code spells it, no folder."""
+"""After a backslash: an escaped line end in code, not a folder."""
 _EXACT: Final = re.compile(
     rf"""
     (?P<url>[A-Za-z][A-Za-z0-9+.-]{{1,12}}://[^\s"'<>()\[\]{{}}`|]{{3,300}}
@@ -109,7 +106,7 @@ _EXACT: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# Of these: and/or, 7/22, U.S., a sentence without a space behind its end.
+# Of these: and/or, 7/22, U.S., a sentence without a space after its end.
 _NOT_EXACT: Final = re.compile(
     r"[A-Za-z][a-z]*(?:/[A-Za-z][a-z]*){1,2}|[A-Z][A-Za-z]*(?:/[A-Za-z]+){1,3}"
     r"|\d{1,4}(?:[/-]\d{1,4}){1,2}|(?:[A-Za-z]\.)+[A-Za-z]?|[a-z]+\.[A-Z][a-z]+|(?:19|20)\d\d"
@@ -143,7 +140,7 @@ class ExactThing:
 
 
 def identifiers_in(text: str) -> dict[str, str]:
-    """The identifiers of a text as written, by the word of the index they are known by."""
+    """Return the identifiers of a text as written, by their index word."""
     found: dict[str, str] = {}
     for written in shapes_in(text[:_READ_CHARS]):
         words = tokenize(written)
@@ -155,8 +152,8 @@ def identifiers_in(text: str) -> dict[str, str]:
 
 
 def shapes_in(text: str) -> Iterator[str]:
-    """The identifiers of a text as written, all of them, repeats included."""
-    # No shape reaches over white space; what is left out is most of a text.
+    """Yield all identifiers of a text as written, repeats included."""
+    # No shape contains white space; this skips most of a text.
     spelled = " ".join([run for run in _RUNS.findall(text) if not _is_plain_word(run)])
     for shape in _SHAPES.finditer(spelled):
         written = shape[0].rstrip(".,:;/")
@@ -167,7 +164,8 @@ def shapes_in(text: str) -> Iterator[str]:
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Identifiers as a reader would look for them: a chain of names in code by its pieces."""
+    """Yield identifiers as a reader would search for them: a chain of names in code by its
+    pieces."""
     for written in shapes_in(text):
         if not _LEAST_CHARS <= len(written) <= _MOST_NAME_CHARS:
             continue
@@ -180,19 +178,19 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def words_of(written: str) -> tuple[str, ...]:
-    """The words that a holder of the identifier must hold, one per piece that the index knows.
-    `src/app.py` is one; `ABC-123` and `--dry-run` are two."""
+    """Return the words that a text with this identifier must hold, one per piece that the index
+    knows. `src/app.py` is one; `ABC-123` and `--dry-run` are two."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 
 
 def exact_things(text: str) -> Iterator[ExactThing]:
-    """The exact names and numbers of a text, in order."""
+    """Yield the exact names and numbers of a text, in order."""
     done = 0
     for run in _EXACT_RUNS.finditer(text):
         if run.start() < done or _is_plain_word(run[0].rstrip(".,;:!?")):
             continue
-        # a number may have its unit behind a space; nothing else reaches over one
+        # only a number may have its unit after a space
         until = min(len(text), run.end() + 12) if run[0][-1].isdigit() else run.end()
         for shape in _EXACT.finditer(text, run.start(), until):
             if shape.start() >= run.end() or shape.start() < done:

@@ -1,8 +1,6 @@
-"""Names in a question and of speakers, and whether a text is German.
-
-A name that memory does not know is evidence that memory has no answer. Passages of a speaker
-(`Name: …`) are indexed as `by=name`; a label such as "Note:" is no speaker.
-"""
+"""Names in a question and of speakers, and detection of German. An unknown name is evidence that
+memory has no answer. Passages of a speaker (`Name: …`) are indexed as `by=name`; a label such as
+"Note:" is not a speaker."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ _SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
 _MONTHS: Final = frozenset(MONTH_NUMBERS)
 _WEEKDAYS: Final = frozenset((*WEEKDAYS, *(name[:3] for name in WEEKDAYS), "tues", "thur", "thurs"))
 _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
-# Words that say when only where they are capitalised: "the sun sat on the mon".
+# Words that are dates only if they are capitalised: "the sun sat on the mon".
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
@@ -31,14 +29,14 @@ _GERMAN: Final = re.compile(
     r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
     r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
 )
-# The same, where English or French has the word too: they count beside another one.
+# The same, for words that English or French has too: they count next to another one.
 _ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
 _ASKS_IN_GERMAN: Final = re.compile(
     r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
     r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"
 )
 _GERMAN_WORDS: Final = 2
-"""A text with so many different words of German writes every noun with a capital."""
+"""A text with this many different German words capitalises every noun."""
 GERMAN_STOP_WORDS: Final = frozenset(
     tokenize(
         "der die das den dem des ein eine einen einem einer eines und oder aber wenn weil "
@@ -53,15 +51,15 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "steht geht macht nehmen nimmt sollst "
     )
 )
-"""Words too common in German to tell one message from another. They are indexed, and only left out
-of what is asked: an index without them would have to be made anew."""
+"""Common German words. They are indexed and only left out of queries: removing them would require a
+new index."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
 
 
 def is_german(text: str) -> bool:
-    """Whether a text is German, as far as its small words tell."""
+    """Return whether a text is German, judged by its small words."""
     if _ASKS_IN_GERMAN.match(text):
         return True
     words = set(_GERMAN.findall(text))
@@ -70,7 +68,7 @@ def is_german(text: str) -> bool:
 
 
 def names_in(question: str) -> tuple[tuple[str, ...], ...]:
-    """The words of each name, as the index knows them; none where nothing is a name."""
+    """Return the index words of each name."""
     words = list(_WORDS.finditer(question))
     inner = [match for match in words if not _begins_sentence(question, match)]
     capitalised = [match for match in inner if match[0][:1].isupper()]
@@ -81,7 +79,7 @@ def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
     for match in capitalised:
         word = match[0].removesuffix("'s").removesuffix("’s")
-        # "DB" and "API" are said of anything
+        # "DB" and "API" are generic
         if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
             continue
         parts = tuple(dict.fromkeys(tokenize(word)))
@@ -95,7 +93,7 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def date_words_in(question: str) -> frozenset[str]:
-    """Words of a question that only say when: messages do not hold their own date."""
+    """Return words of a question that only give a date: messages do not hold their own date."""
     words = [match[0] for match in _WORDS.finditer(question)]
     lowered = [word.lower() for word in words]
     certain = [
@@ -116,7 +114,7 @@ def date_words_in(question: str) -> frozenset[str]:
 _SPEAKER: Final = re.compile(
     r"\s*(?P<name>[^\W\d_][\w'’.\-]{0,30}(?: [^\W\d_][\w'’.\-]{0,30}){0,2})\s?[:：]\s"
 )
-# What stands before a colon and says nothing of who speaks.
+# Labels before a colon that are not speakers.
 _LABEL_LINES: Final = """
 note notes nb ps todo fixme hint tip fyi update edit important attention warning error info
 debug question answer example task goal plan step context summary result results output
@@ -132,11 +130,11 @@ _SPEAKER_WORDS: Final = re.compile(r"[\w'’.\-]+")
 _MARK: Final = "by="
 _MOST_ASKED: Final = 16
 SPEAKS_FROM: Final = 3
-"""Messages that begin with a name before it is taken for a speaker's."""
+"""Messages that must begin with a name before it counts as a speaker's."""
 
 
 def speaker_of(text: str) -> str:
-    """The name that a message begins with; empty where it begins with none."""
+    """Return the name that a message begins with, or ""."""
     match = _SPEAKER.match(text)
     if match is None:
         return ""
@@ -152,17 +150,17 @@ def speaker_word(name: str) -> str:
 
 
 def speaker_words(name: str) -> tuple[str, ...]:
-    """The index words of a speaker's passages: the whole name, and its first word."""
+    """Return the index words of a speaker's passages: the whole name, and its first word."""
     return tuple(dict.fromkeys((speaker_word(name), speaker_word(name.split()[0]))))
 
 
 def speaker_words_asked(question: str) -> tuple[str, ...]:
-    """The index words of the speakers that a question names."""
+    """Return the index words of the speakers that a question names."""
     return tuple(map(speaker_word, speaker_names_asked(question)))
 
 
 def speaker_names_asked(question: str) -> tuple[str, ...]:
-    """The possible names in a question: every capitalised word, and pairs of them."""
+    """Return the possible names in a question: every capitalised word, and pairs of them."""
     names: list[str] = []
     before = ""
     for match in _SPEAKER_WORDS.finditer(question):

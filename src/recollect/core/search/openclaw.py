@@ -1,8 +1,6 @@
-"""Scores messages and facts as OpenClaw does, for `recall.method = "openclaw"`.
-
-`0.7 * cosine + 0.3 * BM25`, times `0.995 ** days`, over whole messages that left the view, with two
-messages around a hit. Ties go by arrival.
-"""
+"""Scores messages and facts like OpenClaw, for `recall.method = "openclaw"`: `0.7 * cosine + 0.3 *
+BM25`, times `0.995 ** days`, over whole messages that left the view, with two messages around a
+hit. Ties go by arrival."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ _FACT_WORDS: Final = re.compile(rf"[{_HAN}]+|[^\s{_HAN}]+")
 
 
 def hit_limit(cap_tokens: int) -> int:
-    """The number of hits for a block of this cap."""
+    """Return the number of hits for a block of this cap."""
     return max(_LEAST_HITS, math.ceil(cap_tokens / _TOKENS_A_HIT))
 
 
@@ -61,7 +59,7 @@ _SPELLING: Final = _Spelling()
 
 
 def words_of(text: str) -> list[str]:
-    """The words that BM25 counts; each ideograph, and each adjacent pair."""
+    """Return the words that BM25 counts; each ideograph, and each adjacent pair."""
     words: list[str] = []
     for run in _WORDS.findall(text.lower().translate(_SPELLING)):
         if not re.match(f"[{_IDEOGRAPHS}]", run):
@@ -73,7 +71,7 @@ def words_of(text: str) -> list[str]:
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
-    """BM25 of each text for the query; a word that the query repeats counts again."""
+    """Compute BM25 of each text for the query; a word that the query repeats counts again."""
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0
@@ -90,7 +88,7 @@ def score_texts(texts: Sequence[str], query: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmMessage:
-    """A message that may be indexed: what was said of it, without tools and thinking."""
+    """The text of a message that may be indexed, without tools and thinking."""
 
     id: SegmentId
     session: str
@@ -101,7 +99,7 @@ class WarmMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmHit:
-    """A message that was found, and by what."""
+    """A found message with its scores."""
 
     id: SegmentId
     score: float
@@ -113,7 +111,7 @@ class WarmHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """The numbers of the formula."""
+    """Weights of the formula."""
 
     vector: float = VECTOR_WEIGHT
     text: float = TEXT_WEIGHT
@@ -122,8 +120,8 @@ class Weights:
 
 
 class WarmIndex:
-    """The messages of one scope in memory, as OpenClaw's warm store holds them. It keeps counts and
-    vectors, never a text: what is shown is read from the store again."""
+    """The messages of one scope in memory, like OpenClaw's warm store. It keeps counts and vectors,
+    never a text: shown text is read from the store again."""
 
     def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
         self.reached = 0
@@ -141,11 +139,11 @@ class WarmIndex:
         return len(self._ids) - len(self._gone)
 
     def holds(self, message: WarmMessage) -> bool:
-        """Whether there is nothing to index: it is noise, or was said before in these words."""
+        """Return whether there is nothing to index: it is noise, or a repetition."""
         return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
 
     def add(self, message: WarmMessage, vector: bytes | None) -> None:
-        """Index a message, the newest of all; not twice what was said in the same words."""
+        """Index a message as the newest; skips repetitions."""
         if self.holds(message):
             return
         self._known.add(_spoken_key(message))
@@ -160,7 +158,7 @@ class WarmIndex:
             self._postings.setdefault(word, {})[at] = count
 
     def drop(self, ids: Collection[SegmentId]) -> None:
-        """Leave out messages that the store no longer has, their words with them."""
+        """Remove messages that the store no longer has."""
         gone = {at for at, id_ in enumerate(self._ids) if id_ in ids} - self._gone
         for posting in self._postings.values():
             for at in gone & posting.keys():
@@ -186,8 +184,8 @@ class WarmIndex:
         leave_out: Collection[SegmentId] = frozenset(),
         near: Mapping[SegmentId, float] | None = None,
     ) -> tuple[list[WarmHit], list[SegmentId]]:
-        """The best hits for the query, and all messages in the order of arrival. `near` are cosines
-        from elsewhere, where the vectors are not kept here."""
+        """Return the best hits for the query, and all messages in order of arrival. `near` are
+        cosines computed elsewhere, if the vectors are not kept here."""
         places = list(self._warm(now, frozenset(leave_out)))
         if near is None:
             cosines = self._cosines(places, vector, most=2 * limit)
@@ -263,7 +261,7 @@ def _effective(hit: WarmHit, weights: Weights) -> float:
 
 
 def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
-    """The hits with the messages around them, each at the best score it has by any hit."""
+    """Add the messages around the hits, each at its best score by any hit."""
     place = {id_: at for at, id_ in enumerate(timeline)}
     best: dict[SegmentId, WarmHit] = {}
     for hit in hits:
@@ -283,8 +281,8 @@ def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHi
 
 
 def search_facts(query: str, facts: Sequence[Fact], *, limit: int = MOST_FACTS) -> list[Fact]:
-    """The facts that hold enough of the query's words: all of up to two, half of up to eight,
-    of more three in ten, six at the most. Those that hold most come first, then the newest."""
+    """Return the facts that hold enough of the query's words: all of up to two, half of up to
+    eight, of more three in ten, six at most. Sorted by matching words, then newest first."""
     words = list(dict.fromkeys(_fact_words(query)))
     if not words:
         return []

@@ -1,8 +1,6 @@
-"""Cuts a message into passages, the indexed and recalled pieces, and packs the best.
-
-A text is cut at line ends, else sentences, else spaces. Passages come in order, do not overlap and
-lose only white space. A budget is never exceeded, and a larger one never spends less.
-"""
+"""Cuts a message into passages, the indexed and recalled pieces, and packs the best. A text is cut
+at line ends, else sentences, else spaces. Passages are in order, do not overlap and lose only white
+space. A larger budget never spends less."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 
 WHOLE_MAX_CHARS: Final = 585
-"""Up to this length a text is one passage; no passage is ever longer."""
+"""Up to this length a text is one passage; no passage is longer."""
 TARGET_CHARS: Final = 450
 """Pieces of a longer text are packed up to this length."""
 TAIL_MIN_CHARS: Final = 90
@@ -25,8 +23,8 @@ TAIL_MIN_CHARS: Final = 90
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
 _NEXT_WORD: Final = re.compile(r"\S")
-# The place after a sentence: white space behind its mark, which a quote or bracket may follow;
-# Chinese and Japanese marks need no white space. Looking back only keeps the search linear.
+# End of a sentence: white space after its mark, which a quote or bracket may follow; Chinese and
+# Japanese marks need no white space. Only looking back keeps the search linear.
 _AFTER_SENTENCES: Final = re.compile(
     r"(?<=[.!?…])\s+|(?<=[.!?…][\"'”’)\]])\s+"
     r"|(?<=[。！？])(?![。！？」』”’）】])\s*|(?<=[。！？][」』”’）】])\s*"
@@ -43,7 +41,7 @@ class Passage:
 
 
 def split_passages(text: str) -> tuple[Passage, ...]:
-    """The passages of a text, in order; none for a text of white space."""
+    """Split a text into passages; none for white space."""
     start = len(text) - len(text.lstrip())
     end = len(text.rstrip())
     if start >= end:
@@ -99,12 +97,12 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 Ranked = TypeVar("Ranked")
 
 MOST_OF_ONE: Final = 2
-"""Passages of one message in a block (docs/contributing/sources.md)."""
+"""Passages per message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
-"""The same of what a tool printed for what is asked: which line answers no word tells."""
+"""The same for a relevant tool output, because words do not show which line answers."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
-"""After so many that did not fit, what is left over is too little for any."""
+"""After this many that did not fit, the rest of the budget is too small for any."""
 
 
 def pack(
@@ -118,9 +116,8 @@ def pack(
     most: int | None = None,
     most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
 ) -> list[Ranked]:
-    """Those that fit, in the order of their rank. `source` names whose passage it is, `most_of` how
-    many of that source may come; `heading_cost` is charged once a `sitting`, for the line that says
-    when it was."""
+    """Return the passages that fit, in order of rank. `source` names their origin, `most_of` the
+    limit per origin; `heading_cost` is charged once per `sitting`, for its date line."""
     chosen: list[Ranked] = []
     headed: set[Hashable] = set()
     taken: Counter[Hashable] = Counter()

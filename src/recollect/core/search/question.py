@@ -1,8 +1,6 @@
-"""Reads a question: its words, whom and when it asks about, and whose words it wants.
-
-Phrases that only keep a conversation going ask for nothing. `words` are the tokenizer's own, each
-once; `marks` are asked of the store in addition.
-"""
+"""Reads a question: its words, the people and dates it asks about, and whose words it wants.
+Phrases that only continue a conversation ask for nothing. `words` are the tokenizer's, each once;
+`marks` are queried in addition."""
 
 from __future__ import annotations
 
@@ -36,10 +34,10 @@ _ANSWER_KINDS: Final = frozenset(
     )
 )
 _QUESTION_CHARS: Final = 300
-"""A longer message says something, whatever it asks at its end."""
+"""A longer message states something, whatever it asks at its end."""
 _QUESTION_MARKS: Final = ("?", "？")
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
-# "the crane is green?" says something too: a verb asks where it stands first
+# "the crane is green?" states something too: a verb asks only at the start
 _ASKS: Final = re.compile(
     r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
     |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
@@ -52,7 +50,7 @@ _ASKS: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ECHO_SHARE: Final = 0.8
-"""Of the question's words, those that an earlier asking of it holds."""
+"""Minimum share of the question's words in an earlier version of it."""
 _KEEPS_GOING: Final = re.compile(
     r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
     r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
@@ -60,23 +58,22 @@ _KEEPS_GOING: Final = re.compile(
 
 
 def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of a message that it is about; none where it only keeps the talk going."""
+    """Return the words that a message is about; none if it only continues the conversation."""
     if _KEEPS_GOING.fullmatch(text):
         return ()
     return tuple(word for word in words if word not in _FILLER_WORDS)
 
 
 def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that tell what a question is about, without those for the answer it wants."""
+    """Return the words that a question is about, without those for the kind of answer."""
     about = substance(text, words)
     return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
 
 def is_echo(question: Question, candidate: Candidate) -> bool:
-    """Whether a passage is an earlier asking of the same: it says nothing that the question does
-    not say."""
+    """Return whether a passage is an earlier version of the question and adds nothing."""
     if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
-        return False  # nearly all: it is asked of every candidate
+        return False  # most candidates, so checked first
     held = [candidate.counts.get(word, 0) for word in question.words]
     if candidate.length == question.length == sum(held):
         return True
@@ -85,8 +82,8 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 
 
 def only_asks(text: str) -> bool:
-    """Whether a message holds questions and nothing else that is about anything. English, German
-    and Chinese; in doubt it says something too."""
+    """Return whether a message holds only questions. English, German and Chinese; in doubt it does
+    not."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
     sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
@@ -96,7 +93,7 @@ def only_asks(text: str) -> bool:
     )
 
 
-# Whoever asks for what the assistant said does not want the user's own words lifted over it.
+# A user who asks for the assistant's words does not want the user's own lifted over them.
 _ASKS_ASSISTANT: Final = re.compile(
     r"""\b(?:did|had|have)\ you\ (?:\w+\ )?(?:recommend|suggest|mention|advise|provide
         |give|gave|list|explain|propose|describe|say|said|tell|told|write|wrote|recommended|suggested
@@ -111,7 +108,7 @@ _ASKS_ASSISTANT: Final = re.compile(
     |你(?:之前|刚才|上次|曾)?(?:说|建议|推荐|提到|给)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What asks for what was said before, in so many words.
+# Explicit questions about earlier messages.
 _ASKS_PAST: Final = re.compile(
     r"""\b(?:remind\ me(?!\ to\b)
         |do\ you\ (?:remember|recall|know\ (?:what|which|who|when|where|why|how))
@@ -128,7 +125,7 @@ _ASKS_PAST: Final = re.compile(
     |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
     re.IGNORECASE | re.VERBOSE,
 )
-# What was done a moment ago is in the view: "what did I just run?".
+# Recent actions are in the view: "what did I just run?".
 _ASKS_LATEST: Final = re.compile(
     r"\b(?:did|have|has|had|was|were)\ (?:i|we|you|he|she|it|they|that)\ just\b|\bjust\ now\b"
     r"|刚刚",
@@ -143,13 +140,13 @@ _REMINDS: Final = re.compile(
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order that wants the past told: "can you walk me through the order in which I brought up …".
+# An order to recount the past: "can you walk me through the order in which I brought up …".
 _RECOUNTS: Final = re.compile(
     r"\b(?:list|recap|summari[sz]e|sum\ up|summary|overview|walk\ me\ through)\b.{0,40}"
     r"\b(?:(?:i|we)\ (?:brought|mentioned|asked|talked|said|told)|how\ (?:i|we|my|our))\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# Work that leans on what both know: "our definition", "as told", "a page on: who runs it, …".
+# Work that refers to shared knowledge: "our definition", "as told", "a page on: who runs it, …".
 _REFERS: Final = re.compile(
     r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
     r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
@@ -158,7 +155,7 @@ _REFERS: Final = re.compile(
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
-# A question that the model answers by what it knows of the world: "how do I …", "what if …".
+# A question that general knowledge answers: "how do I …", "what if …".
 _SEEKS_ADVICE: Final = re.compile(
     r"\bhow\ (?:do|can|should|could|would)\ i\b"
     r"|^\W*(?:(?:and|so|but|ok|okay|hm+|also|then)\b\W*)*(?:do\ i\ need|(?:should|can|could|may)\ i"
@@ -168,13 +165,13 @@ _SEEKS_ADVICE: Final = re.compile(
     r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order in a question's clothes.
+# An order phrased as a question.
 _ORDERS: Final = re.compile(
     r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
     r"(?:can|could|would|will)\ you\b(?!\ (?:please\ )?(?:remind|tell|remember|recall|say))",
     re.IGNORECASE | re.VERBOSE,
 )
-# A question without its mark: it begins as one.
+# A question without a question mark, by its first words.
 _BEGINS_AS_QUESTION: Final = re.compile(
     r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+"
     r"|explain|tell\ me)"
@@ -194,7 +191,7 @@ _LISTS: Final = re.compile(
     r"|所有|全部|列出|哪些|总结",
     re.IGNORECASE,
 )
-# What points at something that was named before.
+# References to something named before.
 _LEANS: Final = re.compile(
     r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
     r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
@@ -203,7 +200,7 @@ _LEANS: Final = re.compile(
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same words where they point at nothing: "these days", "which shop was it where …".
+# The same words without reference: "these days", "which shop was it where …".
 _POINTS_NOWHERE: Final = re.compile(
     r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
     r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
@@ -216,7 +213,7 @@ _PRONOUNS: Final = re.compile(
 )
 _OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
-"""This many words before the first pronoun name what it refers to."""
+"""This many words before the first pronoun name its referent."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -231,19 +228,18 @@ _CLAUSES: Final = re.compile(
 )
 _OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
 _SHORT_QUESTION: Final = 25
-"""Words: a longer sentence brings along what it asks about."""
+"""Words: a longer sentence names what it asks about."""
 _ASKING_WORDS: Final = 60
-"""In a longer message what looks like a question may be part of what was pasted; and what it is
-about it says itself."""
+"""Words: in a longer message a question may be pasted, and the message names its own topic."""
 _END_WORDS: Final = 64
-"""Of a pasted text its first and its last words say what it is about."""
+"""The first and last words of a pasted text show its topic."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question as it was read."""
+    """A parsed question."""
 
     words: tuple[str, ...] = field(repr=False)
     speakers: tuple[str, ...] = field(default=(), repr=False)
@@ -255,13 +251,14 @@ class Question:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The index words that are asked for in addition."""
+        """Index words to query in addition."""
         dates = [word for window in self.windows for word in window.words]
         return tuple(dict.fromkeys([STANDING_WORD, *self.speakers, *dates]))[:_MOST_MARKS]
 
 
 def question_text(request: RecallRequest) -> str:
-    """A turn's question: its newest message with the one it depends on; ungated, all of them."""
+    """Return a turn's question: its newest message with the one it depends on; ungated, all of
+    them."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.leans_on:
         text = f"{request.leans_on}\n{text}"
@@ -273,7 +270,7 @@ def question_text(request: RecallRequest) -> str:
 def read_question(
     text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
 ) -> Question:
-    """Read a question. `newest` is the asking message if the text holds more; `asks` its intent if
+    """Parse a question. `newest` is the asking message if the text holds more; `asks` its intent if
     known."""
     words = tokenize(text)
     common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
@@ -289,8 +286,8 @@ def read_question(
 
 
 def what_asks(text: str) -> Asks:
-    """Whether a message asks for what was said before, asks something, or does neither: a long
-    one that ends in "can you help me with that?" brings along what it is about."""
+    """Return the intent of a message. A long one that ends in "can you help me with that?" asks
+    nothing of memory: it brings its own topic."""
     long = _tells_itself(text)
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
@@ -326,7 +323,7 @@ def _asking_clause(sentence: str) -> str:
 
 
 def orders_politely(text: str) -> bool:
-    """Whether a short message is an order in a question's clothes: "can you suggest …?"."""
+    """Return whether a short message is an order phrased as a question: "can you suggest …?"."""
     return not _tells_itself(text) and any(
         _ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each
     )
@@ -342,15 +339,14 @@ def _is_unspaced(character: str) -> bool:
 
 
 def asking_part(text: str) -> str:
-    """The sentences of a message that end as questions; all of it where none does: "what is the
-    meter's number? the supplier wants it" asks nothing about suppliers."""
+    """Return the sentences of a message that end as questions, else all of it: "what is the meter's
+    number? the supplier wants it" asks nothing about suppliers."""
     marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
     return "\n".join(marked) or text
 
 
 def leans(text: str) -> bool:
-    """Whether a message cannot be understood without what was said just before it: "why?",
-    "and who owns it?"."""
+    """Return whether a message depends on the one before it: "why?", "and who owns it?"."""
     words = _LETTERS.findall(text)
     if not words or len(words) > _MOST_LEANING_WORDS:
         return False
@@ -365,13 +361,13 @@ def leans(text: str) -> bool:
         before, _, _ = so_far.rpartition(",")
         set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
         named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
-        if not set_off and not named:  # "when did Ada lose her keys?" says whose
+        if not set_off and not named:  # "when did Ada lose her keys?" names the owner
             return True
     return _LEANS.search(text) is not None
 
 
 def wants_list(text: str) -> bool:
-    """Whether a message asks for all of something."""
+    """Return whether a message asks for all of something."""
     return len(text) <= _ASKING_CHARS and _LISTS.search(text) is not None
 
 

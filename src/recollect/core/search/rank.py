@@ -1,9 +1,6 @@
-"""Ranks candidates for a question, and explains each rank.
-
-Words and vectors are fused; neighbours and the stretch of the session add; speaker, role, date and
-standing instructions lift; age lowers on request (docs/contributing/sources.md). Ties go by segment
-and place.
-"""
+"""Ranks candidates for a question, and explains each rank. Words and vectors are fused; neighbours,
+the stretch of the session, speaker, role, date and standing instructions add; age lowers on request
+(docs/contributing/sources.md). Ties go by segment and place."""
 
 from __future__ import annotations
 
@@ -36,22 +33,21 @@ ROLE_POINTS: Final = 0.4
 DATE_POINTS: Final = 0.4
 STANDING_POINTS: Final = 0.4
 STANDING_MOST: Final = 8
-"""More of them would fill the block: a memory of years holds many."""
+"""Limit, because a memory of years holds many."""
 LAID_DOWN_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
-"""Of the best score, for who searches a session with tools on purpose: what is added to a message
-that lays something down, and taken from a tool's call and from its output
-(docs/contributing/ranking.md)."""
+"""Share of the best score that an explicit search of a session with tools adds to decisions and
+subtracts from a tool's calls and output (docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvidence:
-    """The evidence of a search besides words and vectors."""
+    """Evidence of a search besides words and vectors."""
 
     speakers: frozenset[str]
-    """The people that the question names; only in a chat between people."""
+    """People that the question names; only in a chat between people."""
     lifts_user: bool
     windows: tuple[TimeWindow, ...] = field(default=())
     between_people: bool = False
@@ -59,7 +55,7 @@ class SearchEvidence:
 
 
 def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    # where tools were used, what is looked for is as often in their output
+    # in sessions with tools, their output answers as often
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
     return SearchEvidence(
@@ -111,13 +107,13 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
     ("static", "onnx"): (0.2, 0.4),
 }
 _WITHOUT_VECTOR: Final = 0.8
-"""A passage that has no vector (yet) is judged by its words, a little below what it could be."""
+"""Weight of a passage without a vector (yet), judged by its words alone."""
 _OF_SEVERAL: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """The score of every passage, with what it was made of, in the passages' order."""
+    """Score of every passage with its parts, in the passages' order."""
 
     words: list[float] = field(repr=False)
     vectors: list[float] = field(repr=False)
@@ -125,7 +121,7 @@ class Fused:
 
 
 def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
-    """The weight of each embedder's vector; words get the rest of 1."""
+    """Return the weight of each embedder's vector; words get the rest of 1."""
     several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
     return VECTOR_SHARES.get(tuple(kinds), several)
 
@@ -136,7 +132,7 @@ def fuse(
     words: Sequence[str],
     shares: Sequence[float],
 ) -> Fused:
-    """The fused score of every passage; `shares` are those of its similarities."""
+    """Compute the fused score of every passage; `shares` are those of its similarities."""
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
@@ -152,8 +148,8 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """The vectors' part of each score, None if a passage has none; present vectors replace a
-    missing one. One embedder at a time: one passage at a time took four times as long."""
+    """None if a passage has no vector; present vectors replace a missing one. One passage at a time
+    took four times as long as one embedder at a time."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
     total = 0.0
@@ -201,8 +197,8 @@ def lift_neighbours(
     tools: AbstractSet[SegmentId] = frozenset(),
     users: AbstractSet[SegmentId] = frozenset(),
 ) -> dict[SegmentId, float]:
-    """The points that each segment gets from its best neighbour; `tools` are calls and outputs of
-    tools, `users` the user's messages."""
+    """Return the points that each segment gets from its best neighbour; `tools` are calls and
+    outputs of tools, `users` the user's messages."""
     lent: dict[SegmentId, float] = {}
     for taker, lender, distance in lending(neighbours, tools, users):
         score = best.get(lender)
@@ -217,8 +213,8 @@ def lift_neighbours(
 def lending(
     neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
-    """Taker, lender and the places between them. What a tool printed before a user's message
-    answers the message before that one."""
+    """Return taker, lender and distance. A tool's output before a user's message answers the
+    message before that one."""
     for neighbour in neighbours:
         far = abs(neighbour.distance)
         first, second = (
@@ -232,7 +228,7 @@ def lending(
 
 
 def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
-    """The segments of tools, and those in which the user spoke."""
+    """Return the segments of tools, and those of the user."""
     tools: set[SegmentId] = set()
     users: set[SegmentId] = set()
     for passage in passages:
@@ -289,7 +285,7 @@ _WHY: Final[Mapping[PartName, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """The weights of a search that differ from the measured ones."""
+    """Weights of a search that differ from the measured ones."""
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
@@ -309,17 +305,17 @@ class Ranking:
     _kinds: tuple[EmbedderKind, ...] = ()
 
     def at_least(self, least: float) -> Ranking:
-        """Those whose words and vectors alone score at least so much."""
+        """Keep passages whose words and vectors alone score at least this."""
         return self._only([p[0] + p[1] >= least for p in self._parts])
 
     def near_best(self, share: float) -> Ranking:
-        """Those that score at least this share of the best."""
+        """Keep passages that score at least this share of the best."""
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
 
     def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
-        """The ranking without tool output that has neither this share of the best score by words
-        and vectors, nor a neighbour that answers."""
+        """Drop tool output that has neither this share of the best score by words and vectors, nor
+        a neighbour that answers."""
         own = [points[0] + points[1] for points in self._parts]
         least = share * max(own, default=0.0)
         return self._only(
@@ -330,8 +326,8 @@ class Ranking:
         )
 
     def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
-        """The ranking with each passage's kind: decisions and rules lift a message, between 0 and
-        1; a tool's call or output ranks lower."""
+        """Adjust each passage by kind: decisions and rules lift a message, between 0 and 1; a
+        tool's call or output ranks lower."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, laid_down) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
@@ -347,7 +343,7 @@ class Ranking:
         )
 
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
-        """Those that are not unwanted."""
+        """Drop unwanted passages."""
         return self._only([not unwanted(passage) for passage in self.passages])
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:
@@ -359,7 +355,7 @@ class Ranking:
         )
 
     def hits(self, most: int) -> tuple[Hit, ...]:
-        """The first of them, explained."""
+        """Return the first passages, explained."""
         return tuple([self._hit(at) for at in range(min(most, len(self.passages)))])
 
     def _hit(self, at: int) -> Hit:
@@ -399,7 +395,7 @@ def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> 
 def seeds(
     question: Question, candidates: Candidates, weighing: Weighing, *, most: int
 ) -> tuple[SegmentId, ...]:
-    """The segments whose surroundings are worth looking at: the best by words and vectors."""
+    """Return the segments whose neighbours should be read: the best by words and vectors."""
     fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
     best = _best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
@@ -409,7 +405,7 @@ def seeds(
 def rank(
     question: Question, candidates: Candidates, around: Surroundings, weighing: Weighing
 ) -> Ranking:
-    """All that was found, best first."""
+    """Rank all candidates, best first."""
     passages = _together(candidates.passages, around.passages)
     fused = fuse(passages, candidates, question.words, _shares(weighing))
     evidence = _gather_evidence(question, passages)
@@ -445,7 +441,7 @@ def _parts_of(
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
     text_share = 1.0 - sum(_shares(weighing))
-    # A column for each kind of evidence: most kinds say nothing on most questions.
+    # One column per kind of evidence: most kinds do not apply to most questions.
     zeros = [0.0] * len(passages)
     columns = (
         [text_share * share for share in fused.words],

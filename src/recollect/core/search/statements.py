@@ -1,8 +1,6 @@
 """Recognises standing instructions, decisions, tasks, attempts and errors (English and Chinese).
-
-"Always answer in metric units" bears on questions that share no word with it, so such messages are
-marked when indexed, always candidates, and lifted.
-"""
+"Always answer in metric units" applies to questions that share no word with it, so such messages
+are marked when indexed, always candidates, and lifted."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _LASTING_ORDER: Final = re.compile(
 
 
 def is_standing(text: str) -> bool:
-    """Whether a user's message asks for something that is to last."""
+    """Return whether a user's message gives a lasting instruction."""
     return (
         len(text) <= _MOST_STANDING_CHARS
         and not text.rstrip().endswith(("?", "？"))
@@ -80,14 +78,13 @@ _CONSTRAINT: Final = re.compile(
     r"|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
     r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
     r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
-    # said to somebody, not of somebody: "they do not agree" lays nothing down
+    # addressed to a person, not about one: "they do not agree" decides nothing
     r"|(?:^\W*|[,;:(–—]\s*|\b(?:please|and|but|so|then|you|we|also)\ )"
     r"(?:do\ not|don'?t)\b|\b(?:you|we)\ cannot\b"
     r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
     re.IGNORECASE | re.VERBOSE,
 )
-# Work to be done now. Verbs that also lay down how things are done ("use", "keep", "ask") are not
-# among them.
+# Work to be done now, without verbs that also state rules ("use", "keep", "ask").
 _ORDER: Final = re.compile(
     r"""^\W*(?:(?:please|pls|plz|ok|okay|now|then|next|also|and|so|hey|hi|quick(?:ly)?|just|first
         |again|(?:can|could|would|will)\ you|i\ need\ you\ to|i(?:'d|\ would)\ like\ you\ to)\W+)*
@@ -121,7 +118,7 @@ _ERROR_LINE: Final = re.compile(
     r"|\b(?:build|tests?|job|command|request|connection|deploy|migration)\ failed\b)",
     re.VERBOSE,
 )
-# A line of a program that speaks of errors tells none.
+# A source line that mentions errors reports none.
 _CODE: Final = re.compile(
     r"[;{,]\s*$|\$\{|^\W*(?:import|from|const|let|var|def|class|return|raise|throw|catch|except|if"
     r"|elif|else|assert|expect|await|async|function|try)\b|//|/\*"
@@ -131,7 +128,7 @@ _LEAST_WORDS: Final = 3
 
 
 def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
-    """The kind of a statement; None if it settles nothing."""
+    """Return the kind of a statement; None if it settles nothing."""
     if len(sentence.split()) < _LEAST_WORDS and sentence.isascii():
         return None
     if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
@@ -145,7 +142,7 @@ def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
 
 
 def is_order(sentence: str) -> bool:
-    """Whether a sentence asks for work to be done now, and lays nothing down."""
+    """Return whether a sentence asks for work to be done now, and decides nothing."""
     return (
         _ORDER.match(sentence) is not None
         and _SAYS_SO.match(sentence) is None
@@ -154,13 +151,13 @@ def is_order(sentence: str) -> bool:
 
 
 def is_error_line(line: str) -> bool:
-    """Whether a line reports an error."""
+    """Return whether a line reports an error."""
     return _ERROR_LINE.search(line) is not None and _CODE.search(line) is None
 
 
 def tells_the_error(text: str) -> str:
-    """The most telling line of a failed result, else its first. A traceback names its error
-    last."""
+    """Return the most informative line of a failed result, else its first. A traceback names its
+    error last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
     told = [line for line in told if not line.startswith("Traceback")]

@@ -1,8 +1,6 @@
-"""Turns text into the words that lexical search counts; index and question share it.
-
-Words are case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces
-become characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their pieces.
-"""
+"""Turns text into the words that lexical search counts, for index and question alike. Words are
+case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces become
+characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their pieces."""
 
 from __future__ import annotations
 
@@ -27,10 +25,9 @@ what when where which who how do does did
 d ll m re s t ve
 """
 STOP_WORDS: Final = frozenset(_STOP_WORD_LINES.split())
-"""Words too common in English to tell one message from another; the last line of them is what
-an apostrophe leaves behind."""
+"""Common English words; the last line holds what an apostrophe leaves."""
 
-# Longer runs are digests, base64 and the like. They are cut into words of this length, so that
+# Longer runs are digests, base64 and similar. They are cut into words of this length, so that
 # no input can make one word, and with it the caches, arbitrarily large. 64 holds a SHA-256.
 _WORD_MAX_CHARS: Final = 64
 _PATH_MAX_SEGMENTS: Final = 16
@@ -40,7 +37,7 @@ _NAME_MAX_PIECES: Final = 12
 _NAME_MIN_PIECE_CHARS: Final = 3
 _SHORT_NAME_PIECES: Final = 4
 
-# One entry is a word as written. An English session knows about ten thousand of them.
+# One entry per word as written. An English session has about ten thousand of them.
 _CACHED_WORDS: Final = 32_768
 
 # Written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
@@ -54,7 +51,7 @@ _UNSPACED: Final = (
     "\u3105-\u312f\u31a0-\u31bf\ua000-\ua48c"
     "\u3005-\u3007\u3021-\u3029\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Marks that belong to the letter before them, which `\w` does not know: accents written apart,
+# Marks that belong to the letter before them, which `\w` does not match: separate accents,
 # the vowel signs of Hebrew, Arabic and the Indic scripts.
 _MARKS: Final = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670"
@@ -89,12 +86,12 @@ _stemmer_lock: Final = threading.Lock()  # installed; it keeps its word in itsel
 
 
 def is_unspaced_pair(word: str) -> bool:
-    """Whether a word of the index is a pair of characters of a script written without spaces."""
+    """Return whether an index word is a pair of characters of a script without spaces."""
     return len(word) == 2 and _UNSPACED_RUNS.fullmatch(word) is not None
 
 
 def tokenize(text: str) -> list[str]:
-    """The words of a text as they are counted, repeats included, in no meaningful order."""
+    """Return the words of a text, repeats included, unordered."""
     if text.isascii():
         return list(chain.from_iterable(map(_words_of_chunk, _ASCII_CHUNKS.findall(text))))
     words = list(chain.from_iterable(map(_words_of_chunk, _ANY_CHUNKS.findall(text))))

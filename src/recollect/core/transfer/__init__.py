@@ -1,2 +1,1 @@
-"""What comes into a memory other than by turns, and goes out of it: recordings, OpenClaw's files,
-memory files that are followed on disk."""
+"""Import and export: recordings, OpenClaw's files, and memory files followed on disk."""

@@ -1,9 +1,6 @@
-"""The histories that coding agents keep on this machine: found, counted and read, never altered.
-
-Looks only where each agent writes: Claude Code's projects, Codex's rollouts, the sessions of pi and
-of OpenClaw's agents. A file's first lines or a query give project, size and dates; the import reads
-the rest. An unreadable file is reported and hides no other.
-"""
+"""Finds the histories of coding agents on this machine: Claude Code, Codex, pi and OpenClaw. Never
+alters them. The first lines or a query give project, size and dates; the import reads the rest. An
+unreadable file is reported and does not affect others."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ from recollect.system.places import (
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
 _HEAD_BYTES: Final = 16 << 20
-"""How far into a file its project is looked for: a pasted prompt may stand before it."""
+"""Bytes searched for the project: a pasted prompt may precede it."""
 
 
 class LeftOutReason(Enum):
-    """Why something that was found is not imported."""
+    """Reason why a found history is not imported."""
 
     SUBAGENT = "what a subagent said; its parent's session holds what came of it"
     NO_PROJECT = "it names no project folder"
@@ -46,7 +43,7 @@ class LeftOutReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutFile:
-    """Something that was found and is not imported."""
+    """A found history that is not imported."""
 
     agent: HistoryAgent
     name: str
@@ -57,22 +54,22 @@ class LeftOutFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHistory:
-    """One file, or one session of a database, as far as it is known before it is read."""
+    """One file, or one session of a database, before it is read."""
 
     agent: HistoryAgent
     project: str
-    """The folder that it was said in; with `project_space` the name of its memory."""
+    """Folder of the session; `project_space` turns it into the memory's name."""
     name: str
-    """Where it stands: the file, and the session in it where that is a database."""
+    """The file, and the session in it if it is a database."""
     stem: str
-    """What its session is called where it does not say."""
+    """Name of its session if it has none."""
     size_bytes: int
     last_at: float
     read: Callable[[], bytes] = field(repr=False)
 
     @property
     def space(self) -> str:
-        """The memory that it belongs to: the one that hooks and the gateway use there."""
+        """Memory that it belongs to: the one that hooks and the gateway use there."""
         return project_space(self.project)
 
 
@@ -95,13 +92,11 @@ def find_histories() -> FoundHistories:
     return found
 
 
-# Files of lines
-
 _ProjectOf: TypeAlias = Callable[[Fields], str | None]
 
 
 def _line_project(fields: Fields) -> str | None:
-    """Claude Code names the folder in every line that belongs to the conversation."""
+    """Claude Code names the folder in every line of the conversation."""
     return text_of(fields, "cwd")
 
 
@@ -113,7 +108,6 @@ def _meta_project(fields: Fields) -> str | None:
 
 
 def _header_project(fields: Fields) -> str | None:
-    """pi and OpenClaw name it in their header."""
     return text_of(fields, "cwd") if text_of(fields, "type") == "session" else None
 
 
@@ -126,13 +120,11 @@ _PROJECT_OF: Final[Mapping[HistoryAgent, _ProjectOf]] = {
 
 
 def first_folder(agent: HistoryAgent, path: Path) -> str | None:
-    """The folder that a session began in; None where its transcript does not say.
-
-    An agent may go elsewhere in the midst of a session: what was said belongs to where it began.
-    """
+    """Return the folder that a session began in; None if its transcript does not name it. A session
+    belongs there, even if its agent later changes the folder."""
     try:
         return _head(path, _PROJECT_OF[agent])
-    except (OSError, FormatError, MissingExtra):  # it is written with the first reply
+    except (OSError, FormatError, MissingExtra):  # written with the first reply
         return None
 
 
@@ -220,18 +212,13 @@ def _leave_out(
     )
 
 
-# Databases
-
-
 _WAL_VERSION: Final = b"\x02\x02"
-"""Bytes 18 and 19 of a database that keeps a write-ahead log."""
+"""Bytes 18 and 19 of a database with a write-ahead log."""
 
 
 def opened_to_read(path: Path) -> sqlite3.Connection:
-    """A database of somebody else's, beside whoever writes it; nothing is left in its folder.
-
-    One whose log is empty is complete by itself: opened as such, SQLite makes no log of its own.
-    """
+    """Open another program's database read-only, without leaving files in its folder. If its log is
+    empty, the database is complete: opened as immutable, SQLite creates no log."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     with path.open("rb") as file:
         alone = file.read(20)[18:] == _WAL_VERSION and not Path(f"{path}-wal").exists()
@@ -280,14 +267,14 @@ _OPENCLAW_EVENTS: Final = """
 
 
 def _openclaw_lines(path: Path, session: str) -> bytes:
-    """A session's events as the lines that older versions wrote."""
+    """Events in the lines that older versions wrote."""
     with closing(opened_to_read(path)) as database:
         rows = database.execute(_OPENCLAW_EVENTS, (session,))
         return b"\n".join(_openclaw_line(*row) for row in rows)
 
 
 def _openclaw_line(text: object, packed: object) -> bytes:
-    """One event; of what cannot be read a line that the reader tells as passed over."""
+    """An unreadable event becomes a line that the reader reports as skipped."""
     if isinstance(packed, bytes) and text is None:
         try:
             return unpacked(packed)

@@ -1,12 +1,8 @@
-"""A memory file's sections: read, named, compared with what is stored, and written.
-
-A section's id is made of what it says, the headings above it and which of its like in the file it
-is, never of its line, so it stays the same when it moves. Secrets are masked in the file as a
-whole, before it is cut: what gives one away may stand lines above it. A section has the role of
-the assistant, and so the trust of the model's words: nothing in a file says who wrote it. Reading
-blocks, so it runs in a thread. Must never follow a name to another file than the one that was
-found, nor give half of a file that is being written.
-"""
+"""Sections of a memory file: read, named, compared with the store, and written. A section's id
+comes from its text, headings and repetition, never its line, so it survives a move. Secrets are
+masked in the whole file before it is cut. Sections have the role and trust of the assistant,
+because nothing shows who wrote them. Reading runs in a thread, never follows a link to another
+file, and never returns half of a file that is being written."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ from recollect.system.durable import open_plain
 
 SESSION_PREFIX = FILE_SESSIONS
 MOST_SECTIONS = 5_000
-"""A file that is nothing but headings would be as many segments as it has lines."""
+"""A file of headings only would give one segment per line."""
 
 _OUTSIDE = "0" * 8
 _OWNER_BYTES = 4
@@ -52,7 +48,7 @@ WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
 """Makes a batch durable, or raises."""
 BATCH_SEGMENTS = 50
 PAGE_SEGMENTS = 500
-# Other kinds of noise are things that chats say: a file that speaks of them means it.
+# Other kinds of noise occur in chats only: a file that mentions them means it.
 _WORDLESS = (None, "empty", "no words", "short")
 
 
@@ -62,11 +58,10 @@ class ReadSection:
 
     id: SegmentId
     line: int
-    """Its first."""
     origin: str
     """The file and that line."""
     masked: int
-    """Secrets in it."""
+    """Number of masked secrets."""
     entry: Entry = field(repr=False)
 
 
@@ -76,7 +71,7 @@ class ReadFile:
 
     sections: tuple[ReadSection, ...]
     left_out: int = 0
-    """Sections beyond the most that a file may have."""
+    """Sections beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +80,13 @@ class Unread:
 
     reason: str
     refused: bool = False
-    """It is not followed as it is; otherwise it may be read next time."""
+    """The file is refused as it is; otherwise it may be read next time."""
 
 
 def read_file(
     file: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
 ) -> ReadFile | Unread:
-    """Read a file that was found; `owner` is as `owner_of` says."""
+    """Read a found file; `owner` is a result of `owner_of`."""
     data = _read(file)
     if isinstance(data, Unread):
         return data
@@ -110,16 +105,14 @@ def read_file(
 
 
 def session_of(label: str) -> str:
-    """The session that a file's sections are kept in."""
+    """Return the session of a file's sections."""
     return f"{SESSION_PREFIX}{label}"
 
 
 def owner_of(workspace: Path, *, outside: bool) -> str:
-    """Whose a file is: its workspace's, or, by its full name, anybody's who follows it.
-
-    It begins the keys of sections, so that two workspaces in one space never take each other's
-    files for deleted.
-    """
+    """Return the prefix of a file's section keys: its workspace, or none for a file outside, which
+    any workspace may follow. It prevents two workspaces in one space from withdrawing each other's
+    files."""
     if outside:
         return _OUTSIDE
     named = os.fsencode(workspace)
@@ -127,7 +120,7 @@ def owner_of(workspace: Path, *, outside: bool) -> str:
 
 
 def said_at_of(file: FoundFile, *, now: float) -> float:
-    """When a file says what it says: the date in its name, else when it was changed."""
+    """Return the time of a file's statements: the date in its name, else its modification time."""
     for dated in _DATE.finditer(file.path.stem):
         try:
             day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
@@ -187,7 +180,7 @@ class _Naming:
         self._weigher = weigher
 
     def named(self, sections: Sequence[FileSection]) -> tuple[ReadSection, ...]:
-        """The sections with ids; those that are alike are numbered."""
+        """Give the sections ids; repetitions are numbered."""
         like: Counter[EntryKey] = Counter()
         return tuple([self._section(section, like) for section in sections])
 
@@ -216,7 +209,7 @@ class _Naming:
         )
 
     def _identity(self, section: FileSection) -> MessageId:
-        """Of its lines as they stand in the file: other masks do not undo a tombstone."""
+        """From the unmasked lines, so that other masks do not undo a tombstone."""
         lines = self._lines[section.first_line - 1 : section.last_line]
         return identify(_message("\n".join(lines)), self._secret)
 
@@ -233,35 +226,34 @@ def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRules:
-    """How sections are kept."""
+    """Rules for storing sections."""
 
     secret: bytes = field(repr=False)
-    """The key of the space's identities."""
+    """Key of the space's identities."""
     redaction: Redaction
     weigher: Weigher
     embedders: tuple[str, ...] = ()
-    """Those that new passages get a vector of."""
+    """Embedders that make vectors of new passages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """What is to be done about one file."""
+    """Differences between one file and the store."""
 
     unchanged: int = 0
     fresh: tuple[ReadSection, ...] = ()
     moved: tuple[ReadSection, ...] = ()
     gone: tuple[SegmentId, ...] = ()
     forgotten: tuple[ReadSection, ...] = ()
-    """Not stored, and not to be."""
 
     @property
     def is_none(self) -> bool:
-        """Whether the store has the file as it is."""
+        """True if the store is up to date."""
         return not (self.fresh or self.moved or self.gone)
 
 
 class FileKeeper:
-    """Compares files with a store, and writes what differs."""
+    """Compares files with a store, and writes the differences."""
 
     def __init__(self, *, write: WriteBatch, rules: FileRules, thread: ThreadRunner) -> None:
         self._write = write
@@ -271,7 +263,7 @@ class FileKeeper:
     async def stored(
         self, archive: Archive, session: str, owner: str
     ) -> Mapping[SegmentId, Segment]:
-        """What the store has of a file of this owner."""
+        """Return the stored sections of a file of this owner."""
         segments: dict[SegmentId, Segment] = {}
         after = 0
         while page := await archive.page(after=after, limit=PAGE_SEGMENTS, session=session):
@@ -285,7 +277,7 @@ class FileKeeper:
     async def compare(
         self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
     ) -> FileChange:
-        """How a file differs from what is stored of it."""
+        """Compare a file with its stored sections."""
         ids = {section.id for section in read.sections}
         present = [section for section in read.sections if section.id in segments]
         missing = [section for section in read.sections if section.id not in segments]
@@ -321,9 +313,9 @@ class FileKeeper:
         *,
         now: float,
     ) -> int:
-        """Make the store have the file as it is; returns how many secrets were masked."""
+        """Update the store from the file; returns the number of masked secrets."""
         said_at = said_at_of(file, now=now)
-        # what moved keeps the time it was first said at, though it is written again
+        # a moved section is written again, but keeps its first time
         times = {section.entry.key: segments[section.id].said_at for section in change.moved}
         moved = {section.id for section in change.moved}
         written = sorted((*change.fresh, *change.moved), key=lambda read_section: read_section.line)
@@ -333,7 +325,7 @@ class FileKeeper:
         for at in range(0, len(made), BATCH_SEGMENTS):
             batch = made[at : at + BATCH_SEGMENTS]
             again = [new.segment.id for new in batch if new.segment.id in moved]
-            if again:  # a store keeps what it knows, so the old place has to go first
+            if again:  # a store ignores known ids, so the old place has to go first
                 await archive.withdraw(again, at=now)
             await self._write(Batch(at=now, segments=tuple(batch), jobs=self._jobs(batch, now)))
         return sum(section.masked for section in written)

@@ -1,12 +1,8 @@
-"""Which files are followed: a workspace's memory files, and the paths that settings add.
-
-An added path is a file, a folder or a glob: relative to the workspace, `~` for the home, patterns
-as a shell has them, and `**` for any number of folders. Only looks at names and sizes, never into
-a file; blocks, so it runs in a thread. Must never leave the workspace and the added paths by a
-symbolic link. Always holds: a file is found once, whatever names lead to it; loops end; the walk
-is bounded, and everything that was passed over is told; what could not be listed is never taken
-for deleted.
-"""
+"""Finds the followed files: a workspace's memory files, and the paths that settings add (a file, a
+folder or a glob, relative to the workspace or `~`, with `**`). Reads names and sizes only, in a
+thread, and never leaves these paths by a symbolic link. A file is found once, loops end, the walk
+is bounded, every skipped path is reported, and a folder that cannot be listed never counts as
+deleted."""
 
 from __future__ import annotations
 
@@ -26,22 +22,22 @@ from recollect.core.values.upkeep import SkippedFile
 
 T = TypeVar("T")
 Pattern: TypeAlias = tuple[str, ...]
-"""The parts of a glob, or of a path, one per name."""
+"""Parts of a glob, or of a path, one per name."""
 
 _MAGIC = frozenset("*?[")
 
 MOST_FILES = 5_000
 MOST_BYTES = 2 * 1024 * 1024
 MOST_ENTRIES = 200_000
-"""Names that one look lists: a whole disk among the added paths must not keep it for ever."""
+"""Limit of listed names: an added path may be a whole disk."""
 _OWN_FILES = ("MEMORY.md", "memory.md")
 _OWN_FOLDER = "memory"
 _SUFFIX = ".md"
 
 
 def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
-    """Where to begin with a path as the settings spell it, links resolved, and what to match below
-    it: nothing for a file or folder, the rest of the parts for a glob."""
+    """The resolved root of a path in the settings, and the glob below it; empty for a file or
+    folder."""
     path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
     if not _MAGIC.intersection(named) or os.path.lexists(path):
         return Path(os.path.realpath(path)), ()
@@ -51,7 +47,7 @@ def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
 
 
 def _matches(names: Pattern, pattern: Pattern) -> bool:
-    """Whether a path, or a folder above it, matches: a folder that a glob names goes whole."""
+    """Also true if a folder above it matches: a glob includes whole folders."""
     if not pattern:
         return True
     if pattern[0] == "**":
@@ -61,11 +57,11 @@ def _matches(names: Pattern, pattern: Pattern) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A file that is followed, as it was when it was found."""
+    """A followed file, as it was when found."""
 
     path: Path
     label: str
-    """How it is named: relative to its workspace; with `~` or absolute where it is outside."""
+    """Relative to its workspace; with `~` or absolute if it is outside."""
     outside: bool
     device: int
     inode: int
@@ -75,14 +71,14 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFiles:
-    """What a walk found."""
+    """Result of a walk."""
 
     files: tuple[FoundFile, ...]
     skipped: tuple[SkippedFile, ...]
     refused: frozenset[str]
     """Names of files that are not followed as they are now."""
     unlisted: tuple[str, ...]
-    """Names of folders that could not be listed; all of them where it is empty text."""
+    """Names of folders that could not be listed; an empty name means all."""
 
 
 class FollowedFiles:
@@ -91,14 +87,14 @@ class FollowedFiles:
     def __init__(
         self, workspace: Path, extra_paths: Sequence[str] = (), *, own_files: bool = True
     ) -> None:
-        """`own_files` are `MEMORY.md`, `memory.md` and the folder `memory`."""
+        """Follow `MEMORY.md`, `memory.md` and the folder `memory` if `own_files`."""
         self.workspace = Path(os.path.realpath(workspace))
         self._own_files = own_files
         self._home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - never raises
         self._roots = tuple([_root_of(path, self.workspace) for path in extra_paths])
 
     def find(self) -> FoundFiles:
-        """Walk; OSError only where the workspace itself cannot be listed."""
+        """Walk; OSError only if the workspace itself cannot be listed."""
         if self._own_files or any(self._is_inside(path) for path, _ in self._roots):
             with os.scandir(self.workspace):
                 pass
@@ -112,12 +108,12 @@ class FollowedFiles:
         return walk.found()
 
     def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
-        """Whether a file that was followed, and was not found, is to be withdrawn."""
+        """Return whether a followed file that was not found must be withdrawn."""
         if label in files.refused:
             return True
         path = self._path_of(label, outside=outside)
         if outside:
-            # another workspace may follow it with another pattern: only what is deleted is gone
+            # another workspace may follow it by another pattern: only deleted files are gone
             roots = [root for root, _ in self._roots if path.is_relative_to(root)]
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
@@ -127,11 +123,11 @@ class FollowedFiles:
         return listed or _is_missing(path)
 
     def lies_within(self, label: str, *, outside: bool) -> bool:
-        """Whether the file of this name lies in the workspace, whoever follows it."""
+        """Return whether the file of this name is in the workspace."""
         return self._path_of(label, outside=outside).is_relative_to(self.workspace)
 
     def label_of(self, path: Path) -> str:
-        """A path's name."""
+        """Return a path's name."""
         if self._is_inside(path):
             return clean_text(path.relative_to(self.workspace).as_posix())
         if path.is_relative_to(self._home):
@@ -139,7 +135,7 @@ class FollowedFiles:
         return clean_text(path.as_posix())
 
     def is_outside(self, path: Path) -> bool:
-        """Whether it lies outside of the workspace."""
+        """Return whether the path is outside of the workspace."""
         return not self._is_inside(path)
 
     def _path_of(self, label: str, *, outside: bool) -> Path:
@@ -164,7 +160,7 @@ class _FileWalk:
         self._full = False
 
     def found(self) -> FoundFiles:
-        """What was found so far."""
+        """Return the result so far."""
         return FoundFiles(
             files=tuple(self._files.values()),
             skipped=tuple(self._skipped),
@@ -173,14 +169,14 @@ class _FileWalk:
         )
 
     def root(self, path: Path, pattern: Pattern) -> None:
-        """An added path: a file whatever its name ends in, a folder, or a glob."""
+        """Add a path: a file of any suffix, a folder, or a glob."""
         if pattern:
             self._walk(path, pattern)
         elif not self.name(path, any_suffix=True):
             self._skip(path, "it is not there")
 
     def name(self, path: Path, *, any_suffix: bool = False) -> bool:
-        """One file, or a folder with all below it; False where there is nothing of that name."""
+        """Add a file, or a folder with all below it; returns False if nothing has that name."""
         if _is_missing(path):
             return False
         try:
@@ -240,7 +236,7 @@ class _FileWalk:
         return real if is_folder else None
 
     def _followed_to(self, link: Path) -> Path | None:
-        """Where a link leads; None, and told, where that is none of our business."""
+        """The target of a link; None, and reported, if it may not be followed."""
         real = Path(os.path.realpath(link))
         if any(real.is_relative_to(root) for root in self._allowed):
             return real
@@ -248,7 +244,7 @@ class _FileWalk:
         return None
 
     def _unread(self, path: Path, error: OSError) -> None:
-        """Something is there, but cannot be looked at: it is not taken for deleted."""
+        """It exists, so it does not count as deleted."""
         if not _is_missing(path):
             self._skip(path, _unreadable(error))
             self._unlisted.append(self._followed.label_of(path))
@@ -258,7 +254,7 @@ class _FileWalk:
         if not stat.S_ISREG(found_stat.st_mode):
             self._skip(path, "it is no regular file")
             return
-        # without inode numbers, as on some network drives, names have to do
+        # without inode numbers, as on some network drives, names must do
         same = (
             (found_stat.st_dev, found_stat.st_ino) if found_stat.st_ino else os.path.normcase(path)
         )
@@ -296,7 +292,7 @@ def _is_markdown(name: str) -> bool:
 
 
 def _is_missing(path: Path) -> bool:
-    """Whether nothing of that name is there; what cannot be asked is not missing."""
+    """A path that cannot be examined is not missing."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -311,15 +307,16 @@ def _unreadable(error: OSError) -> str:
 
 
 class ThreadRunner:
-    """Runs blocking work, each in a thread of its own."""
+    """Runs blocking work, each call in its own thread."""
 
     def __init__(self, seconds: float) -> None:
-        """`seconds` is how long one piece of work may take."""
+        """Limit each piece of work to `seconds`."""
         self._seconds = seconds
         self._late: Future[Any] | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` gives; TimeoutError when it takes too long, or earlier work still does."""
+        """Return the result of `work`; TimeoutError if it takes too long, or earlier work still
+        does."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
         done: Future[T] = Future()

@@ -1,12 +1,8 @@
-"""Memory files as a source: what changed in them is written, what they no longer say withdrawn.
-
-Owns one look at all of them, and when they are looked at: at the start, and again whenever the
-interval is over. A look compares the files with what the store has of them, so it needs no state
-of its own and works across processes and restarts. Must never block the event loop, wait long for
-a disk that does not answer, or alter a file. Always holds: looking twice does what looking once
-does; a section that was forgotten stays out; what cannot be read just now keeps what is stored of
-it; a look that fails, or never ends, is never heard of in a turn; `close` returns soon.
-"""
+"""Follows memory files: writes what changed, and withdraws what they no longer contain, at the
+start and at each interval. A scan compares the files with the store, so it needs no state of its
+own. It never blocks the event loop or alters a file. Scanning twice equals scanning once, forgotten
+sections stay out, unreadable files keep their stored sections, and a failed or hanging scan never
+affects a turn."""
 
 from __future__ import annotations
 
@@ -46,29 +42,29 @@ from recollect.errors import StoreError
 
 OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many files are done, of how many."""
+"""Receives the number of files done, and of all files."""
 
 STEP_SECONDS = 60.0
-"""How long listing the files, or reading one of them, may take before the look ends."""
+"""Time limit for listing the files, or reading one of them."""
 
 _SETTLED_SECONDS = 2.0  # a file changed just now may change again and keep its time and size
 _NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
 
 FIRST_LOOK_SECONDS = 2.0
-"""How long a question may wait for the first look."""
+"""Time that a query may wait for the first scan."""
 CLOSE_SECONDS = 1.0
-"""How long a look under way may take to end."""
+"""Time that a running scan has to end."""
 LEAST_SECONDS = 1.0
-"""The shortest interval: an interval of nothing would never let go of the processor."""
+"""Shortest interval, so that scans do not use the whole processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settled:
-    """A session that needs no looking at while neither its file nor the store changes."""
+    """A session that is skipped while neither its file nor the store changes."""
 
     stored: SessionSummary | None
     file: FoundFile | None = None
-    """None for the session of a file that is none of ours."""
+    """None for the session of another workspace's file."""
     sections: int = 0
 
 
@@ -84,11 +80,11 @@ class _Scan:
     redacted: int = 0
 
     def skip(self, label: str, reason: str) -> None:
-        """A file is not looked at."""
+        """Record a skipped file."""
         self.skipped.append(SkippedFile(file=label, reason=reason))
 
     def tell(self, label: str, outcome: FileOutcome, change: FileChange) -> None:
-        """A file was looked at."""
+        """Record a scanned file."""
         self.forgotten.extend(section.origin for section in change.forgotten)
         self.files.append(
             MemoryFileResult(
@@ -117,7 +113,7 @@ class MemoryFiles:
         rules: FileRules,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        """`own_files` are `MEMORY.md`, `memory.md` and `memory/**/*.md` of the workspace."""
+        """Follow `MEMORY.md`, `memory.md` and `memory/**/*.md` of the workspace if `own_files`."""
         self._followed = FollowedFiles(workspace, extra_paths, own_files=own_files)
         self._open_archive = open_archive
         self._clock = clock
@@ -133,11 +129,9 @@ class MemoryFiles:
     async def look(
         self, *, dry_run: bool = False, withdraw: bool = False, progress: Progress | None = None
     ) -> MemoryFilesResult:
-        """Look once at all files; StoreError where the store cannot answer.
-
-        `dry_run` says what would be done and does nothing. `withdraw` takes everything that lies
-        in the workspace out of the memory, and reads no file.
-        """
+        """Scan all files once; StoreError if the store cannot answer. `dry_run` reports changes
+        without making them. `withdraw` removes the workspace's files from memory, and reads
+        none."""
         found = _NOTHING if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
@@ -178,12 +172,12 @@ class MemoryFiles:
     async def _walk(self) -> FoundFiles | SkippedFile:
         try:
             return await self._thread.run(self._followed.find)
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:
             text = error.strerror or "it does not answer"
             return SkippedFile(file=str(self._followed.workspace), reason=text)
 
     async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
-        """One file; False where the disk does not answer, so that no other one is tried."""
+        """False if the disk does not answer, so that no other file is tried."""
         known = self._settled.get(session_of(file.label))
         if known is not None and (known.file, known.stored) == (file, stored):
             look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
@@ -233,9 +227,9 @@ class MemoryFiles:
         )
 
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
-        """Remember a file that is as the store has it; after a change the next look makes sure."""
+        """Only an unchanged file: after a change the next scan makes sure."""
         fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
-        # what was forgotten may be said again once its tombstone is gone, and is told each time
+        # a forgotten section may return once its tombstone is gone, and is reported each time
         if change.is_none and not change.forgotten and not fresh:
             self._settled[session_of(file.label)] = _Settled(
                 file=file, stored=stored, sections=change.unchanged
@@ -244,7 +238,7 @@ class MemoryFiles:
             self._settled.pop(session_of(file.label), None)
 
     async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
-        """The session of a file that was not found: deleted, not to be listed, or none of ours."""
+        """The file was not found: deleted, not listable, or of another workspace."""
         known = self._settled.get(summary.session)
         if known == _Settled(stored=summary) and not withdraw:
             return
@@ -290,7 +284,7 @@ def _outcome(change: FileChange, *, known: bool) -> FileOutcome:
 
 
 class Following:
-    """The looks of one engine."""
+    """The scans of one engine."""
 
     def __init__(
         self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
@@ -302,17 +296,16 @@ class Following:
         self._stop, self._looked = asyncio.Event(), asyncio.Event()
         self._closed = False
         self.last: MemoryFilesResult | Failure | None = None
-        """What the last look did, or how it failed."""
         self._part = Part("memory files")
 
     @property
     def running(self) -> bool:
-        """Whether it looks, or waits to look again."""
+        """True while it scans, or waits for the next scan."""
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def trouble(self) -> Reason | None:
-        """What people should know of the last look; None when all is well."""
+        """Problem of the last scan to report, if any."""
         if isinstance(self.last, Failure):
             return Reason(Cause.FILES_NOT_LOOKED_AT, error=self.last.said)
         if self.last is None or not self.last.skipped:
@@ -323,25 +316,25 @@ class Following:
         return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
-        """Begin, unless it has begun; returns at once."""
+        """Start unless started; returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # what ran in another loop ended with it
+        if self._loop is not loop:  # a task of another loop ended with it
             self._loop, self._task = loop, None
             self._stop, self._looked = asyncio.Event(), asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
 
     async def first_look(self, seconds: float = FIRST_LOOK_SECONDS) -> None:
-        """Begin, and wait so long at most until the files were looked at once."""
+        """Start, and wait up to this long for the first scan."""
         self.wake()
         if self.last is None and self.running:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._looked.wait(), seconds)
 
     async def close(self) -> None:
-        """Stop. What a look could not finish in time is finished by the next one."""
+        """Stop. The next scan finishes what this one could not."""
         self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is not asyncio.get_running_loop():
@@ -357,7 +350,7 @@ class Following:
             self.last = await attempted(self._look())
             self._looked.set()
             if isinstance(self.last, Failure):
-                if not issubclass(self.last.error, StoreError):  # the store's trouble is its own
+                if not issubclass(self.last.error, StoreError):  # reported elsewhere
                     self._part.away(self.last.said)
             else:
                 self._part.back()

@@ -1,11 +1,7 @@
-"""OpenClaw's `segments.jsonl` and `knowledge.jsonl`, imported and exported.
-
-A segment or fact keeps its line, so that an export gives the same bytes. A line that holds a secret
-is masked value by value and spelled again, and counted. A fact that is known stays as it is; one
-that was forgotten stays out. A file is trusted as a model at most, unless a person restores an
-export of their own. Bad lines are reported and hide no others. `vectors.bin` is not read: vectors
-are made again. Never opens a file.
-"""
+"""Import and export of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Lines are kept, so that
+an export gives the same bytes; lines with secrets are masked and counted. Known facts stay
+unchanged, forgotten ones stay out. A file is trusted like a model at most, unless a person restores
+their own export. Bad lines are reported. Vectors are made again."""
 
 from __future__ import annotations
 
@@ -57,15 +53,15 @@ PAGE_SEGMENTS: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCounts:
-    """What became of one of OpenClaw's files."""
+    """Counts of one imported file."""
 
     messages: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
-    """Lines that held a secret: they are kept masked, and an export differs there."""
+    """Lines with a secret: they are stored masked, and an export differs there."""
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
-        """Both together."""
+        """Add the counts of both."""
         return FileCounts(
             messages=self.messages.plus(other.messages),
             altered=self.altered + other.altered,
@@ -96,8 +92,6 @@ async def import_segments(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """A line with the ids it has here, before anything else is worked out about it."""
-
     line: SegmentLine
     id: SegmentId
     session: str
@@ -116,7 +110,7 @@ def _place(line: SegmentLine, rules: ImportRules, session: str | None) -> _Place
 
 
 async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRules) -> FileCounts:
-    # an id that is one of ours: an export of this very space comes back
+    # one of our ids: an export of this space is imported again
     own = {other.id: SegmentId(clean_text(other.line.id)) for other in placed}
     known = await store.known({*own, *own.values()})
     fresh = {other.id: other for other in placed if not {other.id, own[other.id]} & known}
@@ -180,13 +174,13 @@ def _noise(line: SegmentLine, text: str) -> str | None:
 
 
 def _line_key(name: str) -> EntryKey:
-    """What a line's own id stands for among keys: lines have no place in a history."""
+    """Lines have no place in a history, so their id replaces the key."""
     named = name.encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, digest_size=16, person=b"recollect-line").hexdigest())
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
-    """The lines, as many at a time as are written at once."""
+    """Group lines into write batches."""
     while chunk := list(islice(lines, BATCH_SEGMENTS)):
         yield chunk
 
@@ -194,12 +188,12 @@ def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
 def masked_object(
     value: dict[str, Any], fields: frozenset[str], settings: Redaction
 ) -> tuple[dict[str, Any], bool]:
-    """The object of a line without secrets, and whether there were any."""
+    """Mask the object of a line; also returns whether there were secrets."""
     if not settings.enabled:
         return value, False
     mask = TextMask(settings)
     masked = _masked_fields(value, fields, mask)
-    if mask.secrets:  # what one field masks may stand in another by itself: an entity, a tag
+    if mask.secrets:  # a secret of one field may be repeated in another: an entity, a tag
         masked = _masked_fields(masked, fields, mask)
     return masked, masked != value
 
@@ -208,7 +202,7 @@ def _masked_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask
     masked: dict[str, Any] = {}
     for key, item in value.items():
         done = _masked_value(item, mask)
-        if key not in fields:  # what is unknown may be a secret by its name
+        if key not in fields:  # an unknown field may be a secret by its name
             pair = f"{stringify(key)}:{stringify(done)}"
             named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
             mask.secrets.update(secrets_in(pair, named.spans))
@@ -225,23 +219,21 @@ def _masked_value(item: Any, mask: TextMask) -> Any:
     if isinstance(item, dict):
         masked = {mask.text(key): _masked_value(inner, mask) for key, inner in item.items()}
         spelled = stringify(masked)
-        done = mask.json(spelled)  # a key may promise a secret
+        done = mask.json(spelled)  # a key may announce a secret
         return masked if done == spelled else decode(done.encode())
     return item
 
 
 def line_again(value: dict[str, Any], line: str) -> str:
-    """A masked object as its line, with the line end it had."""
+    """Write a masked object as its line, with the original line end."""
     return stringify(value) + line[len(line.rstrip("\r\n")) :]
 
 
 async def import_facts(
     store: Store, lines: Iterable[bytes], *, rules: ImportRules, restore: bool = False
 ) -> FileCounts:
-    """Write the lines of a `knowledge.jsonl`; a fact that is there as it is stays as it is.
-
-    `restore`: the file is an export of one's own, and what it says of trust, maker and pins holds.
-    """
+    """Write the lines of a `knowledge.jsonl`; a known fact stays unchanged. `restore`: the file is
+    the user's own export, so its trust, maker and pins count."""
     passed_over: list[str] = []
     counts = FileCounts()
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
@@ -272,7 +264,7 @@ async def import_facts(
 
 
 def _is_imported(stored: Fact, fact: Fact) -> bool:
-    """Whether a stored fact came by a plain import, which trusts it less than a restore does."""
+    """A plain import trusts a fact less than a restore does."""
     return stored.made_by == "import" and own_keys(stored) != own_keys(fact)
 
 
@@ -304,13 +296,10 @@ def _cleaned(fact: Fact) -> Fact:
     )
 
 
-# The archive as these files: lines in the order of arrival, imported ones as the bytes they were
-
-
 async def export_segments(
     store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write `segments.jsonl`; returns how many segments."""
+    """Write `segments.jsonl` in order of arrival; returns the number of segments."""
     written = 0
 
     async def lines() -> AsyncIterator[str]:
@@ -329,7 +318,7 @@ async def export_segments(
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
-    """Write `knowledge.jsonl`; returns how many facts, superseded ones included."""
+    """Write `knowledge.jsonl`; returns the number of facts, superseded ones included."""
     facts = in_order(await store.facts(superseded=True))
 
     async def lines() -> AsyncIterator[str]:
@@ -341,7 +330,7 @@ async def export_facts(store: Store, file: BinaryIO) -> int:
 
 
 async def _write_lines(lines: AsyncIterator[str], file: BinaryIO) -> None:
-    """Lines as they are; a last line without its end gets one when others follow."""
+    """A last line without its end gets one if others follow."""
     torn = False
     async for line in lines:
         file.write((("\n" if torn else "") + line).encode())

@@ -1,11 +1,6 @@
-"""A recorded session into the archive, in batches that may be written again.
-
-Owns what is written for a recording, in which order, and where its items stand: the key that a
-live request would have given each of them, across branches and compactions. `turn.ingest` says
-what is kept of a message. What the store has already is skipped before anything is worked out
-about it, so a second run, or one after a kill, goes on where the first ended. It never lowers a
-live session.
-"""
+"""Imports a recorded session into the archive, in batches that may be repeated. Items get the key
+that a live request would have given them, across branches and compactions. Stored items are skipped
+first, so a second run continues where the first ended. It never lowers a live session's state."""
 
 from __future__ import annotations
 
@@ -35,25 +30,25 @@ from recollect.system.config.settings import Redaction
 Runs: TypeAlias = tuple[range, ...]
 
 _Said: TypeAlias = tuple[str, str]
-"""Whose, and what."""
+"""Speaker and text."""
 Progress: TypeAlias = Callable[[int, int], None]
 _PAGE_SEGMENTS: Final = 500
 _UNNAMED_KINDS: Final = frozenset({"pi"})
 _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
-"""Agents that name their sessions to no provider, or not in every wire format."""
+"""Agents that send no session name, or not in every wire format."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
 BATCH_SEGMENTS = 200
-"""How many messages are written at once; what a kill can make a second run do again."""
+"""Messages per write; after a kill, a second run repeats at most these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedItems:
-    """Where the items of a recording stand."""
+    """Places of the items of a recording."""
 
     keys: tuple[EntryKey, ...] = field(repr=False)
-    """One an item, in the order of the recording."""
+    """One per item, in the order of the recording."""
     state: SessionState
-    """The session as the newest history leaves it: path, identities, aliases."""
+    """Session after the newest history: path, identities, aliases."""
 
 
 def place_items(
@@ -65,7 +60,7 @@ def place_items(
     aliases: Mapping[EntryKey, EntryKey] = {}
     if known is not None:
         aliases = known.aliases
-        # the newest history is the likeliest to be the one that is known, so it goes first
+        # the newest history is most likely the known one
         for context in reversed(contexts):
             for item, key in _recognised(known, context, readings):
                 keys.setdefault(item, key)
@@ -83,7 +78,6 @@ def _follow(
     readings: Sequence[Reading],
     keys: dict[int, EntryKey],
 ) -> SessionState:
-    """The session after this history was sent, and the keys of what is new in it."""
     recognised = dict(_recognised(state, context, readings)) if state.path else {}
     aliases = dict(state.aliases)
     path: list[EntryKey] = []
@@ -107,7 +101,7 @@ def _follow(
 def _recognised(
     state: SessionState, context: Sequence[int], readings: Sequence[Reading]
 ) -> Iterator[tuple[int, EntryKey]]:
-    """Items that a known history holds: the same place, or the same words in the same order."""
+    """Items of a known history: the same place, or the same words in the same order."""
     alignment = align(
         state, [readings[item].id for item in context], [readings[item].tokens for item in context]
     )
@@ -126,7 +120,7 @@ def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> No
 
 
 def _contexts(transcript: RecordedSession) -> list[Runs]:
-    """The histories that were sent, each once at its longest, in the order of the recording."""
+    """Each history once at its longest, in the order of the recording."""
     total = len(transcript.items)
     ranges: list[Runs] = []
     for request in transcript.requests:
@@ -139,7 +133,7 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
         return [(range(total),)] if total else []
     last = ranges[-1]
     newest = max((run.stop for runs in ranges for run in runs), default=0)
-    if newest < total:  # said after the last request: the next one would show it
+    if newest < total:  # after the last request: the next one would show it
         ranges[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
     return ranges
 
@@ -184,22 +178,22 @@ def _items(runs: Runs) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCounts:
-    """What became of the messages of a recording; every one is counted once but for `noise`."""
+    """Counts of a recording's messages; each is counted once except in `noise`."""
 
     read: int = 0
     stored: int = 0
     known: int = 0
-    """The store had them, or the recording holds them twice."""
+    """Already stored, or repeated in the recording."""
     forgotten: int = 0
     skipped: int = 0
     """Nothing but a recalled block."""
     noise: int = 0
-    """Of those stored, how many are not indexed."""
+    """Stored, but not indexed."""
     redacted: int = 0
-    """Secrets masked in those stored."""
+    """Secrets masked in stored messages."""
 
     def plus(self, other: ImportCounts) -> ImportCounts:
-        """Both together."""
+        """Add the counts of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return ImportCounts(**dict(zip(_COUNTS, map(sum, pairs), strict=True)))
 
@@ -209,7 +203,7 @@ _COUNTS: Final = tuple(field.name for field in fields(ImportCounts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRules:
-    """How messages are identified, counted and masked; the same for every recording of a run."""
+    """Rules to identify, count and mask messages, shared by all recordings of a run."""
 
     secret: bytes = field(repr=False)
     seal: SealSecret | None = field(default=None, repr=False)
@@ -218,16 +212,14 @@ class ImportRules:
     now: float
     embedders: tuple[str, ...] = ()
     facts: bool = False
-    """Whether what is imported is read for facts, in the background."""
+    """True if imported messages are read for facts, in the background."""
 
     @classmethod
     def of(
         cls, settings: Settings, *, secret: bytes, now: float, seal: SealSecret | None = None
     ) -> ImportRules:
-        """What a memory's settings say of what comes into it; `secret` and `seal` are its space's.
-
-        Without `seal` no answer of a memory tool is known by its seal.
-        """
+        """Build the rules from a memory's settings and its space's `secret` and `seal`. Without
+        `seal`, no answer of a memory tool is recognised."""
         return cls(
             secret=secret,
             seal=seal,
@@ -238,7 +230,7 @@ class ImportRules:
         )
 
     def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
-        """The jobs that read these sessions for facts."""
+        """Return the jobs that read these sessions for facts."""
         if not self.facts:
             return ()
         return tuple(extract_job(session, run_at=self.now, left=False) for session in sessions)
@@ -255,17 +247,16 @@ class _Recording:
     tool_names: Mapping[CallId, str] = field(repr=False)
     fetched: frozenset[CallId] = field(repr=False)
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """What was masked in it so far."""
     elsewhere: Counter[_Said] = field(default_factory=Counter, repr=False)
-    """What the session holds under other keys, and how often."""
+    """Messages that the session holds under other keys, with counts."""
 
 
 async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
-    """The session's own name; of an agent that names its sessions to no provider, the session that
-    the gateway recognised by these messages."""
+    """For an agent that sends no session name, the session that the gateway recognised by these
+    messages."""
     if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
         return session
-    # not tools' output: formats differ in what stands around it
+    # not tools' output: formats wrap it differently
     ids = [one.id for one in readings if one.message.role in _SPEAKING]
     starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
     alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
@@ -288,12 +279,9 @@ async def import_transcript(
     look_again: bool = True,
     progress: Progress | None = None,
 ) -> ImportCounts:
-    """Write a recording's messages to the archive as messages of `session`.
-
-    `file` names where they stand, for their origin; `file_said_at` is when they were said
-    where the recording holds no times. With `look_again` off, what a session holds that requests
-    brought is not compared by its words: who reads a growing recording has done so before.
-    """
+    """Write a recording's messages to the archive as messages of `session`. `file` is their origin;
+    `file_said_at` their time if the recording holds none. Without `look_again`, messages from
+    requests are not compared by words: the reader of a growing recording has done so before."""
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
@@ -358,7 +346,7 @@ def _recording(
 
 
 def _first_places(ids: Sequence[SegmentId]) -> list[int]:
-    """Where each segment first stands; a recording may hold a message twice."""
+    """A recording may hold a message twice."""
     first: dict[SegmentId, int] = {}
     for place, one in enumerate(ids):
         first.setdefault(one, place)
@@ -366,18 +354,15 @@ def _first_places(ids: Sequence[SegmentId]) -> list[int]:
 
 
 def _said(segment: Segment) -> _Said:
-    """What a message says, whichever way it came: the gateway sees it with the reminders that an
-    agent puts around it, and the agent's transcript holds it without."""
+    """The gateway sees a message with an agent's reminders; the agent's transcript holds it
+    without."""
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
 async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
-    """What the session holds under other keys than those of the recording, and how often.
-
-    What an agent keeps behind its own compaction stands in two histories, and which of them a
-    message was first read in depends on when the recording was read; what came by the gateway may
-    differ in more than words.
-    """
+    """Messages that an agent keeps after its own compaction are in two histories, and the one read
+    first depends on the time of reading. Messages from the gateway may differ in more than
+    words."""
     elsewhere: Counter[_Said] = Counter()
     ours, after = set(recording.ids), 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS, session=recording.session):
@@ -434,12 +419,12 @@ async def _write_stretch(
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:
-    """The session as requests left it; None where only imports did, which can be done again."""
+    """None if only imports wrote the session, which can be repeated."""
     if stored is None:
         return None
     try:
         state = join_state(stored.state, stored.path, stored.ids)
-    except FormatError:  # of a newer version: its path alone still says what is known
+    except FormatError:  # newer version: its path alone still identifies what is known
         return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
     return None if state.sent_at is None else state
 
@@ -447,7 +432,7 @@ def _live_state(stored: StoredSession | None) -> SessionState | None:
 def _session_write(
     session: str, state: SessionState, stored: StoredSession | None
 ) -> SessionWrite | None:
-    """What later requests of the session are aligned with; None where nothing is to be said."""
+    """None if there is nothing to write for the alignment of later requests."""
     if _live_state(stored) is not None or not state.path:
         return None
     if stored is not None and stored.path == state.path:
