@@ -93,9 +93,9 @@ def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """ "Invalid value for 'content': expected a string, got null" (langchainjs#4153), except for an
-    assistant with other content; "Invalid 'messages[4].content': empty array. Expected an array
-    with minimum length 1" (langchainjs#11416)."""
+    """Errors: "Invalid value for 'content': expected a string, got null" (langchainjs#4153), except
+    for an assistant with other content; "Invalid 'messages[4].content': empty array. Expected an
+    array with minimum length 1" (langchainjs#11416)."""
     for place, message in enumerate(messages):
         role, content, where = message.get("role"), message.get("content"), f"messages[{place}]"
         if role not in _CHAT_ROLES:
@@ -108,8 +108,8 @@ def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
 
 
 def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """ "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a custom
-    tool's input, are JSON strings by the schema, never objects."""
+    """Errors: "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a
+    custom tool's input, are JSON strings by the schema, never objects."""
     for place, message in enumerate(messages):
         where = f"messages[{place}].tool_calls"
         if message.get("tool_calls") == []:
@@ -137,9 +137,10 @@ def _chat_argument_holders(
 
 
 def _chat_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """ "An assistant message with 'tool_calls' must be followed by tool messages responding to each
-    'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message with
-    'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any order."""
+    """Errors: "An assistant message with 'tool_calls' must be followed by tool messages responding
+    to each 'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message
+    with 'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any
+    order."""
 
     def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if message.get("role") == "assistant":
@@ -271,8 +272,8 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 
 def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
-    """ "Invalid type for 'input[xx].content': expected one of an array of objects or string, but got
-    null" (new-api#4776). Arguments and a custom tool's input are strings by the schema."""
+    """Errors: "Invalid type for 'input[xx].content': expected one of an array of objects or string,
+    but got null" (new-api#4776). Arguments and a custom tool's input are strings by the schema."""
     for where, item in items:
         kind = item.get("type")
         if _is_message(item):
@@ -289,9 +290,9 @@ def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
 
 
 def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
-    """ "No tool output found for function call …"; "No tool call found for function call output with
-    call_id …" (continue#10092). The server may hold the call through `previous_response_id`, a
-    conversation, or an `item_reference` before the output."""
+    """Errors: "No tool output found for function call …"; "No tool call found for function call
+    output with call_id …" (continue#10092). The server may hold the call through
+    `previous_response_id`, a conversation, or an `item_reference` before the output."""
     waiting: dict[tuple[str, str], str] = {}
     answered: set[tuple[str, str]] = set()
     for where, item in items:
@@ -359,7 +360,7 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
 
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
-    """ "Item 'rs_…' of type 'reasoning' was provided without its required following item"
+    """Errors: "Item 'rs_…' of type 'reasoning' was provided without its required following item"
     (openai-node#1567, vercel/ai#7099). That item is the model's own: more reasoning, an assistant
     message or a call, never the end, a user's message or a tool's output."""
     for place, (where, item) in enumerate(items):
@@ -377,7 +378,7 @@ def _is_client_message(item: Mapping[str, Any]) -> bool:
 
 
 def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
-    """ "Duplicate item found with id …" (vercel/ai#7883)."""
+    """Errors: "Duplicate item found with id …" (vercel/ai#7883)."""
     seen: set[str] = set()
     for where, item in items:
         identity = item.get("id")

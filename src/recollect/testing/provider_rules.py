@@ -110,7 +110,7 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
 
 
 def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """ "`tool_use` ids must be unique"."""
+    """Errors: "`tool_use` ids must be unique"."""
     return repeated(
         (call_id(block), where)
         for place, message in mappings(body.get("messages"))
@@ -148,11 +148,11 @@ def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Viol
 
 
 def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """ "all messages must have non-empty content except for the optional final assistant message"
-    (claude-code#3196; we refuse the exception too, hosts differ), "text content blocks must be
-    non-empty" and "text content blocks must contain non-whitespace text" (claude-code#23440). A
-    result without content is documented, a blank text block inside one is not
-    (hermes-agent#41985)."""
+    """Errors: "all messages must have non-empty content except for the optional final assistant
+    message" (claude-code#3196; we refuse the exception too, hosts differ), "text content blocks
+    must be non-empty" and "text content blocks must contain non-whitespace text"
+    (claude-code#23440). A result without content is documented, a blank text block inside one is
+    not (hermes-agent#41985)."""
     for (place, message), own in zip(numbered, blocks, strict=True):
         if not own or message.get("content") == "":
             yield broken("content-empty", f"messages[{place}].content", "The message is empty.")
@@ -192,8 +192,8 @@ def _block_homes(
 
 
 def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """ "`tool_use` ids were found without `tool_result` blocks immediately after … Each `tool_use`
-    block must have a corresponding `tool_result` block in the next message"; "unexpected
+    """Errors: "`tool_use` ids were found without `tool_result` blocks immediately after … Each
+    `tool_use` block must have a corresponding `tool_result` block in the next message"; "unexpected
     `tool_use_id` found in `tool_result` blocks … must have a corresponding `tool_use` block in the
     previous message" (claude-code#5989, #13460). "each tool_use must have a single result"
     (hindsight#4250). "`tool_use` ids must be unique" (claude-code#21094)."""
@@ -240,11 +240,11 @@ def _results_against(
 
 
 def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """ "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block before
-    it" (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may end on
-    its call. Code may call the client's tools while it runs ("Programmatic tool calling" of the
-    documentation): until its result, only calls of that code and their results follow. Types that
-    are not listed are not judged."""
+    """Errors: "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block
+    before it" (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may
+    end on its call. Code may call the client's tools while it runs ("Programmatic tool calling" of
+    the documentation): until its result, only calls of that code and their results follow. Types
+    that are not listed are not judged."""
     waiting: dict[tuple[str, str], tuple[int, str]] = {}
     answered: set[tuple[str, str]] = set()
     for place, own in enumerate(blocks):
@@ -324,10 +324,10 @@ def _thinking_forms(blocks: list[list[_Block]]) -> Iterator[Violation]:
 def _final(
     body: Mapping[str, Any], messages: list[Mapping[str, Any]], blocks: list[list[_Block]]
 ) -> Iterator[Violation]:
-    """ "The final block in an assistant message cannot be `thinking`", measured to hold for the last
-    message only (CLIProxyAPI#5321). "When thinking is disabled, an `assistant` message in the final
-    position cannot contain `thinking`" (forgecode#1195). "final assistant content cannot end with
-    trailing whitespace" (forgecode#1872)."""
+    """Errors: "The final block in an assistant message cannot be `thinking`", measured to hold for
+    the last message only (CLIProxyAPI#5321). "When thinking is disabled, an `assistant` message in
+    the final position cannot contain `thinking`" (forgecode#1195). "final assistant content cannot
+    end with trailing whitespace" (forgecode#1872)."""
     if messages[-1].get("role") != "assistant" or not blocks[-1]:
         return
     where, last = blocks[-1][-1]
@@ -437,8 +437,8 @@ def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[V
 
 
 def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """ "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified"
-    (claude-code#19539), and under extended thinking that message must begin with them
+    """Errors: "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be
+    modified" (claude-code#19539), and under extended thinking that message must begin with them
     (opencode#3077). Messages are matched by the calls they hold."""
     answers = [
         item for item in mappings(body.get("messages")) if item[1].get("role") == "assistant"
@@ -468,9 +468,9 @@ def _call_ids(message: Mapping[str, Any]) -> set[str]:
 
 
 def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """ "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item:
-    'rs_…'" (mastra#10713, cline#12242). The server links items by id, so an item without an id, or
-    with an id that a different item shares, is free. The same item sent twice is known: its
+    """Errors: "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning'
+    item: 'rs_…'" (mastra#10713, cline#12242). The server links items by id, so an item without an
+    id, or with an id that a different item shares, is free. The same item sent twice is known: its
     reasoning precedes it."""
     known: dict[str, Mapping[str, Any]] = {}
     unclear: set[str] = set()

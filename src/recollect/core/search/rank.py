@@ -178,7 +178,7 @@ SECOND_SHARE: Final = 0.8
 STRETCH_SEGMENTS: Final = 24
 STRETCH_SHARE: Final = 0.2
 _STRETCH_SATURATION: Final = 3.0
-"""How soon repeating a word in a stretch stops mattering: later than in one passage."""
+"""k1 of a stretch: repeating a word matters longer than in one passage."""
 
 
 def _best_of_segments(
