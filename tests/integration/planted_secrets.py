@@ -17,7 +17,7 @@ from urllib.parse import quote
 from tests.disk import bytes_of
 from tests.sizes import at_size
 
-from recollect.core.rules.redaction import redact, told_apart
+from recollect.core.rules.redaction import recognisable_secrets, redact
 from recollect_bench.redaction_data import HALVES, Kind, load_kinds
 
 KINDS = tuple(kind for half in HALVES for kind in load_kinds(half) if not kind.lookalike)
@@ -59,7 +59,7 @@ class Planted:
 
     def told_apart(self, most: int) -> str:
         """Some of the first secrets, without what gave them away."""
-        return " ".join(list(told_apart(self._known))[:most])
+        return " ".join(list(recognisable_secrets(self._known))[:most])
 
     def _filled(
         self, place: str, most: int | None, *, count: bool = True

@@ -369,12 +369,8 @@ def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
         after = items[place + 1][1] if place + 1 < len(items) else None
         output = after is not None and after.get("type") in _OUTPUTS
         by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
-        if after is None or by_client or _is_client_message(after):
+        if after is None or by_client or (_is_message(after) and after.get("role") != "assistant"):
             yield broken("reasoning-without-item", where, "The item it led to does not follow.")
-
-
-def _is_client_message(item: Mapping[str, Any]) -> bool:
-    return _is_message(item) and item.get("role") != "assistant"
 
 
 def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:

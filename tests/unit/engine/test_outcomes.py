@@ -25,9 +25,9 @@ from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import split_request
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
+    combine_outcomes,
     in_order,
     read_outcomes,
-    standing_outcomes,
     write_outcomes,
 )
 from recollect.core.rules.message_redaction import TextMask
@@ -123,7 +123,7 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
 
     for names, fates in wanted:
         assert len(names) <= 2
-        assert in_order(standing_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
+        assert in_order(combine_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
 
 
 def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports() -> None:

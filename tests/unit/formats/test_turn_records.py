@@ -76,22 +76,22 @@ def packed(changes: OutcomeChanges | None = None) -> bytes:
 
 def test_a_text_of_a_reason_is_found_and_masked() -> None:
     body = packed()
-    assert SoughtText("MARBELLA").stands_in(body)
-    assert not SoughtText("Malaga").stands_in(body)
+    assert SoughtText("MARBELLA").occurs_in(body)
+    assert not SoughtText("Malaga").occurs_in(body)
     assert SAID in list(strings_in(body))
     masks = Masks(patterns=(re.compile("Marbella"),))
     done = masks.json(body)
     assert done.kinds
-    assert not SoughtText("Marbella").stands_in(done.body)
+    assert not SoughtText("Marbella").occurs_in(done.body)
     left = read_outcomes(done.body)
     assert list(left.fates) == [0, 1, 2, 4]
     assert "no route to" in str(in_order(left)[0].reasons[0].numbers)
     cut = packed(OutcomeChanges(cut=Reason(Cause.ERROR, error=SAID)))
-    assert SoughtText("Marbella").stands_in(cut)
+    assert SoughtText("Marbella").occurs_in(cut)
 
 
 def test_what_cannot_be_read_may_hold_any_text() -> None:
-    assert SoughtText("Marbella").stands_in(packed()[:-9])
+    assert SoughtText("Marbella").occurs_in(packed()[:-9])
     with pytest.raises(FormatError):
         Masks().json(packed()[:-9])
 

@@ -12,7 +12,7 @@ import string
 import pytest
 
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.rules.redaction import redact, told_apart
+from recollect.core.rules.redaction import recognisable_secrets, redact
 from recollect.system.config.settings import Redaction
 from recollect_bench.redaction_data import FILLED, HALVES, Half, load_kinds
 
@@ -169,7 +169,7 @@ def test_what_a_session_masked_changes_no_other_word(taught: str, said: str) -> 
     ],
 )
 def test_paths_versions_numbers_and_names_are_never_known_by_themselves(value: str) -> None:
-    assert not told_apart([value])
+    assert not recognisable_secrets([value])
 
 
 @pytest.mark.parametrize(

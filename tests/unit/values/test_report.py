@@ -12,7 +12,7 @@ from recollect.core.engine.session import Context, Observation
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.report import StageLine, joined_lines
+from recollect.core.values.report import StageLine, join_lines
 
 SAID = "the heron of Uppsala"
 
@@ -122,7 +122,7 @@ def test_the_same_words_of_several_stages_are_said_once() -> None:
         StageLine(stage=stage, outcome="late", reasons=(away,), seconds=0.0)
         for stage in ("load", "ingest", "ingest")
     ]
-    assert joined_lines(lines) == "load, ingest: the server is away"
+    assert join_lines(lines) == "load, ingest: the server is away"
     assert str(lines[0]) == "load: late: the server is away"
 
 

@@ -50,7 +50,7 @@ from recollect.core.values.segment import (
     Source,
     Vector,
     VectorSet,
-    rounded_vector,
+    round_vector,
     vector_problem,
 )
 from recollect.errors import FormatError, StoreUnavailable
@@ -558,7 +558,7 @@ async def embed_now(
             Vector(
                 segment=segment.id,
                 ordinal=ordinal,
-                values=rounded_vector(value),
+                values=round_vector(value),
                 span=(passage.start, passage.end),
             )
             for (segment, ordinal, passage), value in zip(passages, values, strict=True)

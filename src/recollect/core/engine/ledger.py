@@ -20,9 +20,9 @@ from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
+    combine_outcomes,
     read_outcomes,
     read_report,
-    standing_outcomes,
     write_outcomes,
     write_report,
 )
@@ -462,7 +462,7 @@ def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> b
         return None
     try:
         kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
-        outcomes = standing_outcomes([read_outcomes(pieces[name].body) for name in kept])
+        outcomes = combine_outcomes([read_outcomes(pieces[name].body) for name in kept])
         return encode(read_report(piece.body, outcomes))
     except FormatError:
         return None

@@ -31,7 +31,7 @@ from recollect.core.values.message import Message, MessageId, ToolResult
 from recollect.core.values.model import LimitDoubt, Overflow, Request, Usage
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.recall import FILE_SESSIONS, Recalled, passage_name
-from recollect.core.values.report import BatchMoment, Outcome, Report, StageLine, joined_lines
+from recollect.core.values.report import BatchMoment, Outcome, Report, StageLine, join_lines
 from recollect.core.values.segment import StoredMessage, StoredSegment
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
@@ -133,7 +133,7 @@ class Observation:
             kept = f"stored in: {self.archived}"
         else:
             kept = "being stored" if self.being_stored else "nothing of this reply is stored"
-        failed = joined_lines(self.failures)
+        failed = join_lines(self.failures)
         lines = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
         if self.broken_off:
             lines.insert(1, "broken off: stored as far as it came")

@@ -505,10 +505,9 @@ class AnthropicAssembling:
         yield from _anthropic_words(delta)
 
     def _settle(self, event: Mapping[str, Any]) -> None:
-        usage = {
-            **mapping(self._message.get("usage")),
-            **_without_null(mapping(event.get("usage"))),
-        }
+        reported = mapping(event.get("usage")).items()
+        usage = dict(mapping(self._message.get("usage")))
+        usage.update((name, value) for name, value in reported if value is not None)
         further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
         delta = mapping(event.get("delta"))
         self._message = {**self._message, **further, **delta, "usage": usage}
@@ -529,10 +528,6 @@ def _input(written: str) -> Any:
         return decode(written.encode("utf-8", "surrogatepass"))
     except FormatError:
         return {_BROKEN_INPUT: written}
-
-
-def _without_null(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 class SystemInsideCodec(AnthropicCodec):

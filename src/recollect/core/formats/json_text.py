@@ -218,7 +218,7 @@ def _skip_text(text: str, at: int) -> int:
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SAFE_INTEGER: Final = 2**53
 _PLAIN_UP_TO: Final = 21  # ECMA-262, Number::toString: decimal notation up to 21 digits...
-_PLAIN_FROM: Final = -6  # ...and down to six zeros behind the point
+_PLAIN_FROM: Final = -6  # ...and down to six zeros after the point
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
@@ -306,7 +306,7 @@ def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[Obj
         yield ObjectLine(number=number, line=line, value=value)
 
 
-def text_at(value: dict[str, Any], key: str) -> str | None:
+def text_at(value: Mapping[str, Any], key: str) -> str | None:
     """Return a field that is a string, else None."""
     found_value = value.get(key)
     return found_value if isinstance(found_value, str) else None

@@ -444,7 +444,7 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
         elif text := text_in(block):
             items.append(_sent_text(block, text, keeps_ids=keeps_ids))
     said = any(item["type"] != "reasoning" for item in items)
-    return items if said else []  # the API wants an item behind its reasoning
+    return items if said else []  # the API requires an item after its reasoning
 
 
 def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -234,14 +234,10 @@ def split_foreign(foreign: str) -> tuple[str, str]:
     return "", foreign
 
 
-def _line_of(foreign: str) -> str:
-    return split_foreign(foreign)[1]
-
-
 def write_knowledge_line(fact: Fact) -> str:
     """Write a fact as its line; a line of our own ends with a newline."""
     if fact.foreign is not None:
-        return _up_to_date(fact, _line_of(fact.foreign))
+        return _up_to_date(fact, split_foreign(fact.foreign)[1])
     own: dict[str, Any] = {
         "id": fact.id,
         "type": fact.type,

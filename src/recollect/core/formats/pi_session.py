@@ -27,7 +27,7 @@ TORN_NOTE: Final = "the last line was cut off while it was written; it is left o
 
 _ID_CHARS: Final = 8
 _ID_ATTEMPTS: Final = 100
-_UNKNOWN_WITH_IDS: Final = 2
+_FIRST_WITH_IDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +85,7 @@ class PiEntry:
     @property
     def role(self) -> str | None:
         """Role of a `message` entry's message."""
-        message = self.message
-        role = message.get("role") if message is not None else None
-        return role if isinstance(role, str) else None
+        return text_at(self.message or {}, "role")
 
     @property
     def first_kept_id(self) -> str | None:
@@ -109,8 +107,7 @@ class PiEntry:
 
     def text(self, key: str) -> str | None:
         """Return a field that is a string, else None."""
-        value = self.value.get(key)
-        return value if isinstance(value, str) else None
+        return text_at(self.value, key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +173,6 @@ def new_entry_id(taken: Collection[str]) -> str:
     return _free_id(iter(lambda: uuid.uuid4().hex, None), taken)
 
 
-def _entry_id_from(seed: str, taken: Collection[str]) -> str:
-    return _free_id(_digests(seed), taken)
-
-
 def _free_id(drawn: Iterator[str], taken: Collection[str]) -> str:
     for _ in range(_ID_ATTEMPTS):
         short = next(drawn)[:_ID_CHARS]
@@ -225,7 +218,7 @@ def _is_object(line: bytes) -> bool:
 def _version_without_header(entries: Sequence[PiEntry]) -> int:
     if not entries:
         return PI_VERSION
-    return _UNKNOWN_WITH_IDS if any(entry.id for entry in entries) else 1
+    return _FIRST_WITH_IDS if any(entry.id for entry in entries) else 1
 
 
 _ARRAY_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -321,10 +314,6 @@ def _is_index(key: str) -> bool:
     return _ARRAY_INDEX.fullmatch(key) is not None and int(key) <= _LARGEST_INDEX
 
 
-_FIRST_WITH_IDS: Final = 2
-_FIRST_WITH_CUSTOM: Final = 3
-
-
 def migrate(session: PiSession) -> PiSession:
     """Convert the session to version 3; the notes list the changes."""
     if session.version >= PI_VERSION:
@@ -333,8 +322,7 @@ def migrate(session: PiSession) -> PiSession:
     notes = [*session.notes, f"read as version {session.version}, migrated to {PI_VERSION}"]
     if session.version < _FIRST_WITH_IDS:
         _give_ids(values, session, notes)
-    if session.version < _FIRST_WITH_CUSTOM:
-        values = [_with_custom_role(value) for value in values]
+    values = [_with_custom_role(value) for value in values]
     header = session.header
     if header is not None:
         value = {**header.value, "version": PI_VERSION}
@@ -356,7 +344,7 @@ def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]
     for position, value in enumerate(values):
         if value.get("type") == "session":  # a second header has no place in the chain
             continue
-        own = _entry_id_from(f"{seed}\0{position}", taken)
+        own = _free_id(_digests(f"{seed}\0{position}"), taken)
         taken.add(own)
         value["id"], value["parentId"] = own, parent
         parent = own
@@ -467,7 +455,7 @@ def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
         if entry.kind == "model_change":
             provider, model_id = entry.text("provider"), entry.text("modelId")
         elif entry.role == "assistant" and entry.message is not None:
-            provider, model_id = _text(entry.message, "provider"), _text(entry.message, "model")
+            provider, model_id = text_at(entry.message, "provider"), text_at(entry.message, "model")
     return PiContext(shown=tuple(shown), provider=provider, model_id=model_id)
 
 
@@ -499,8 +487,3 @@ def shown_message(entry: PiEntry) -> PiMessage | None:
 def _as_user(entry: PiEntry, content: str | list[Any]) -> PiMessage:
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     return {"role": "user", "content": blocks, "timestamp": entry.milliseconds}
-
-
-def _text(message: PiMessage, key: str) -> str | None:
-    value = message.get(key)
-    return value if isinstance(value, str) else None

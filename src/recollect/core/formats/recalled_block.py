@@ -45,12 +45,12 @@ def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[Recal
     """Write the block like OpenClaw: bare facts, then messages, oldest first."""
     sections = [BLOCK_OPENING]
     if facts:
-        lines = [contained(f"- [{fact.type}] {fact.text}") for fact in facts]
+        lines = [defuse_tags(f"- [{fact.type}] {fact.text}") for fact in facts]
         sections.append("\n".join(["<knowledge>", *lines, "</knowledge>"]))
     if passages:
         ordered = sorted(passages, key=lambda passage: passage.order)
         lines = [
-            contained(f"[{passage.said_at} {passage.role}] {passage.text}") for passage in ordered
+            defuse_tags(f"[{passage.said_at} {passage.role}] {passage.text}") for passage in ordered
         ]
         sections.append("<detail>\n" + "\n\n".join(lines) + "\n</detail>")
     return "\n\n".join([*sections, BLOCK_CLOSING])
@@ -69,14 +69,14 @@ def write_standing(facts: Sequence[RecalledFact], lines: Sequence[tuple[str, str
 
 def standing_line(speaker: str, text: str) -> str:
     """Write one sentence with its speaker."""
-    return contained(f"{speaker}: {text}")
+    return defuse_tags(f"{speaker}: {text}")
 
 
 def fact_line(fact: RecalledFact) -> str:
     """Write one fact with its type, first speaker and start of validity."""
     marks = ", ".join(mark for mark in (SAID_BY[fact.trust], fact.said_on) if mark)
     text = " ".join(fact.text.split())  # a line of its own could be taken for another fact
-    return contained(f"- [{fact.type}] ({marks}) {text}")
+    return defuse_tags(f"- [{fact.type}] ({marks}) {text}")
 
 
 def passage_line(passage: RecalledPassage) -> str:
@@ -88,12 +88,12 @@ def passage_line(passage: RecalledPassage) -> str:
     text = "\n ".join(passage.text.splitlines())
     if passage.replaced_by:
         text += f" [replaced since: {' '.join(passage.replaced_by.split())}]"
-    return contained(f"{marks}: {text}" if marks else text)
+    return defuse_tags(f"{marks}: {text}" if marks else text)
 
 
 def sitting_line(passage: RecalledPassage) -> str:
     """Write the date line above the passages of one sitting."""
-    return contained(f"[{passage.said_at}]")
+    return defuse_tags(f"[{passage.said_at}]")
 
 
 def _detail_lines(passages: Sequence[RecalledPassage]) -> list[str]:
@@ -113,7 +113,7 @@ def _detail_lines(passages: Sequence[RecalledPassage]) -> list[str]:
     return lines
 
 
-def contained(text: str) -> str:
+def defuse_tags(text: str) -> str:
     """Defuse our own tags in the text, so that it cannot close or open a block."""
     return _OWN_TAGS.sub("&lt;", text)
 
@@ -153,7 +153,7 @@ def without_items(text: str, known: Collection[str]) -> str:
     if not any(part.is_recalled for part in kept):
         return ""
     texts = [part.text for part in kept]
-    # a section that went leaves its empty line behind
+    # a removed section leaves an empty line
     return "\n".join(text for at, text in enumerate(texts) if text or at == 0 or texts[at - 1])
 
 

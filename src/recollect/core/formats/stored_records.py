@@ -423,7 +423,7 @@ class SoughtText:
     def __repr__(self) -> str:
         return "SoughtText(...)"
 
-    def stands_in(self, held: bytes | str | None) -> bool:
+    def occurs_in(self, held: bytes | str | None) -> bool:
         """Return whether the text occurs."""
         if not held or not self._folded:
             return False
@@ -441,20 +441,20 @@ class SoughtText:
             text = _unescaped(text)
         return self._folded in text.casefold()
 
-    def taken_out_of(self, state: bytes) -> bytes | None:
+    def remove_from(self, state: bytes) -> bytes | None:
         """Remove quotes from a session's state if it holds the text; None if it still does. An
         unreadable state is searched as bytes."""
         try:
             held = _unpacked(state)
             edits = _state_record(held)["edits"]
-            if not self.stands_in(held):
+            if not self.occurs_in(held):
                 return state
             shortened = (edit for edit in edits if edit.get("kind") == _NAMES[Shorten])
             cleaned = without_quotes(state, frozenset(edit["anchor"] for edit in shortened))
             left = _unpacked(cleaned)
         except FormatError:
-            return None if self.stands_in(state) else state
-        return None if self.stands_in(left) else cleaned
+            return None if self.occurs_in(state) else state
+        return None if self.occurs_in(left) else cleaned
 
 
 def _unescaped(text: str) -> str:

@@ -159,7 +159,7 @@ def _unpacked(raw: bytes) -> dict[str, Any]:
         raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
 
 
-def standing_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
+def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
     """Apply all of these changes, oldest first."""
     fates: dict[int, Fate] = {}
     last = OutcomeChanges()

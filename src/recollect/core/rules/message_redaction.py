@@ -19,7 +19,7 @@ from recollect.core.rules.redaction import (
     RedactedSpan,
     redact,
     secrets_in,
-    spliced,
+    splice,
 )
 from recollect.core.rules.text import segment_text
 from recollect.core.values.history import Entry
@@ -70,7 +70,7 @@ def redact_json_text(
         if not spans:
             break
         looked_for.update(secrets_in(text, spans))
-        text = spliced(text, spans)
+        text = splice(text, spans)
     return text, looked_for
 
 

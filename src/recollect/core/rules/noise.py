@@ -33,7 +33,7 @@ _CHANNELS = (
     "|飞书|企业微信|微信|钉钉"
 )
 _ENVELOPE_END = (
-    # A time with its zone, an id, somebody's handle or address, a number, an age, a channel.
+    # A time with its zone, an id, a handle or address, a number, an age, a channel.
     r"(?:\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[AP]M|Z))?(?:\s?[A-Z]{2,5})?(?:\s?[+-]\d{1,2}(?::?\d{2})?)?"
     r"|id:\S{1,80}|\(?@\w[\w.-]{0,60}\)?|[\w.+-]{1,60}@[\w-]{1,60}\.[\w.-]{1,60}"
     r"|\+\d[\d ()-]{5,20}|\+\d{1,4}(?:ms|[smhd])|#[^\W\d][\w-]{0,60})"

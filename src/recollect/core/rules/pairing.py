@@ -191,7 +191,7 @@ def _blocks(
         block.append(row)
         if entry is not None:
             if entry.calls and results:
-                in_order = False  # a call behind a result of the same run
+                in_order = False  # a call after a result of the same run
             calls += entry.calls
             results += row_results
         previous = row.role
@@ -423,7 +423,7 @@ def _own_messages(
             continue
         call = answered_by.get((u, 0))
         if call is not None and (rules.results_adjacent or u < call[0]):
-            continue  # laid out behind its call
+            continue  # placed after its call
         if waiting and (rules.results_adjacent or unit.role != "assistant"):
             out.extend(waiting)
             waiting = []

@@ -19,7 +19,7 @@ from recollect.core.rules.secret_names import (
     find_columns,
     find_pairs,
 )
-from recollect.core.rules.secret_nearby import STEMS, TOLD, find_nearby, find_told
+from recollect.core.rules.secret_nearby import STEMS, TOLD, find_in_sentences, find_nearby
 from recollect.core.rules.secret_rows import LABELS, PLACES, find_by_label, find_in_place
 from recollect.core.rules.secret_table import SearchedText, SecretMatch, keywords_in
 from recollect.core.rules.secret_values import (
@@ -81,7 +81,7 @@ _LEAST_DISTINCT_CHARS = 6
 _UNCERTAIN_RULES = words("told-code")
 """Rules that know a secret by its place: elsewhere the same characters may mean something else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
-# What ends in a letter or digit, but is no part of the word behind it: escapes, colours.
+# Escapes and colours, which end in a letter or digit but are not part of the next word.
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
@@ -115,7 +115,7 @@ def redact(
     judged: JudgedTexts | None = None,
 ) -> Redacted:
     """Mask every secret in the text; with `pii` also e-mail, phone and card numbers. `known` are
-    secrets masked elsewhere (`told_apart`). `judged` is a cache."""
+    secrets masked elsewhere (`recognisable_secrets`). `judged` is a cache."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
     found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
@@ -124,17 +124,17 @@ def redact(
         matches = _away_from_masks(text, matches)
     if matches or known:
         certain = (match for match in matches if match.rule not in _UNCERTAIN_RULES)
-        values = told_apart(text[match.start : match.end] for match in certain)
+        values = recognisable_secrets(text[match.start : match.end] for match in certain)
         matches += _again(
             text, values if not known else {**values, **dict.fromkeys(known)}, matches
         )
     if not matches:
         return Redacted(text=text)
     spans = tuple(_merge(matches))
-    return Redacted(text=spliced(text, spans), spans=spans)
+    return Redacted(text=splice(text, spans), spans=spans)
 
 
-def told_apart(secrets: Iterable[str]) -> dict[str, None]:
+def recognisable_secrets(secrets: Iterable[str]) -> dict[str, None]:
     """Select the secrets that are recognisable without their label. A short one, or one like a
     word, number, path or version, may mean something else elsewhere."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
@@ -158,10 +158,12 @@ def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
     them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span includes whole escapes: the secret is between them
-    return told_apart([*masked, *(text for held in masked for text in _ESCAPES.split(held))])
+    return recognisable_secrets(
+        [*masked, *(text for held in masked for text in _ESCAPES.split(held))]
+    )
 
 
-def spliced(text: str, spans: Iterable[RedactedSpan]) -> str:
+def splice(text: str, spans: Iterable[RedactedSpan]) -> str:
     """Replace the spans, which are in order."""
     pieces: list[str] = []
     done = 0
@@ -236,7 +238,7 @@ _BY_PLACE = (
 )
 _BY_LABEL = (
     (LABELS, find_by_label),
-    (TOLD.bits, find_told),
+    (TOLD.bits, find_in_sentences),
     (PAIRS, find_pairs),
     (HEADERS.bits, find_columns),
     (STEMS.bits, find_nearby),

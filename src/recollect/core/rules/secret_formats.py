@@ -324,7 +324,7 @@ TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every token of a known format in the text."""
     for name, start, end in _find(reading):
-        # A run of token characters reaches over these, so what stands before them was read too.
+        # A run of token characters includes these, so the text before them was read too.
         lead = reading.text[max(0, start - _LEAD_CHARS) : start]
         first = start - len(lead) + len(lead.rstrip(".~+/-"))
         yield SecretMatch(name, start, end, first, end)

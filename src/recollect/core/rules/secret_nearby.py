@@ -92,7 +92,7 @@ _OTHER = words(
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
     "authenticity device push ssh known host execution"
 )
-# What they announce is not told by words alone.
+# A value of joined words after these is not a secret.
 _NO_WORDS = words("login auth vault cred salt communit secret")
 _HASHED = words("sha md digest")
 _OWN_NAME = re.compile(
@@ -209,7 +209,7 @@ def _values_behind(
         lines = text.count("\n", after, chunk.start())
         if lines > _MOST_LINES:
             return
-        if lines and _LINE_ENDS.match(text, chunk.end()) is None:  # on another line it stands last
+        if lines and _LINE_ENDS.match(text, chunk.end()) is None:  # on another line it is last
             continue
         for first, value in _values(text, chunk):
             if first < limit:
@@ -366,7 +366,7 @@ def _leads(match: re.Match[str], after: int) -> bool:
     return ends_line and ("-" in value or "_" in value)
 
 
-def find_told(reading: SearchedText) -> Iterator[SecretMatch]:
+def find_in_sentences(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every password that a sentence gives after a word for one."""
     text, lowered = reading.text, reading.lowered
     for word, _ in TOLD.held(reading.found):

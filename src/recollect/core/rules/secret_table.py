@@ -225,10 +225,10 @@ class RowPlace(Enum):
     """Place where a row's pattern is searched."""
 
     AT = auto()  # from the first character of the keyword
-    BEHIND = auto()  # from behind its last
+    BEHIND = auto()  # from after its last
     LINE = auto()  # from the start of its line
     COMMAND = auto()  # searched from the keyword to the end of its command
-    BEFORE = auto()  # searched in what stands before the keyword, so far as `back`
+    BEFORE = auto()  # searched in the `back` characters before the keyword
     TEXT = auto()  # searched everywhere
 
 

@@ -130,7 +130,7 @@ def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
 
 UNITS_PER_TOKEN = 64
 
-# Letters by how they combine: hex letters apart, so that digests are told from words; `A` apart,
+# Letters by how they combine: hex letters apart, to distinguish digests from words; `A` apart,
 # which is what zero bytes become in base64; marks by the company they keep.
 _LETTER_GROUPS = (
     "ae",

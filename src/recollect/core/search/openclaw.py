@@ -190,7 +190,8 @@ class WarmIndex:
         if near is None:
             cosines = self._cosines(places, vector, most=2 * limit)
         else:
-            cosines = self._named(places, near)
+            ids = self._ids
+            cosines = {at: near[ids[at]] for at in places if near.get(ids[at], -1.0) >= 0}
         nearest = sorted(cosines, key=lambda at: (-cosines[at], at))[: 2 * limit]
         by_words = self._by_words(places, words_of(query))
         wordiest = sorted(by_words, key=lambda at: (-by_words[at], at))[: 2 * limit]
@@ -227,9 +228,6 @@ class WarmIndex:
         near = (self._vectors @ np.frombuffer(vector, "<f4"))[among]
         first = np.argsort(-near, kind="stable")[:most]
         return {int(among[at]): float(near[at]) for at in first if near[at] >= 0}
-
-    def _named(self, places: Sequence[int], near: Mapping[SegmentId, float]) -> dict[int, float]:
-        return {at: near[self._ids[at]] for at in places if near.get(self._ids[at], -1.0) >= 0}
 
     def _by_words(self, places: Sequence[int], words: Sequence[str]) -> dict[int, float]:
         among = set(places)

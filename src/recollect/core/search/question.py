@@ -330,12 +330,8 @@ def orders_politely(text: str) -> bool:
 
 
 def _tells_itself(text: str) -> bool:
-    unspaced = sum(map(_is_unspaced, text[: 8 * _ASKING_WORDS]))
+    unspaced = sum(character > "\u2e7f" for character in text[: 8 * _ASKING_WORDS])
     return len(text.split()) + unspaced // 2 > _ASKING_WORDS
-
-
-def _is_unspaced(character: str) -> bool:
-    return character > "\u2e7f"
 
 
 def asking_part(text: str) -> str:

@@ -216,7 +216,7 @@ _WAL_VERSION: Final = b"\x02\x02"
 """Bytes 18 and 19 of a database with a write-ahead log."""
 
 
-def opened_to_read(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     """Open another program's database read-only, without leaving files in its folder. If its log is
     empty, the database is complete: opened as immutable, SQLite creates no log."""
     address = f"{path.absolute().as_uri()}?mode=ro"
@@ -246,7 +246,7 @@ _OPENCLAW_SESSIONS: Final = """
 
 
 def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
-    with closing(opened_to_read(path)) as database:
+    with closing(open_read_only(path)) as database:
         for session, size, last in database.execute(_OPENCLAW_SESSIONS):
             header = database.execute(f"{_OPENCLAW_EVENTS} LIMIT 1", (session,)).fetchone()
             fields = object_fields(_openclaw_line(*header)) or {}
@@ -268,7 +268,7 @@ _OPENCLAW_EVENTS: Final = """
 
 def _openclaw_lines(path: Path, session: str) -> bytes:
     """Events in the lines that older versions wrote."""
-    with closing(opened_to_read(path)) as database:
+    with closing(open_read_only(path)) as database:
         rows = database.execute(_OPENCLAW_EVENTS, (session,))
         return b"\n".join(_openclaw_line(*row) for row in rows)
 

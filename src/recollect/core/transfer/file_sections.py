@@ -110,9 +110,8 @@ def session_of(label: str) -> str:
 
 
 def owner_of(workspace: Path, *, outside: bool) -> str:
-    """Return the prefix of a file's section keys: its workspace, or none for a file outside, which
-    any workspace may follow. It prevents two workspaces in one space from withdrawing each other's
-    files."""
+    """Return the prefix of a file's section keys: a hash of its workspace, or a constant for a file
+    outside. Two workspaces in one space thus never withdraw each other's files."""
     if outside:
         return _OUTSIDE
     named = os.fsencode(workspace)

@@ -246,7 +246,7 @@ class _FileWalk:
     def _unread(self, path: Path, error: OSError) -> None:
         """It exists, so it does not count as deleted."""
         if not _is_missing(path):
-            self._skip(path, _unreadable(error))
+            self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
             self._unlisted.append(self._followed.label_of(path))
 
     def _file(self, path: Path, found_stat: os.stat_result) -> None:
@@ -300,10 +300,6 @@ def _is_missing(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _unreadable(error: OSError) -> str:
-    return f"it cannot be read: {error.strerror or type(error).__name__}"
 
 
 class ThreadRunner:

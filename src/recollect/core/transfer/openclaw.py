@@ -146,7 +146,7 @@ def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]
 
 def _new_segment(placed: _Placed, rules: ImportRules) -> tuple[NewSegment, bool]:
     line = placed.line
-    value, altered = masked_object(line.value, SEGMENT_FIELDS, rules.redaction)
+    value, altered = mask_object(line.value, SEGMENT_FIELDS, rules.redaction)
     text = clean_text(str(value["content"]))
     segment = Segment(
         id=placed.id,
@@ -185,7 +185,7 @@ def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
         yield chunk
 
 
-def masked_object(
+def mask_object(
     value: dict[str, Any], fields: frozenset[str], settings: Redaction
 ) -> tuple[dict[str, Any], bool]:
     """Mask the object of a line; also returns whether there were secrets."""
@@ -269,7 +269,7 @@ def _is_imported(stored: Fact, fact: Fact) -> bool:
 
 
 def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[Fact, bool]:
-    value, altered = masked_object(line.value, FACT_FIELDS, rules.redaction)
+    value, altered = mask_object(line.value, FACT_FIELDS, rules.redaction)
     content, context = value.get("content"), value.get("context")
     text = clean_text(content if isinstance(content, str) else "")
     bare = Fact(

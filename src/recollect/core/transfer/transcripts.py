@@ -55,7 +55,7 @@ def place_items(
     transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> PlacedItems:
     """Give every item its key; `known` is a live session that may hold some of them already."""
-    contexts = [tuple(_items(runs)) for runs in _contexts(transcript)]
+    contexts = [tuple(item for run in runs for item in run) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
     aliases: Mapping[EntryKey, EntryKey] = {}
     if known is not None:
@@ -169,11 +169,6 @@ def _begins_with(longer: Runs, shorter: Runs) -> bool:
     if len(longer) <= last or longer[:last] != shorter[:last]:
         return False
     return longer[last].start == shorter[last].start and longer[last].stop >= shorter[last].stop
-
-
-def _items(runs: Runs) -> Iterator[int]:
-    for run in runs:
-        yield from run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.segment import (
     Vector,
     VectorSet,
-    rounded_vector,
+    round_vector,
     vector_problem,
 )
 from recollect.core.values.upkeep import Stats
@@ -117,7 +117,7 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
         values = await embedder.embed(texts)
     if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
-    return [rounded_vector(value) for value in values]
+    return [round_vector(value) for value in values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
 from recollect.core.rules.message_redaction import redact_json
-from recollect.core.rules.redaction import RedactedSpan, redact, told_apart
+from recollect.core.rules.redaction import RedactedSpan, recognisable_secrets, redact
 from recollect.core.rules.secret_values import MASK, MASK_OPENING
 from recollect.errors import FormatError, SettingsError
 
@@ -336,7 +336,7 @@ def _written(text: str) -> bytes:
 
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """A finder for unlabelled copies of these secrets; None for none."""
-    known = sorted(told_apart(secrets), key=lambda text: (-len(text), text))
+    known = sorted(recognisable_secrets(secrets), key=lambda text: (-len(text), text))
     found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
     return re.compile("|".join(map(re.escape, found))) if found else None
 

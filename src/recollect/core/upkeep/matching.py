@@ -64,13 +64,13 @@ class TextMatcher:
 
     def in_text(self, text: str) -> bool:
         """True if a text holds it, also in its escaped form."""
-        if self._text is not None and self._text.stands_in(text):
+        if self._text is not None and self._text.occurs_in(text):
             return True
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def in_bytes(self, raw: bytes) -> bool:
         """True if JSON or other bytes hold it; keys count as well."""
-        if self._text is not None and self._text.stands_in(raw):
+        if self._text is not None and self._text.occurs_in(raw):
             return True
         if self._pattern is None:
             return False

@@ -387,7 +387,7 @@ class Reason:
         return cls(cause, **numbers)
 
 
-def joined_reasons(reasons: tuple[Reason, ...]) -> str:
+def join_reasons(reasons: tuple[Reason, ...]) -> str:
     """Join several reasons to one line."""
     return "; ".join(map(str, reasons))
 

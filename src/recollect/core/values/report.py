@@ -13,7 +13,7 @@ from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shor
 from recollect.core.values.history import Entry, SessionId, Slot, View, newest_cut
 from recollect.core.values.message import EntryKey, Role
 from recollect.core.values.model import FormatName
-from recollect.core.values.reason import Cause, Reason, joined_reasons
+from recollect.core.values.reason import Cause, Reason, join_reasons
 
 MomentKind: TypeAlias = Literal[
     "over-limit", "room", "cache-expired", "uncached", "compaction", "ratio", "every-turn"
@@ -65,7 +65,7 @@ class StageLine:
     @property
     def said(self) -> str:
         """Reasons, for people to read."""
-        return joined_reasons(self.reasons)
+        return join_reasons(self.reasons)
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.outcome}: {self.said}"
@@ -95,7 +95,7 @@ class Fate:
     @property
     def said(self) -> str:
         """Reasons, for people to read."""
-        return joined_reasons(self.reasons)
+        return join_reasons(self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON."""
@@ -165,7 +165,7 @@ class Report:
             sent += f" ({self.tokens_before:,} received)"
         done = self.done() or ["sent unchanged"]
         done += [text] if (text := self.not_recalled()) else []
-        failed = joined_lines(self.failures)
+        failed = join_lines(self.failures)
         problems = [f"Failed: {failed}"] if failed else []
         problems += [f"Paused: {paused}"] if (paused := self._paused()) else []
         last = "; ".join(problems) or "No failures"
@@ -236,7 +236,7 @@ class Report:
         }
 
 
-def joined_lines(lines: Sequence[StageLine]) -> str:
+def join_lines(lines: Sequence[StageLine]) -> str:
     """Join lines for people; stages with the same words share one line."""
     stages: dict[str, list[str]] = {}
     for line in lines:

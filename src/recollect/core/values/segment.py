@@ -130,7 +130,7 @@ class PassageText:
 _FLOAT_BYTES: Final = 4
 
 
-def rounded_vector(values: bytes) -> bytes:
+def round_vector(values: bytes) -> bytes:
     """Round the vector to 16-bit floats, spelled in 32; unchanged if a value does not fit. A cosine
     changes by about 0.00002, and a store may use half the space."""
     count = len(values) // _FLOAT_BYTES

@@ -25,7 +25,7 @@ from recollect.core.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.core.values.reason import Reason, joined_reasons
+from recollect.core.values.reason import Reason, join_reasons
 from recollect.core.values.transcript import RecordedRequest, ShownItems
 from recollect.errors import FormatError
 from recollect.hosts.inspect.turns import MessageFate, StageNote, shown_text, tool_names, turn_of
@@ -377,7 +377,7 @@ def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     record.pop("key", None)
     if "reasons" in record:
-        record["reason"] = shown_text(joined_reasons(record["reasons"]))
+        record["reason"] = shown_text(join_reasons(record["reasons"]))
         record["reasons"] = [reason.to_dict() for reason in record["reasons"]]
     return record
 

@@ -23,7 +23,7 @@ from recollect.core.values.message import (
     ToolCall,
     ToolResult,
 )
-from recollect.core.values.reason import Reason, joined_reasons
+from recollect.core.values.reason import Reason, join_reasons
 from recollect.errors import RecollectError
 from recollect.system.plain_text import number_of, plain_line
 
@@ -263,7 +263,7 @@ _SAID_CHARS: Final = 60
 
 def reason_text(reasons: tuple[Reason, ...]) -> str:
     """Reasons as one sentence."""
-    return shown_text(joined_reasons(reasons))
+    return shown_text(join_reasons(reasons))
 
 
 def span_text(stretch: Stretch) -> str:

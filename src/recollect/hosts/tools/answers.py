@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.core.formats.recalled_block import SAID_BY, contained
+from recollect.core.formats.recalled_block import SAID_BY, defuse_tags
 from recollect.core.rules.identity import sealed
 from recollect.core.turn.inject import day_and_minute
 from recollect.core.values.fact import Fact
@@ -37,7 +37,7 @@ def framed(lines: Iterable[str]) -> str:
 def plain(text: str) -> str:
     """A name or an id on one line, bounded and defused."""
     line = plain_line(text)
-    return contained(line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 1]}…")
+    return defuse_tags(line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 1]}…")
 
 
 def short_id(stored: StoredSegment) -> str:
@@ -75,12 +75,12 @@ def fact_line(fact: Fact) -> str:
         until = "" if fact.valid_to is None else f" since {day_and_minute(fact.valid_to)[0]}"
         marks.append(f"no longer holds{until}{later}")
     text = " ".join(fact.told.split())
-    return contained(f"[{plain(fact.id)}] {fact.type} ({', '.join(marks)}): {text}")
+    return defuse_tags(f"[{plain(fact.id)}] {fact.type} ({', '.join(marks)}): {text}")
 
 
 def indented(text: str) -> str:
     """Message text, each line indented."""
-    return contained("\n".join(f" {line}" for line in text.splitlines() or [""]))
+    return defuse_tags("\n".join(f" {line}" for line in text.splitlines() or [""]))
 
 
 def _speaker(segment: Segment) -> str:

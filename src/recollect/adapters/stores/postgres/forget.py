@@ -310,7 +310,7 @@ async def _bodies(work: Transaction, kind: BodyKind) -> AsyncIterator[StoredBody
 
 
 async def _bodies_with(work: Transaction, kind: BodyKind, text: SoughtText) -> list[StoredBody]:
-    return [body async for body in _bodies(work, kind) if text.stands_in(body.body)]
+    return [body async for body in _bodies(work, kind) if text.occurs_in(body.body)]
 
 
 async def _forget_text_in_pieces(work: Transaction, order: ForgetOrder, text: SoughtText) -> int:
@@ -335,7 +335,7 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     changed = [
         (body.id, left)
         async for body in _bodies(work, "states")
-        if (left := text.taken_out_of(body.body)) != body.body
+        if (left := text.remove_from(body.body)) != body.body
     ]
     for session, left in changed:
         await _put_state(work, session, left)

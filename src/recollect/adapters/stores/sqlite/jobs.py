@@ -250,7 +250,7 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
 
 def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
     rows = db.rows("SELECT number, payload, CAST(reason AS BLOB) FROM job")
-    return _drop(db, [row[0] for row in rows if any(map(text.stands_in, row[1:]))])
+    return _drop(db, [row[0] for row in rows if any(map(text.occurs_in, row[1:]))])
 
 
 def _number(id_: str) -> int:

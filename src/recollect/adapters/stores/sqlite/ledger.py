@@ -278,7 +278,7 @@ def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
 
 def _holds(stored: bytes, text: SoughtText) -> bool:
     try:
-        return text.stands_in(unpack_body(stored))
+        return text.occurs_in(unpack_body(stored))
     except ValueError:
         return True  # it is torn, but the part before the tear can be read
 

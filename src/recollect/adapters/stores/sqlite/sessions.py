@@ -281,7 +281,7 @@ def forget_session(db: Database, number: int) -> int:
 def forget_text_in_states(db: Database, text: SoughtText) -> int:
     changed = 0
     for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
-        cleaned = text.taken_out_of(state) if isinstance(state, bytes) else None
+        cleaned = text.remove_from(state) if isinstance(state, bytes) else None
         if cleaned == state:
             continue
         changed += 1

@@ -89,10 +89,6 @@ def _content_blocks(content: bytes) -> list[LoggedBlock]:
     return blocks
 
 
-def _result_ids(blocks: list[LoggedBlock]) -> list[str]:
-    return [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
-
-
 _KEPT_FIELDS = frozenset(
     {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
     | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}
@@ -174,7 +170,11 @@ class ClaudeCodeReader:
         self._taken = len(session.lines)
         parents, orphans = _parents(session)
         contexts = _contexts(session, parents)
-        requests = _requests(session, contexts)
+        requests = tuple(
+            RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
+            for at, shown in sorted(contexts.shown_to.items())
+            if session.messages[at].is_call
+        )
         first = session.lines[0].record.fields if session.lines else {}
         boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
         summaries = sum(is_set(line.record.fields, "isCompactSummary") for line in session.lines)
@@ -242,7 +242,7 @@ def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession)
 
 def _take_user(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
     blocks = _content_blocks(message["content"])
-    answers = _result_ids(blocks)
+    answers = [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
     caller = session.callers.get(answers[0]) if answers else None
     at = session.results.get(caller) if caller is not None else None
     if at is None or session.messages[at].answered & set(answers):
@@ -324,14 +324,6 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
             found.newest = contexts[position]
             break
     return found
-
-
-def _requests(session: _ClaudeSession, contexts: _Contexts) -> tuple[RecordedRequest, ...]:
-    return tuple(
-        RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
-        for at, shown in sorted(contexts.shown_to.items())
-        if session.messages[at].is_call
-    )
 
 
 def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
