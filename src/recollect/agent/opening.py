@@ -69,8 +69,12 @@ async def open_agent(
     anything; without it none does. `config` is a settings file, which no tool writes.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
-    chosen = settings if isinstance(settings, Settings) else _read(settings, config)
     named = named_file(config)
+    chosen = (
+        settings
+        if isinstance(settings, Settings)
+        else load_settings(arguments=dict(settings or {}), file=named).settings
+    )
     space = space or str(folder)
     async with AsyncExitStack() as opened:
         models = _models(chosen, model, opened)
@@ -130,18 +134,18 @@ class _TranscriptFolder:
     clock: Clock | None
 
     def current(self) -> SessionTranscript:
-        return self._opened(self.index.open(self.key).session_id)
+        return self._open(self.index.open(self.key).session_id)
 
     def next(self) -> SessionTranscript:
-        return self._opened(self.index.begin_anew(self.key).session_id)
+        return self._open(self.index.begin_anew(self.key).session_id)
 
     def resumed(self, session_id: str) -> SessionTranscript:
         """Return an earlier session; the key continues it from now on."""
-        transcript = self._opened(session_id)
+        transcript = self._open(session_id)
         self.index.update(self.key, lambda record: replace(record, session_id=session_id))
         return transcript
 
-    def _opened(self, session_id: str) -> SessionTranscript:
+    def _open(self, session_id: str) -> SessionTranscript:
         return open_transcript(
             transcript_file(self.space, session_id),
             session_id=session_id,
@@ -189,7 +193,3 @@ async def _with_window(settings: Settings, models: _Models) -> Settings:
     if known or models.main.name == models.summary.name:
         return settings
     return replace(settings, window_tokens=models.main.window_tokens)
-
-
-def _read(settings: Mapping[str, Any] | None, config: Path | str | None) -> Settings:
-    return load_settings(arguments=dict(settings or {}), file=named_file(config)).settings

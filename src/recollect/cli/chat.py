@@ -229,7 +229,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     if os.path.lexists(settings_file):
         click.echo(f"kept     {settings_file} (it exists already)")
     else:
-        choice = _chosen(found_choices(), yes=yes)
+        choice = _choose(found_choices(), yes=yes)
         text = settings_text(choice)
         try:
             with settings_file.open("x", encoding="utf-8", newline="\n") as file:
@@ -254,7 +254,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     click.echo(f"Next: `{where}recollect doctor` checks it, `{where}recollect chat` begins.")
 
 
-def _chosen(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
+def _choose(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
     if not choices:
         click.echo(
             "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "
@@ -324,7 +324,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
     if revoke:
         _revoke(folder.resolve() / FILE_NAME, as_json=as_json)
         return
-    found = _found(folder)
+    found = _find(folder)
     lines = withheld_lines(found)
     trusted = is_trusted(found)
     if lines and not trusted:
@@ -374,7 +374,7 @@ def _folder_of(file: Path) -> Path:
     )
 
 
-def _found(folder: Path) -> ProjectFile:
+def _find(folder: Path) -> ProjectFile:
     found = read_project_file(folder)
     if isinstance(found, UnreadFile):
         raise RecollectError(

@@ -152,7 +152,7 @@ async def _forget(
     only_facts = bool(order.facts and not order.segments)
     spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
     try:
-        meant = await _meant(store, spool, order, words=bool(workspace) or not yes)
+        meant = await _find_targets(store, spool, order, words=bool(workspace) or not yes)
         said = [*(segment.segment for segment in meant.stored), *meant.spooled]
         files = FilesOrder(
             order=order,
@@ -188,7 +188,9 @@ async def _forget(
     return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
 
 
-async def _meant(store: Store, spool: Spool, order: ForgetOrder, *, words: bool) -> ForgetTargets:
+async def _find_targets(
+    store: Store, spool: Spool, order: ForgetOrder, *, words: bool
+) -> ForgetTargets:
     """Facts alone need no walk through all messages; an age alone needs none."""
     from recollect.core.upkeep.forget import find_meant
     from recollect.core.upkeep.matching import ForgetTargets, facts_meant
@@ -279,7 +281,7 @@ def redact(
     async def work(store: Store, place: Place) -> RedactionReport:
         masks = Masks(pii=pii or place.settings.redaction.pii, patterns=own)
         with ShownProgress(quiet=memory.as_json) as progress:
-            done = await _redacted(store, place, masks, workspace, progress, apply=apply_)
+            done = await _redact(store, place, masks, workspace, progress, apply=apply_)
         return await _report(store, place, masks, done, workspace)
 
     def draw() -> None:
@@ -293,7 +295,7 @@ def redact(
         raise SystemExit(1)
 
 
-async def _redacted(
+async def _redact(
     store: Store,
     place: Place,
     masks: Masks,

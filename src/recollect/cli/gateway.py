@@ -235,7 +235,7 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
         for record in _records(gateway, follow=not once):
             click.echo(json.dumps(record, ensure_ascii=False))
         return
-    click.echo(_named(gateway))
+    click.echo(_describe(gateway))
     click.echo(HEAD)
     shown: list[dict[str, Any]] = []
     try:
@@ -251,7 +251,7 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
         click.echo(sums_of(shown))
 
 
-def _named(gateway: RunningGateway) -> str:
+def _describe(gateway: RunningGateway) -> str:
     what = f"wrap {gateway.agent}" if gateway.agent else "gateway"
     return f"{gateway.address}  {what}  {gateway.project}".rstrip()
 
@@ -268,7 +268,7 @@ def _gateway(url: str | None) -> RunningGateway:
     if url is None:
         found = _gateways()
         if len(found) > 1:
-            listed = "".join(f"\n  {_named(one)}" for one in found)
+            listed = "".join(f"\n  {_describe(one)}" for one in found)
             raise RecollectError(f"several of your gateways run: name one with --url{listed}")
         return found[0]
     parts = urlsplit(url)
@@ -292,7 +292,7 @@ def _gateways() -> list[RunningGateway]:
 
 
 def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any]]:
-    with _asked(gateway, f"/recollect/activity?follow={int(follow)}") as response:
+    with _ask(gateway, f"/recollect/activity?follow={int(follow)}") as response:
         if response.status == 401:
             raise RecollectError(
                 f"{gateway.address} wants another token: give its base URL with the token as --url"
@@ -306,7 +306,7 @@ def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any
 
 
 @contextmanager
-def _asked(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPResponse]:
+def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPResponse]:
     parts = urlsplit(gateway.address)
     connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
     try:
@@ -327,7 +327,7 @@ def show_live(session: str, *, as_json: bool) -> None:
 
     gateways = _gateways()
     for gateway in gateways:
-        with _asked(gateway, f"/recollect/reports/{quote(session)}") as response:
+        with _ask(gateway, f"/recollect/reports/{quote(session)}") as response:
             report = json.loads(response.read())
             if response.status != 200:
                 continue

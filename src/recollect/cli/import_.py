@@ -119,7 +119,7 @@ def import_(
     if not outcomes:
         raise FormatError("nothing in there could be a recording; name the files themselves")
     value = {"files": [asdict(outcome) for outcome in outcomes], "totals": totals(outcomes)}
-    text = f"in all: {counted(summed(outcomes))}\n" if len(outcomes) > 1 else ""
+    text = f"in all: {counted(sum_outcomes(outcomes))}\n" if len(outcomes) > 1 else ""
     memory.show(value, lambda: click.echo(text, nl=False))
     if any(outcome.problem for outcome in outcomes):
         raise SystemExit(1)
@@ -187,12 +187,9 @@ def _within(path: Path) -> Iterator[Path]:
         yield path
         return
     for file in sorted(path.rglob("*")):
-        if file.is_file() and (file.name in OPENCLAW_FILES or _worth_trying(file.name)):
+        maybe = not file.name.startswith(".") and file.name.lower().endswith(_ENDINGS)
+        if file.is_file() and (maybe or file.name in OPENCLAW_FILES):
             yield file
-
-
-def _worth_trying(name: str) -> bool:
-    return not name.startswith(".") and name.lower().endswith(_ENDINGS)
 
 
 def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
@@ -268,7 +265,7 @@ def counted(outcome: FileOutcome) -> str:
     return ", ".join(parts)
 
 
-def summed(outcomes: list[FileOutcome]) -> FileOutcome:
+def sum_outcomes(outcomes: list[FileOutcome]) -> FileOutcome:
     whole = FileOutcome(file="", kind="")
     for outcome in outcomes:
         whole.messages = whole.messages.plus(outcome.messages)
@@ -279,7 +276,7 @@ def summed(outcomes: list[FileOutcome]) -> FileOutcome:
 
 
 def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
-    whole = summed(outcomes)
+    whole = sum_outcomes(outcomes)
     return {
         "files": len(outcomes),
         "not_imported": sum(outcome.problem is not None for outcome in outcomes),
@@ -434,7 +431,9 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
 
     def draw() -> None:
         if wanted:
-            click.echo(f"in all: {number_of(len(outcomes), 'file')}, {counted(summed(outcomes))}")
+            click.echo(
+                f"in all: {number_of(len(outcomes), 'file')}, {counted(sum_outcomes(outcomes))}"
+            )
 
     value = {
         "projects": [project.as_json() for project in projects],
@@ -474,7 +473,7 @@ def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
                     if outcome.problem is not None:
                         name = plain_line(_short(outcome.file))
                         click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
-                click.echo(f"{project}: {counted(summed(project.outcomes))}")
+                click.echo(f"{project}: {counted(sum_outcomes(project.outcomes))}")
 
 
 async def _import_project(

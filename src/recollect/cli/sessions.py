@@ -176,7 +176,7 @@ def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -
 
     async def work(store: Store, place: Place) -> Receipts:
         del place
-        return await read_receipts(store, await _stored(store, wanted))
+        return await read_receipts(store, await _find_session(store, wanted))
 
     found = memory.run(work, spool="reported")
     if listed:
@@ -241,7 +241,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
         store: Store, place: Place
     ) -> tuple[str, Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
         del place
-        name = await _stored(store, wanted)
+        name = await _find_session(store, wanted)
         found = None if turn is None or listed else await rebuild_request(store, name, turn)
         kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
         return name, found, kept
@@ -323,7 +323,7 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     from recollect.system.config.settings import Models
 
     async with opened(place) as store:  # an engine would create a store that is missing
-        session = await _stored(store, session)
+        session = await _find_session(store, session)
         if await store.session(session) is None:
             raise RecollectError(
                 f"no session {plain_line(session)!r} is kept in this space; {NO_SESSION}"
@@ -344,7 +344,7 @@ def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
     return ("" if not session and wanted == _CHAT else wanted), memory
 
 
-async def _stored(store: Store, wanted: str) -> str:
+async def _find_session(store: Store, wanted: str) -> str:
     if wanted:
         return await stored_session(store, wanted)
     newest = await stored_sessions(store)

@@ -233,7 +233,7 @@ async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, 
 
     NAME is a tenant's name or id, also of a deleted one. Default: all tenants.
     """
-    tenants = [None] if name is None else await _logged(fleet, name)
+    tenants = [None] if name is None else await _find_logged(fleet, name)
     log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]
     log.sort(key=lambda record: (record.at, record.id), reverse=True)
     acts = [
@@ -249,7 +249,7 @@ async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, 
     memory.show({"acts": acts}, draw)
 
 
-async def _logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
+async def _find_logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
     records = fleet.tenants()
     if (tenant := await records.tenant_named(name)) is not None:
         return [tenant.id]

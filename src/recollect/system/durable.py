@@ -24,8 +24,8 @@ _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
 STEP_SECONDS: Final = 3.0
 """Limit for one step's wait for others: each of theirs is a read, a write and a sync."""
-_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
-_STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
+NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | NO_LINK
 """A folder on the way to a file; if the system can, one that may be entered but not listed."""
 # Never longer while waiting: a long wait would lose to new callers.
 _PAUSE_SECONDS: Final = (0.0005, 0.003)
@@ -155,12 +155,12 @@ def same_file(descriptor: int, path: Path) -> bool:
 def open_plain(path: Path) -> int:
     """Open a file to read it; OSError if its absolute path holds a link, or it is not regular.
     Does not wait for a writer of a pipe."""
-    folder = os.open(path.anchor, _STEP)
+    folder = os.open(path.anchor, FOLDER_STEP)
     try:
         for step in path.parts[1:-1]:
-            outer, folder = folder, os.open(step, _STEP, dir_fd=folder)
+            outer, folder = folder, os.open(step, FOLDER_STEP, dir_fd=folder)
             os.close(outer)
-        descriptor = os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
+        descriptor = os.open(path.name, os.O_RDONLY | os.O_NONBLOCK | NO_LINK, dir_fd=folder)
     finally:
         os.close(folder)
     return _require_regular(descriptor)

@@ -114,24 +114,24 @@ def project_space(cwd: str) -> str:
 
 def claude_code_folder() -> Path:
     """Return the folder of Claude Code's settings and transcripts."""
-    return _named("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
+    return _path_in("CLAUDE_CONFIG_DIR") or Path.home() / ".claude"
 
 
 def codex_folder() -> Path:
     """Return the folder of Codex's configuration, hooks and rollouts."""
-    return _named("CODEX_HOME") or Path.home() / ".codex"
+    return _path_in("CODEX_HOME") or Path.home() / ".codex"
 
 
 def pi_folder() -> Path:
     """Return the folder of pi's models and sessions."""
-    return _named("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent"
+    return _path_in("PI_CODING_AGENT_DIR") or Path.home() / ".pi" / "agent"
 
 
 def openclaw_folder() -> Path:
     """Return the folder of OpenClaw's configuration and its agents."""
-    return _named("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
+    return _path_in("OPENCLAW_STATE_DIR") or Path.home() / ".openclaw"
 
 
-def _named(variable: str) -> Path | None:
+def _path_in(variable: str) -> Path | None:
     given = os.environ.get(variable)
     return Path(given).expanduser() if given else None

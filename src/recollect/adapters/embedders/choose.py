@@ -64,14 +64,14 @@ def choose(
         embedders.append(_onnx(models, onnx_model, threads))
     if name in ("static", "onnx+static"):
         embedders.append(StaticEmbedder())
-    return _chosen(embedders or [HashEmbedder()], ())
+    return _choice_of(embedders or [HashEmbedder()], ())
 
 
 def _transformer(
     models: Sequence[Path], onnx_model: str | None, threads: int, *, hash_instead: bool
 ) -> ChosenEmbedders:
     try:
-        return _chosen([_onnx(models, onnx_model, threads)], ())
+        return _choice_of([_onnx(models, onnx_model, threads)], ())
     except (MissingExtra, EmbedderError) as error:
         instead = [HashEmbedder()] if hash_instead else []
         by = "by hash vectors" if hash_instead else "by words alone"
@@ -95,10 +95,10 @@ def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Chose
         return ChosenEmbedders(
             embedders=(), said="; ".join(("recall goes by words alone", *lacking))
         )
-    return _chosen(embedders, lacking)
+    return _choice_of(embedders, lacking)
 
 
-def _chosen(embedders: Sequence[Embedder], lacking: Sequence[str]) -> ChosenEmbedders:
+def _choice_of(embedders: Sequence[Embedder], lacking: Sequence[str]) -> ChosenEmbedders:
     names = " and ".join(embedder.name for embedder in embedders)
     return ChosenEmbedders(embedders=tuple(embedders), said="; ".join((names, *lacking)))
 

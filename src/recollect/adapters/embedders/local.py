@@ -236,19 +236,19 @@ class Loading(Generic[T]):
     async def value(self) -> T:
         """Return the value, made if need be; EmbedderError or MissingExtra if that fails."""
         failing = f"{self._name} could not be loaded: install it again, or choose another"
-        return await outcome(self._begun(), failing=failing, quoted=True)
+        return await outcome(self._begin(), failing=failing, quoted=True)
 
-    def _begun(self) -> Future[T]:
+    def _begin(self) -> Future[T]:
         with self._lock:
             if self._future is None or self._may_retry(self._future):
-                self._future = start(self._made, name=f"load-{self._name}")
+                self._future = start(self._make_and_note_failure, name=f"load-{self._name}")
             return self._future
 
     def _may_retry(self, future: Future[T]) -> bool:
         failed = future.done() and future.exception() is not None
         return failed and self._now() - self._failed_at >= RETRY_SECONDS
 
-    def _made(self) -> T:
+    def _make_and_note_failure(self) -> T:
         try:
             return self._make()
         except BaseException:
@@ -306,7 +306,6 @@ _TEXTS_A_STRETCH: Final = 128
 _WHITE_SPACE: Final = re.compile(r"\s+")
 _NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
-_HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 class _Places(dict[str, int]):
@@ -396,7 +395,7 @@ def _units(text: str) -> str:
 
 def _whole(units: str) -> str:
     joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _HALF.sub("\ufffd", joined)
+    return _LONE_SURROGATE.sub("\ufffd", joined)
 
 
 EXTRA: Final = "static"

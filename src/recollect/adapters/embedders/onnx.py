@@ -233,7 +233,7 @@ class _Graph:
         self._refuse_unknown_inputs(folder)
         alone = np.concatenate([self._run([self._tokens(text)]) for text in _TRIAL])
         self.dimensions = int(alone.shape[1])
-        self._one_by_one = self._disturbed(alone)
+        self._one_by_one = self._batch_changes_vectors(alone)
 
     def rows(self, texts: Sequence[str]) -> Rows:
         tokens = [self._tokens(text) for text in texts]
@@ -258,9 +258,9 @@ class _Graph:
         given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         feed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
         (value,) = self._session.run([self._output], feed)
-        return self._pooled(np.asarray(value, np.float32), mask)
+        return self._pool(np.asarray(value, np.float32), mask)
 
-    def _pooled(self, found: Rows, mask: NDArray[np.int64]) -> Rows:
+    def _pool(self, found: Rows, mask: NDArray[np.int64]) -> Rows:
         if found.ndim == 2:
             return found
         if found.ndim != 3:
@@ -273,7 +273,7 @@ class _Graph:
         average: Rows = (found * weights).sum(axis=1) / weights.sum(axis=1)
         return average
 
-    def _disturbed(self, alone: Rows) -> bool:
+    def _batch_changes_vectors(self, alone: Rows) -> bool:
         together = self._run([self._tokens(text) for text in _TRIAL])
         lengths = np.linalg.norm(alone, axis=1, keepdims=True)
         return bool((np.abs(together - alone) > _SAME_WITHIN * lengths).any())

@@ -75,7 +75,7 @@ class AnthropicModel(HttpChatModel):
             stated = None if self._keyless else await self._stated_for_model()
         else:
             stated = await self._stated_for_model() or await self._stated_in_lists()
-        return self._remembered(stated)
+        return self._remember_window(stated)
 
     @staticmethod
     def _headers(key: str) -> dict[str, str]:

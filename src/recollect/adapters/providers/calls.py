@@ -212,11 +212,12 @@ class Address:
 
 def read_address(base_url: str | None, *, own: str) -> Address:
     """Parse a base URL; None means the provider's own."""
-    parts = _versioned(base_url or own)
-    return Address(shown=_shown(parts), own=parts == _versioned(own), _parts=parts)
+    parts = _add_version(base_url or own)
+    shown = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    return Address(shown=shown, own=parts == _add_version(own), _parts=parts)
 
 
-def _versioned(url: str) -> SplitResult:
+def _add_version(url: str) -> SplitResult:
     parts = _split(url.strip())
     path = parts.path.rstrip("/")
     for endpoint in _ENDPOINTS:
@@ -236,10 +237,6 @@ def _split(url: str) -> SplitResult:
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ModelRefused("the base URL of the model is no http:// or https:// address: mend it")
     return parts
-
-
-def _shown(parts: SplitResult) -> str:
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,7 +325,7 @@ class Calls:
 
     async def look(self, url: str) -> Mapping[str, Any]:
         """Read the object at an address of this server; empty if there is none. Never fails."""
-        content = await attempt(self._looked(url))
+        content = await attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None
         except FormatError:
@@ -368,7 +365,7 @@ class Calls:
             )
             opened.push_async_callback(answer.aclose)
             if not answer.is_success:
-                return await self._refused(answer, doubtful)
+                return await self._read_refusal(answer, doubtful)
             pieces = answer.aiter_bytes()
             opened.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
@@ -385,7 +382,7 @@ class Calls:
                 return b"".join(pieces)
             pieces.append(piece)
 
-    async def _refused(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
+    async def _read_refusal(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
         content = bytearray()
         await attempt(_read_into(content, answer))  # what has come of the error has to do
         error = read_error_reply(answer.status_code, bytes(content))
@@ -395,7 +392,7 @@ class Calls:
             asked_seconds=asked_to_wait(answer.headers),
         )
 
-    async def _looked(self, url: str) -> bytes | None:
+    async def _get(self, url: str) -> bytes | None:
         async with asyncio.timeout(min(_LOOK_SECONDS, self._deadline)):
             answer = await self._connections.send("GET", url, headers=self._headers)
             try:

@@ -114,7 +114,7 @@ class HttpChatModel(ABC):
         self._keyless = not key
         self._calls = Calls(
             address=self._address,
-            headers={**self._headers(key), **_checked_headers(headers or {})},
+            headers={**self._headers(key), **_check_headers(headers or {})},
             deadline_seconds=deadline_seconds,
             retries=retries,
         )
@@ -147,7 +147,7 @@ class HttpChatModel(ABC):
         """Ask the server for the model's window; OpenAI itself states none."""
         if self._address.own:
             return None
-        return self._remembered(await self._stated_in_lists())
+        return self._remember_window(await self._stated_in_lists())
 
     async def close(self) -> None:
         """Release the connections."""
@@ -273,7 +273,7 @@ class HttpChatModel(ABC):
         places = (*chosen[:1], as_mapping(props.get("default_generation_settings")))
         return min((tokens for place in places if (tokens := _window_in(place))), default=None)
 
-    def _remembered(self, stated: int | None) -> int | None:
+    def _remember_window(self, stated: int | None) -> int | None:
         self._window = self._window or stated
         return stated
 
@@ -371,7 +371,7 @@ def _checked_key(key: str) -> str:
     return key
 
 
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not (name.isascii() and value.isascii() and value.isprintable()):
             raise ModelRefused(f"the header {name!r} holds characters that none may hold")

@@ -250,17 +250,17 @@ def recognise_silent_overflow(
 
 
 @cache
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)  # on first use: errors are rare
 
 
 def _first_match(wordings: tuple[Wording, ...], text: str) -> Wording | None:
-    return next((row for row in wordings if _compiled(row.pattern).search(text)), None)
+    return next((row for row in wordings if _compile(row.pattern).search(text)), None)
 
 
 def _named(kind: str, text: str) -> tuple[str, int | None]:
     for pattern in COUNT_PATTERNS[kind]:
-        match = _compiled(pattern).search(text)
+        match = _compile(pattern).search(text)
         if match is not None:
             return match[0], int(match[1].replace(",", ""))
     return "", None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from recollect.adapters.session.entries import (
     LEAST_CHARS,
@@ -101,9 +101,6 @@ class _Change:
     does: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
     """The part that could not be reached."""
-
-
-_Action: TypeAlias = Callable[[bytes], _Change]
 
 
 def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -> FilesChanged:
@@ -208,7 +205,9 @@ class _Walk:
             if line:
                 self.found.cannot.append(line)
 
-    def _change(self, path: Path, place: str, action: _Action, *, seconds: float = 0.0) -> None:
+    def _change(
+        self, path: Path, place: str, action: Callable[[bytes], _Change], *, seconds: float = 0.0
+    ) -> None:
         """Look without the lock first: an unaffected file must not be disturbed."""
         change: _Change | None = None
         try:

@@ -286,7 +286,7 @@ class EntriesForgotten:
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
     """Forget in the bytes of a session file."""
     session = read_session(data)
-    aged = _aged(session, search)
+    aged = _select_by_time(session, search)
     values = _forgotten(session, search, aged)
     entries = len(values)
     values |= _withdrawn(session.entries, values)
@@ -330,7 +330,7 @@ def _forgotten(
     return gone
 
 
-def _aged(session: PiSession, search: EntrySearch) -> set[int]:
+def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:
     header = session.header
     at = PiEntry(number=0, line=b"", value=header.value).milliseconds if header else 0
     found: set[int] = set()

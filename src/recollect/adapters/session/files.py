@@ -52,7 +52,10 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
     for _ in range(_ATTEMPTS):
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
         try:
-            _check_regular(descriptor, path)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise TranscriptError(  # noqa: TRY301 - closes the file
+                    f"{path.name} is no regular file; give another path"
+                )
             if not locked_within(descriptor, seconds):
                 raise TranscriptLocked(  # noqa: TRY301 - closes the file
                     f"{path.name} is open for writing elsewhere; close that session, or start "
@@ -65,11 +68,6 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
             raise
         os.close(descriptor)
     raise TranscriptError(f"{path.name} is replaced again and again by another program")
-
-
-def _check_regular(descriptor: int, path: Path) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise TranscriptError(f"{path.name} is no regular file; give another path")
 
 
 @contextlib.contextmanager
@@ -239,9 +237,10 @@ class SessionIndex:
             named = before if before.session_id else replace(before, session_id=new_session_id())
             after = change(named)
             if after != before:
-                after = replace(after, updated_at=round(self._now() * 1000))
+                now = time.time() if self._clock is None else self._clock.now()
+                after = replace(after, updated_at=round(now * 1000))
                 stored[key] = after.write()
-                replace_file(self.path, _spelled(stored))
+                replace_file(self.path, _encode(stored))
         return after
 
     def begin_anew(self, key: str) -> SessionRecord:
@@ -254,7 +253,7 @@ class SessionIndex:
             stored = self._read()
             if stored.pop(key, None) is None:
                 return False
-            replace_file(self.path, _spelled(stored))
+            replace_file(self.path, _encode(stored))
         return True
 
     @contextlib.contextmanager
@@ -269,9 +268,6 @@ class SessionIndex:
                 f"{self.path.name} could not be written: {why}; mend that and try again"
             ) from error
 
-    def _now(self) -> float:
-        return time.time() if self._clock is None else self._clock.now()
-
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
             data = self.path.read_bytes()
@@ -283,19 +279,19 @@ class SessionIndex:
         try:
             value = decode(data)
         except FormatError as error:
-            raise self._damaged() from error
+            raise self._damage_error() from error
         if not isinstance(value, dict) or not all(
             isinstance(other, dict) for other in value.values()
         ):
-            raise self._damaged()
+            raise self._damage_error()
         return value
 
-    def _damaged(self) -> TranscriptError:
+    def _damage_error(self) -> TranscriptError:
         return TranscriptError(
             f"{self.path.name} is damaged and was left as it is; mend it or move it away (the "
             "transcripts beside it are whole without it)"
         )
 
 
-def _spelled(stored: Mapping[str, Any]) -> bytes:
+def _encode(stored: Mapping[str, Any]) -> bytes:
     return (json.dumps(stored, indent=2) + "\n").encode("ascii")

@@ -72,7 +72,7 @@ class TranscriptFile:
             private_folder(path.parent)
             descriptor = open_for_one(path, create=True)
         except OSError as error:
-            raise _refused(path, "opened", error) from error
+            raise _refusal(path, "opened", error) from error
         try:
             sync_folder(path.parent)
             data = read_all(descriptor)
@@ -84,7 +84,7 @@ class TranscriptFile:
                 notes.append(f"others may read {path.name}: chmod {OWNER_ONLY:o} it")
         except OSError as error:
             os.close(descriptor)
-            raise _refused(path, "opened", error) from error
+            raise _refusal(path, "opened", error) from error
         except BaseException:
             os.close(descriptor)
             raise
@@ -107,7 +107,7 @@ class TranscriptFile:
             self._sync()
         except OSError as error:
             self._take_back()
-            raise _refused(self.path, "written", error) from error
+            raise _refusal(self.path, "written", error) from error
         self._size += len(whole)
         self._lines += 1
         return self._lines
@@ -160,7 +160,7 @@ def read_session_file(path: Path) -> PiSession:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise _refused(path, "read", error) from error
+        raise _refusal(path, "read", error) from error
     return migrate(read_session(data))
 
 
@@ -197,7 +197,7 @@ def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) ->
     return size
 
 
-def _refused(path: Path, done: str, error: OSError) -> TranscriptError:
+def _refusal(path: Path, done: str, error: OSError) -> TranscriptError:
     why = error.strerror or str(error)
     return TranscriptError(f"{path.name} could not be {done}: {why}; mend that and try again")
 

@@ -205,12 +205,8 @@ def choose_embedders(settings: Settings) -> Embedders:
         raise MissingExtra(feature=f"recall.embedder = {name!r}", extra=error.extra) from error
     except EmbedderError as error:
         raise SettingsError(f"recall.embedder: {error}") from error
-    used = tuple(_shared(embedder) for embedder in choice.embedders)
+    used = tuple(_LOADED.setdefault(one.name, one) for one in choice.embedders)
     return Embedders(used=used, said=choice.said, lacking=choice.lacking)
-
-
-def _shared(embedder: Embedder) -> Embedder:
-    return _LOADED.setdefault(embedder.name, embedder)
 
 
 def _remote(settings: Settings) -> Embedder:

@@ -176,7 +176,7 @@ async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None)
     """Open the spool in which batches wait while this store is down; encrypted like the store.
     Its name includes store and space: a batch for one server must never reach another."""
     # off the loop, because a folder may be on a disk that hangs
-    name = f"{space}\0{await asyncio.to_thread(_named, url, space)}"
+    name = f"{space}\0{await asyncio.to_thread(_store_name, url, space)}"
     from recollect.adapters.stores.spool import FileSpool
 
     if key is None:
@@ -207,7 +207,7 @@ async def hand_over_spool(
         await archive.close()
 
 
-def _named(url: str | None, space: SpaceId) -> str:
+def _store_name(url: str | None, space: SpaceId) -> str:
     """Return a store's canonical name: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):
         return str(sqlite_path(url, space).resolve())

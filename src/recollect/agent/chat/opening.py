@@ -108,7 +108,7 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
     if order.new:
         index = SessionIndex.of_space(order.space_name)
         await asyncio.to_thread(index.begin_anew, order.key)
-    resumed = await asyncio.to_thread(_resumed, order)
+    resumed = await asyncio.to_thread(_resume, order)
     try:
         async with open_agent(
             order.workspace,
@@ -126,7 +126,7 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
         raise TranscriptLocked(OPEN_ELSEWHERE) from None
 
 
-def _resumed(order: ChatOrder) -> str | None:
+def _resume(order: ChatOrder) -> str | None:
     from recollect.hosts.inspect.sessions import session_meant, sessions_of
 
     if order.resume is None:
@@ -172,11 +172,11 @@ def chosen_settings(
     `config` the recollect.toml of `folder` counts, or that of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, file=config, folder=folder).settings
-    chosen = _chosen(settings, provider, model)
+    chosen = _choose_model(settings, provider, model)
     return load_settings(arguments={**limits, **chosen}, file=config, folder=folder).settings
 
 
-def _chosen(settings: Settings, provider: str | None, model: str | None) -> dict[str, Any]:
+def _choose_model(settings: Settings, provider: str | None, model: str | None) -> dict[str, Any]:
     if provider is not None and provider not in PROVIDERS:
         return _server(provider, model)
     models = settings.models

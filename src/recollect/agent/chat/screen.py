@@ -74,14 +74,14 @@ class _Block:
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = [*map(_stripped, console.render_lines(self._drawn, options, pad=False))]
+        lines = [*map(_strip, console.render_lines(self._drawn, options, pad=False))]
         full = [at for at, line in enumerate(lines) if line]
         for line in lines[full[0] : full[-1] + 1][-(self._rows or 0) :] if full else ():
             yield from line
             yield Segment.line()
 
 
-def _stripped(line: list[Segment]) -> list[Segment]:
+def _strip(line: list[Segment]) -> list[Segment]:
     while line and not line[-1].text.strip():
         line.pop()
     return [*line[:-1], *(Segment(one.text.rstrip(), one.style) for one in line[-1:])]

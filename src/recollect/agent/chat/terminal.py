@@ -158,7 +158,7 @@ class TerminalChat:
         return code
 
     async def _talk(self, agent: Agent, screen: Screen) -> None:
-        while (text := await self._typed()) is not None:
+        while (text := await self._read_line()) is not None:
             words = text.split()
             if words == ["/exit"]:
                 return
@@ -197,7 +197,7 @@ class TerminalChat:
             mouse_support=False,
         )
 
-    async def _typed(self) -> str | None:
+    async def _read_line(self) -> str | None:
         self._ends_next = False
         try:
             while not (text := await self._session.prompt_async(handle_sigint=False)).strip():

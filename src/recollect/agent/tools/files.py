@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 from recollect.adapters.session.files import durably
 from recollect.agent.tools.confine import Placed, ToolScope, confine
@@ -26,6 +26,7 @@ from recollect.agent.tools.outcome import (
     schema,
     text_argument,
 )
+from recollect.system.durable import FOLDER_STEP, NO_LINK
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
@@ -85,23 +86,18 @@ def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     return _stretch(placed.shown, lines, max(1, offset or 1), limit)
 
 
-_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-_STEP: Final[int] = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | _NO_LINK
-"""A folder on the way to a file; if the system can, one that may be entered but not listed."""
-
-
 @contextmanager
 def _folder_of(placed: Placed, *, make: bool = False) -> Iterator[int]:
     steps = placed.path.relative_to(placed.base).parts[:-1]
     if placed.path == placed.base:
         raise _is_folder()
-    folder = os.open(placed.base, _STEP)
+    folder = os.open(placed.base, FOLDER_STEP)
     try:
         for step in steps:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(step, dir_fd=folder)
-            outer, folder = folder, os.open(step, _STEP, dir_fd=folder)
+            outer, folder = folder, os.open(step, FOLDER_STEP, dir_fd=folder)
             os.close(outer)
         yield folder
     finally:
@@ -114,7 +110,7 @@ def _is_folder() -> IsADirectoryError:
 
 def _whole_file(placed: Placed) -> bytes:
     with _folder_of(placed) as folder:  # O_NONBLOCK: a pipe may never have a writer
-        handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=folder)
+        handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | NO_LINK, dir_fd=folder)
     try:
         there = os.fstat(handle)
         if stat.S_ISDIR(there.st_mode):
@@ -268,7 +264,7 @@ def _replace(placed: Placed, data: bytes) -> None:
     beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
     with _folder_of(placed, make=True) as folder:
         rights = _rights(name, folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
         handle = os.open(beside, flags, 0o666, dir_fd=folder)
         try:
             with os.fdopen(handle, "wb") as file:

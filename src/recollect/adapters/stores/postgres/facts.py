@@ -494,7 +494,7 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
             numbers = np.array(list(similar), np.int64)
             scores = np.array(list(similar.values()), np.float64)
             chosen.append(await _best(work, numbers, scores, query.limit))
-    facts = await _described(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
+    facts = await _describe(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
     return FactCandidates(
         facts=facts,
         documents=documents,
@@ -519,7 +519,7 @@ async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -
     return np.concatenate([best.sure, taken])
 
 
-async def _described(
+async def _describe(
     work: Transaction, facts: Numbers, asked: Sequence[AskedVector], embedders: Sequence[int | None]
 ) -> tuple[FactCandidate, ...]:
     if not len(facts):

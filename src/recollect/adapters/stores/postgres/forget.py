@@ -53,7 +53,7 @@ from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import Segment, SegmentId
+from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import (
     BodyKind,
     ForgetOrder,
@@ -155,7 +155,7 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
         await work.send(GONE, (work.space_id, *gone))
     marks = [*targets.identities, *(id_ for _, id_, _ in targets.places)]
     await _entomb(work, order, marks)
-    removed = await _remove_what_rests(work, order, targets)
+    removed = await _remove_dependents(work, order, targets)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
@@ -180,12 +180,12 @@ async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
         "before": order.said_before,
         "after": order.said_after,
     }
-    by_content = _named(await work.rows(_BY_CONTENT, given))
+    by_content = _typed_rows(await work.rows(_BY_CONTENT, given))
     rows: list[tuple[Any, ...]] = []
     if order.sessions or order.by_time:
         known = {sequence for sequence, _, _ in by_content}
         rows = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
-    by_place = _named([row[:3] for row in rows])
+    by_place = _typed_rows([row[:3] for row in rows])
     identities = {*order.message_ids, *(identity for _, _, identity in by_content)}
     return _Targets(
         identities=tuple(sorted(identities)),
@@ -195,7 +195,7 @@ async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
     )
 
 
-def _named(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]]:
+def _typed_rows(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]]:
     return [(sequence, SegmentId(id_), MessageId(identity)) for sequence, id_, identity in rows]
 
 
@@ -222,7 +222,7 @@ async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -
         await work.send(TOMBSTONES, (work.space_id, *arrays(_TOMBSTONE_COLUMNS, rows)))
 
 
-async def _remove_what_rests(
+async def _remove_dependents(
     work: Transaction, order: ForgetOrder, targets: _Targets
 ) -> dict[str, Any]:
     """Remove what rests on removed segments, and quotes of content that is said nowhere else.
@@ -240,7 +240,7 @@ async def _remove_what_rests(
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
     whole = () if order.by_time else order.sessions  # these go as a whole
-    emptied = await _emptied(work, whole, dict.fromkeys(targets.sessions))
+    emptied = await _find_emptied(work, whole, dict.fromkeys(targets.sessions))
     jobs += await _forget_jobs_of_sessions(work, emptied)
     await facts.leave_sessions(work, emptied)
     states = 0
@@ -269,7 +269,9 @@ async def _remove_what_rests(
     }
 
 
-async def _emptied(work: Transaction, whole: Sequence[str], places: Collection[str]) -> list[str]:
+async def _find_emptied(
+    work: Transaction, whole: Sequence[str], places: Collection[str]
+) -> list[str]:
     said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
     return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
 
@@ -470,7 +472,9 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
         ]
         await insert_passages(work, indexed, counters)
         for id_, sequence in found.items():
-            await _put_segment(work, given[id_].segment, sequence)
+            segment = given[id_].segment
+            texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
+            await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))
         await facts.move_on(work)  # a fact that was read from an old text would bring it back
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
@@ -490,8 +494,3 @@ async def _put(work: Transaction, new: NewBody) -> bool:
         body, was = (row.decode("utf-8", "surrogatepass") for row in (body, was))
     given = (body, work.space_id, *_key(new.kind, new.id), was)
     return bool(await work.rows(_PUT[new.kind], given))
-
-
-async def _put_segment(work: Transaction, segment: Segment, sequence: int) -> None:
-    texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
-    await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))

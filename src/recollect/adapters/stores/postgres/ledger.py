@@ -220,16 +220,13 @@ async def add_compactions(
     """Store new records, but none that is `refused` or covers a refused one."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
-            named = None if all(map(_is_number, record.about)) else texts(record.about)
+            numeric = all(id_bytes(one).hex() == one for one in record.about)
+            named = None if numeric else texts(record.about)
             await work.send(
                 _ADD,
                 (work.space_id, record.session, record.number, record.at,
                  uuids(record.about), named, record.body),
             )  # fmt: skip
-
-
-def _is_number(identity: str) -> bool:
-    return id_bytes(identity).hex() == identity
 
 
 async def read_compactions(work: Transaction, session: str) -> tuple[CompactionRecord, ...]:

@@ -72,7 +72,7 @@ _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
 
 @lru_cache(maxsize=512)
-def _numbered(query: str) -> tuple[bytes, tuple[str, ...]]:
+def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
     names: dict[str, int] = {}
     count = 0
 
@@ -99,7 +99,7 @@ class Statement:
         parameters: Parameters = (),
         work: Transaction | None = None,
     ) -> None:
-        self._query, names = _numbered(query)
+        self._query, names = _number_parameters(query)
         if isinstance(parameters, Mapping):
             parameters = [parameters[name] for name in names]
         adapting = Transformer(connection)

@@ -99,7 +99,7 @@ _VECTORS: Final = """
 
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = await work.records(_SEGMENTS, {"space": work.space_id, "ids": texts(ids)})
-    by_id = {stored.segment.id: stored for stored in _stored(rows)}
+    by_id = {stored.segment.id: stored for stored in _read_segments(rows)}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
@@ -117,7 +117,7 @@ async def page(
         "limit": limit,
         "session": session,
     }
-    return tuple(_stored(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
+    return tuple(_read_segments(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
@@ -211,7 +211,7 @@ async def vectors(
     )
 
 
-def _stored(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
+def _read_segments(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
         sequence = row.pop("sequence")
         yield StoredSegment(segment=Segment(**row), sequence=sequence)
@@ -405,7 +405,7 @@ async def _index_problems(work: Transaction) -> list[str]:
         rows = await work.rows(_BLOCKS, (work.space_id, run))
         try:
             blocks = [decode_block(raw) for (raw,) in rows]
-            held = _joined(blocks, np.frombuffer(dead or b"", "<u2"))
+            held = _join(blocks, np.frombuffer(dead or b"", "<u2"))
         except (ValueError, struct.error):
             held = None
         if held is None or not np.array_equal(expected, held):
@@ -413,7 +413,7 @@ async def _index_problems(work: Transaction) -> list[str]:
     return found
 
 
-def _joined(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDArray[Any]:
+def _join(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDArray[Any]:
     if not blocks:
         return np.empty((0, 3), np.int64)
     terms, numbers, _, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))

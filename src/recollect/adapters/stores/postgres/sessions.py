@@ -231,7 +231,7 @@ async def write_session(
     gone = await _may_not_quote(work, given.about, lookup, said)
     quoted = (forgotten | gone).intersection(given.about)
     if stored is not None and stored[0] == given.turn:
-        return await _met_again(work, given, bytes(stored[2]), quoted)
+        return await _is_repeated(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0
     if given.path_from > length:  # what lies between was never written: no path with a hole
         return SessionOutcome(stale=True)
@@ -243,7 +243,7 @@ async def write_session(
         return SessionOutcome(stale=True)
     keys = [*kept_keys[:within], *given.path]
     ids = [*kept_ids[:within], *given.ids]
-    state = await _unquoted(work, given, (keys, ids), quoted)
+    state = await _remove_quotes(work, given, (keys, ids), quoted)
     if state is None:  # it cannot be told what it quotes
         await forget_sessions(work, [given.session])
         return SessionOutcome(stale=True, cleaned=True)
@@ -256,7 +256,7 @@ async def write_session(
     return SessionOutcome(cleaned=state != given.state)
 
 
-async def _met_again(
+async def _is_repeated(
     work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
 ) -> SessionOutcome:
     """Recognise a repeated write of the stored turn, which is not stale even if its quotes were
@@ -269,7 +269,7 @@ async def _met_again(
     return SessionOutcome(stale=not again, cleaned=again)
 
 
-async def _unquoted(
+async def _remove_quotes(
     work: Transaction,
     given: SessionWrite,
     rest: tuple[Sequence[str], Sequence[str]],

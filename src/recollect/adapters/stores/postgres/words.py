@@ -293,7 +293,7 @@ def order_candidates(
     best: list[tuple[Ints, Floats]] = []
     for base, by_term in by_base.items():
         # In one order, so that passages with the same words have the very same score.
-        mine = [_joined(by_term[term]) for term in sorted(by_term)]
+        mine = [_join(by_term[term]) for term in sorted(by_term)]
         low, totals = _score(mine, frequencies, documents, average_length)
         first = base + low
         if allowed is not None:
@@ -311,7 +311,7 @@ def order_candidates(
     return numbers[scores > edge], numbers[scores == edge]
 
 
-def _joined(hits: Sequence[PostingHit]) -> PostingHit:
+def _join(hits: Sequence[PostingHit]) -> PostingHit:
     if len(hits) == 1:
         return hits[0]
     return PostingHit(

@@ -323,7 +323,8 @@ async def replace_passages(
         await work.send(_RENUMBER_VECTORS, renumbered)
         await _sign_again(work, new_numbers)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
-    await _finish(work, counters)
+    await advance(work, counters)
+    await work.send(NEW_EPOCH, (work.space_id,))
 
 
 async def _sign_again(work: Transaction, numbers: Raw) -> None:
@@ -363,8 +364,3 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     for embedder in sorted(set(gone)):
         await work.send(COUNT_LESS, (gone.count(embedder), work.space_id, embedder))
     return len(gone)
-
-
-async def _finish(work: Transaction, counters: SpaceCounters) -> None:
-    await advance(work, counters)
-    await work.send(NEW_EPOCH, (work.space_id,))

@@ -348,7 +348,7 @@ def find_candidates(
     recent.look(db)
     documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
-    allowed = _allowed(db, query)
+    allowed = _find_allowed(db, query)
     left_out = recent.left_out(db, query.leave_out).passages
     postings = recent.postings(db, query.words)
     by_words, scores = scores_of(
@@ -374,7 +374,7 @@ def find_candidates(
     )
 
 
-def _allowed(db: Database, query: CandidateQuery) -> Numbers | None:
+def _find_allowed(db: Database, query: CandidateQuery) -> Numbers | None:
     times = query.said_after, query.said_before
     if query.session is None:
         if times == (None, None):
@@ -436,7 +436,7 @@ def find_around(
     if not ids or reach <= 0:
         return Surroundings()
     left_out = recent.left_out(db, query.leave_out).sequences.tolist()
-    named, walks = _walked(db, ids, left_out, reach)
+    named, walks = _walks(db, ids, left_out, reach)
     places = {near for _, before, behind in walks for near in (*before, *behind)}
     rows = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
     named.update((row[5], row[1]) for row in rows)
@@ -448,7 +448,7 @@ def find_around(
     )
 
 
-def _walked(
+def _walks(
     db: Database, ids: Sequence[str], left_out: list[int], reach: int
 ) -> tuple[dict[int, str], list[Walk]]:
     """Return the stored segments by their sequence, and each one's walk. Few meet an excluded

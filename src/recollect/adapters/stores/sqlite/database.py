@@ -46,7 +46,7 @@ class Database:
         try:
             self.connection.executemany(statement, rows).fetchall()
         except UNSTORABLE as error:
-            raise _refused(error) from None
+            raise _refusal(error) from None
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
         cursor = self._begun(query, values)
@@ -62,7 +62,7 @@ class Database:
         try:
             return self.connection.execute(statement, values)
         except UNSTORABLE as error:
-            raise _refused(error) from None
+            raise _refusal(error) from None
 
     def _readable_rows(self, query: str, values: Sequence[Any]) -> list[Row]:
         rows: list[Row] = []
@@ -90,7 +90,7 @@ class Database:
         return self.connection.last_insert_rowid()
 
 
-def _refused(error: Exception) -> BatchRefused:
+def _refusal(error: Exception) -> BatchRefused:
     # Without the error itself, which may carry the value.
     return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
 
@@ -142,7 +142,7 @@ class Lane:
 
     async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
         def both(_: Database) -> T:
-            return then(self._connected(), self._write(work))
+            return then(self._connect(), self._write(work))
 
         return await self._later(self._run, both)
 
@@ -167,7 +167,7 @@ class Lane:
             raise StoreError(_CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
 
-    def _connected(self) -> Database:
+    def _connect(self) -> Database:
         try:
             self._require_same_file()
         except StoreReplaced:
@@ -198,7 +198,7 @@ class Lane:
 
     def _run(self, work: Work[T]) -> T:
         with store_errors(self._file.path):
-            return work(self._connected())
+            return work(self._connect())
 
     def _read(self, work: Work[T]) -> T:
         with store_errors(self._file.path):
@@ -211,7 +211,7 @@ class Lane:
             return result
 
     def _transaction(self, begin: str, work: Work[T]) -> T:
-        database = self._connected()
+        database = self._connect()
         while True:
             try:
                 database.run(begin)
@@ -233,7 +233,7 @@ class Lane:
             return
         log = Path(f"{self._file.path}-wal")
         if log.exists() and log.stat().st_size > _LOG_MAX_BYTES:
-            database = self._connected()
+            database = self._connect()
             self._patience.renew(_LOG_PATIENCE_SECONDS)
             checkpoint(database, "RESTART")
 

@@ -120,11 +120,11 @@ class FactMatrices:
             or matrix.dimensions != dimensions
             or not np.array_equal(members, matrix.passages)
         ):
-            matrix = self._held[embedder] = _loaded(db, number, dimensions)
+            matrix = self._held[embedder] = _load(db, number, dimensions)
         return matrix
 
 
-def _loaded(db: Database, embedder: int, dimensions: int) -> Matrix:
+def _load(db: Database, embedder: int, dimensions: int) -> Matrix:
     rows = db.rows(_LOAD, (embedder,))
     matrix = Matrix(embedder, dimensions)
     if rows:
@@ -173,7 +173,8 @@ def move_on(db: Database) -> None:
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     gone = gone_segments(db, all_rest_on(facts))
-    stored_facts = dict(_stored_facts(db, {fact.id for fact in facts}))
+    rows = db.rows(_NAMED, (json_list({fact.id for fact in facts}),))
+    stored_facts = {fact.id: fact for _, fact in readable(rows, numbered_fact)}
     _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
 
 
@@ -228,11 +229,6 @@ def extracted_to(db: Database, session: str) -> int:
     return db.value(_READ, (session_mark(session),)) or 0
 
 
-def _stored_facts(db: Database, ids: Iterable[str]) -> Iterable[tuple[FactId, Fact]]:
-    rows = db.rows(_NAMED, (json_list(ids),))
-    return ((fact.id, fact) for _, fact in readable(rows, numbered_fact))
-
-
 def _remove(db: Database, ids: Iterable[str]) -> list[str]:
     rows = db.rows(_NUMBERS, (json_list(ids),))
     numbers = (json_list(number for number, _ in rows),)
@@ -278,11 +274,11 @@ _CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?))
 
 def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery) -> FactCandidates:
     documents: int = db.value(_DOCUMENTS)
-    allowed = _allowed(db, query.session)
+    allowed = _find_allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))
     postings = [number_list(db.value(_HOLDING, (word_number(word),))) for word in words]
     by_words = among(*scores_by_words(postings, documents), allowed)
-    chosen = [_pinned(db, allowed), _best(db, *by_words, query.limit)]
+    chosen = [_find_pinned(db, allowed), _best(db, *by_words, query.limit)]
     if query.types:
         session = None if query.session is None else pack_text(query.session)
         given = (json_list(query.types), session is None, session, max(0, query.limit))
@@ -311,13 +307,13 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
     )
 
 
-def _allowed(db: Database, session: str | None) -> Numbers | None:
+def _find_allowed(db: Database, session: str | None) -> Numbers | None:
     if session is None:
         return None
     return np.sort(number_list(db.value(_IN_SESSION, (pack_text(session),))))
 
 
-def _pinned(db: Database, allowed: Numbers | None) -> Numbers:
+def _find_pinned(db: Database, allowed: Numbers | None) -> Numbers:
     pinned = number_list(db.value(_PINNED))
     return pinned if allowed is None else pinned[np.isin(pinned, allowed)]
 

@@ -110,7 +110,7 @@ Removed = TypeVar("Removed", Forgotten, Rewritten)
 
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
-    meant = _meant(db, order)
+    meant = _find_targets(db, order)
     rows = meant.rows
     gone = _remove(db, rows)
     marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
@@ -183,7 +183,7 @@ class _Targets:
     """Sessions that go as a whole."""
 
 
-def _meant(db: Database, order: ForgetOrder) -> _Targets:
+def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
     identities.update(value for (value,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
     named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
@@ -219,7 +219,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
         facts += forget_facts(db, [row[1] for row in meant.rows], resting)
         move_on(db)
     pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
-    emptied = _emptied(db, order, meant)
+    emptied = _find_emptied(db, order, meant)
     jobs += forget_jobs_of_sessions(db, emptied)
     leave_sessions(db, emptied)
     compactions = _remove_compactions(db, order, meant, unsaid)
@@ -245,7 +245,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
     )
 
 
-def _emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
+def _find_emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
     numbers = json_list({row[5] for row in meant.places})
     left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))

@@ -224,7 +224,7 @@ def _expire_session(db: Database, session: int, before: float) -> tuple[int, set
             removed, handed = removed + 1, True
             continue
         if handed:
-            shared = _shared(resting, full)
+            shared = _shared_length(resting, full)
             rows = pack_ids(full[shared:]) or b""
             db.run(_HAND_ON, (shared, rows, session, number))
             handed = False
@@ -232,7 +232,7 @@ def _expire_session(db: Database, session: int, before: float) -> tuple[int, set
     return removed, named
 
 
-def _shared(before: Sequence[str], after: Sequence[str]) -> int:
+def _shared_length(before: Sequence[str], after: Sequence[str]) -> int:
     pairs = enumerate(zip(before, after, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
 
@@ -395,19 +395,19 @@ def forget_compactions(
     gone = [
         id_
         for id_, session, packed in db.rows(_ABOUT)
-        if session in whole or _stands_for(ids, packed, unsaid, places.get(session, frozenset()))
+        if session in whole or _covers(ids, packed, unsaid, places.get(session, frozenset()))
     ]
-    return [_dropped(db, id_) for id_ in gone]
+    return [_drop_compaction(db, id_) for id_ in gone]
 
 
 def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"
     gone = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]
-    return [_dropped(db, id_) for id_ in gone]
+    return [_drop_compaction(db, id_) for id_ in gone]
 
 
-def _stands_for(
+def _covers(
     ids: SharedIds, packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
 ) -> bool:
     try:
@@ -417,7 +417,7 @@ def _stands_for(
     return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
 
 
-def _dropped(db: Database, id_: int) -> CompactionRecord | None:
+def _drop_compaction(db: Database, id_: int) -> CompactionRecord | None:
     compactions = readable(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
     db.run(_DROP, (id_,))
     return compactions[0] if compactions else None

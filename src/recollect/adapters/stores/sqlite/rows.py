@@ -112,11 +112,7 @@ def bag_of(words: Sequence[str]) -> str:
 
 
 def form_of(word: str) -> str:
-    return _SPECIAL.sub(_escaped, word)
-
-
-def _escaped(sign: re.Match[str]) -> str:
-    return f"{ESCAPE_SIGN}{ord(sign[0]):x}{ESCAPE_SIGN}"
+    return _SPECIAL.sub(lambda sign: f"{ESCAPE_SIGN}{ord(sign[0]):x}{ESCAPE_SIGN}", word)
 
 
 T = TypeVar("T")
@@ -249,23 +245,23 @@ _NAMING: Final = [
 
 
 def segment_row(segment: Segment, sequence: int, session: int) -> Row:
-    return (sequence, session, *_packed(segment, _SEGMENT))
+    return (sequence, session, *_pack_columns(segment, _SEGMENT))
 
 
 def stored_segment(row: Row) -> StoredSegment:
     """Read a row of `SELECT_SEGMENT`; ValueError or TypeError if it cannot be read."""
     sequence, session, *values = row
-    segment = Segment(session=text_of(session), **_unpacked(values, _SEGMENT))
+    segment = Segment(session=text_of(session), **_unpack_columns(values, _SEGMENT))
     return StoredSegment(segment=segment, sequence=sequence)
 
 
 def fact_row(fact: Fact, number: int) -> Row:
-    return (number, fact.current, *_packed(fact, _FACT))
+    return (number, fact.current, *_pack_columns(fact, _FACT))
 
 
 def stored_fact(row: Row) -> Fact:
     """Read a row of `SELECT_FACT`; ValueError or TypeError if it cannot be read."""
-    return Fact(**_unpacked(row[1:], _FACT))
+    return Fact(**_unpack_columns(row[1:], _FACT))
 
 
 def numbered_fact(row: Row) -> tuple[int, Fact]:
@@ -278,11 +274,11 @@ def named_in(row: Row, segments: Sequence[bytes]) -> bool:
     return any(segment in raw for segment in segments)
 
 
-def _packed(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:
+def _pack_columns(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:
     return (column.pack(getattr(value, column.field)) for column in columns)
 
 
-def _unpacked(values: Sequence[Any], columns: Sequence[_Column]) -> dict[str, Any]:
+def _unpack_columns(values: Sequence[Any], columns: Sequence[_Column]) -> dict[str, Any]:
     return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}
 
 

@@ -168,7 +168,7 @@ def write_session(
     state: bytes | None = write.state
     quoted = _forgotten_of(db, number, chunks, forgotten, said)
     if quoted:
-        state = _cleaned(db, number, write.state, quoted)
+        state = _clean(db, number, write.state, quoted)
         if state is None:
             forget_state(db, number)
             return SessionOutcome(stale=True, cleaned=True)
@@ -190,7 +190,7 @@ def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str])
     stored = db.value(_STATE, (number,))
     if stored == write.state:
         return SessionOutcome()
-    again = bool(quoted) and _cleaned(db, number, write.state, quoted) == stored
+    again = bool(quoted) and _clean(db, number, write.state, quoted) == stored
     return SessionOutcome(stale=not again, cleaned=again)
 
 
@@ -261,7 +261,7 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
         if not quoted:
             continue
         changed += 1
-        cleaned = _cleaned(db, number, db.value(_STATE, (number,)), quoted)
+        cleaned = _clean(db, number, db.value(_STATE, (number,)), quoted)
         if cleaned is None:
             forget_state(db, number)
             continue
@@ -293,7 +293,7 @@ def forget_text_in_states(db: Database, text: SoughtText) -> int:
     return changed
 
 
-def _cleaned(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
+def _clean(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
     try:
         keys, ids = read_path(db, number)
         gone = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)

@@ -431,10 +431,10 @@ def asked_vectors(
     db: Database, matrices: VectorMatrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
     """Pair each vector with its matrix; None if there is nothing to compare."""
-    return [_asked(db, matrices, vector) for vector in vectors]
+    return [_search_of(db, matrices, vector) for vector in vectors]
 
 
-def _asked(db: Database, matrices: VectorMatrices, vector: AskedVector) -> VectorSearch | None:
+def _search_of(db: Database, matrices: VectorMatrices, vector: AskedVector) -> VectorSearch | None:
     matrix = matrices.fresh(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None
