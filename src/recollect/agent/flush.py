@@ -27,7 +27,7 @@ from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_arg
 from recollect.core.formats.translate import to_pi, to_wire
 from recollect.core.ports import ChatModel
 from recollect.core.rules.redaction import redact
-from recollect.core.values.model import ReplyDone, Usage, added
+from recollect.core.values.model import ReplyDone, Usage, add_usage
 from recollect.errors import ModelError, RecollectError
 from recollect.system.config import Settings
 from recollect.system.config.settings import Redaction
@@ -221,7 +221,7 @@ async def _exchange(
         done = await _last_event(model, {**order.sent, field_name: messages})
         if done.usage is not None:
             used = written.usage
-            written.usage = done.usage if used is None else added(used, done.usage)
+            written.usage = done.usage if used is None else add_usage(used, done.usage)
         message = to_pi(
             done.reply, speaker, stop=done.stop, usage=done.usage, timestamp=int(order.now * 1000)
         )

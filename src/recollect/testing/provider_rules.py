@@ -130,8 +130,8 @@ def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
 
 def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Violation]:
     """`roles must alternate between "user" and "assistant"`; the first must be the user's. With
-    `system_inside` one system message may follow a user's, as captured of Claude Code 2.1.325, and
-    roles restart after it. More than one in a row was not seen, but is accepted."""
+    `system_inside` system messages may follow a user's, as captured of Claude Code 2.1.325, and
+    roles restart after them. More than one in a row was not seen, but is accepted."""
     before = None
     for count, (place, message) in enumerate(numbered):
         role, where = message.get("role"), f"messages[{place}].role"

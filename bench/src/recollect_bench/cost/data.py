@@ -36,7 +36,7 @@ from recollect.cli.import_ import Recorded, find_sources
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import array_items, object_fields
 from recollect.core.formats.transcripts import read_transcripts
-from recollect.core.formats.transcripts.records import unpacked
+from recollect.core.formats.transcripts.records import unpack
 from recollect.core.rules.tokens import Weigher
 from recollect.core.values.message import (
     Message,
@@ -374,7 +374,7 @@ def load_conversations(paths: Sequence[Path] = (), *, quick: bool = False) -> li
 
 def tau_runs(data: bytes) -> tuple[RecordedSession, ...]:
     """The runs of a result file of tau-bench: each `traj` is a list of chat messages."""
-    runs = [object_fields(run) or {} for run in array_items(unpacked(data)) or ()]
+    runs = [object_fields(run) or {} for run in array_items(unpack(data)) or ()]
     return read_transcripts(b"[" + b",".join(run["traj"] for run in runs) + b"]")
 
 
@@ -418,7 +418,7 @@ def _own(paths: Sequence[Path], *, quick: bool) -> list[Conversation]:
 
 def _folder(data: bytes) -> str:
     """The folder that a coding session worked in: paths are named with and without it."""
-    match = _FOLDER.search(unpacked(data)[:_FOLDER_BYTES])
+    match = _FOLDER.search(unpack(data)[:_FOLDER_BYTES])
     return match[1].decode("utf-8", "replace") if match else ""
 
 

@@ -13,11 +13,11 @@ from recollect.core.rules.repairs import (
     Pairing,
     Unit,
     base_of,
-    cleaned,
-    gone,
+    clean_row,
     is_result,
     is_thinking,
-    moved,
+    note_move,
+    note_omission,
     part_of,
     pieces_of,
     repair_of,
@@ -120,7 +120,7 @@ def _units(
         blocks = _without_shared_ids(blocks)
     for block, in_order in blocks:
         if not in_order:
-            cleaned_rows = [cleaned(row, rules, repairs, unfit) for row in block]
+            cleaned_rows = [clean_row(row, rules, repairs, unfit) for row in block]
             units.extend(unit for unit in cleaned_rows if unit is not None)
         elif units and isinstance(units[-1], _Stretch):
             units[-1].rows.extend(block)
@@ -441,7 +441,7 @@ def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Uni
             if not followed:
                 piece = unit.pieces[0]
                 assert isinstance(piece, KeptPart | RewordedPart)
-                gone(piece.entry, Reason(Cause.REASONING_IDLE), repairs)
+                note_omission(piece.entry, Reason(Cause.REASONING_IDLE), repairs)
                 continue
         else:
             followed = unit.role == "assistant"
@@ -490,7 +490,7 @@ def _results_unit(
     host_at = host[0] if host else -1
     for at_unit, _, piece in owed:
         if isinstance(piece, KeptPart | RewordedPart) and at_unit not in (owner + 1, host_at):
-            repairs.append(moved(piece))
+            repairs.append(note_move(piece))
     pieces = [piece for _, _, piece in owed] + (host[2] if host else [])
     base = host[1].base if host else None
     return Unit(Slot(role="user", pieces=(), base=base), pieces)
@@ -511,7 +511,7 @@ def _following(
             rows.append(Unit(Slot(role="tool", pieces=(piece,))))
         elif rules.results_adjacent or at_unit < u:
             if at_unit != expected and isinstance(piece, KeptPart | RewordedPart):
-                repairs.append(moved(piece))
+                repairs.append(note_move(piece))
             expected += 1
             rows.append(units[at_unit])
     return rows

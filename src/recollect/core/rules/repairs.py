@@ -93,7 +93,7 @@ def part_of(piece: SlotPiece) -> Part | None:
     return None
 
 
-def cleaned(
+def clean_row(
     row: Arranged, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
     """Remove from the row what no provider accepts; None if nothing is left."""
@@ -103,7 +103,7 @@ def cleaned(
         return unit
     if entry.message.ending != "complete":
         aborted = entry.message.ending == "aborted"
-        gone(entry, Reason(Cause.TURN_ABORTED if aborted else Cause.TURN_FAILED), repairs)
+        note_omission(entry, Reason(Cause.TURN_ABORTED if aborted else Cause.TURN_FAILED), repairs)
         return None
     if entry.role == "system" and rules.system_inside:
         return unit
@@ -118,7 +118,7 @@ def cleaned(
     _drop_pieces(unit, entry, rules, repairs, misfits)
     blank = all(_is_blank(piece) for piece in unit.pieces)
     if not unit.pieces or (blank and entry.role == "assistant"):
-        gone(entry, Reason(Cause.EMPTY_MESSAGE), repairs)
+        note_omission(entry, Reason(Cause.EMPTY_MESSAGE), repairs)
         return None
     return unit
 
@@ -185,14 +185,14 @@ def repair_of(
     return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
 
 
-def moved(piece: KeptPart | RewordedPart) -> Repair:
+def note_move(piece: KeptPart | RewordedPart) -> Repair:
     """Describe a result that was moved."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None
     return repair_of("moved", piece.entry, piece.part, Reason(Cause.RESULT_AWAY), call_id)
 
 
-def gone(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
+def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
     """Record that the whole message is left out, with its unanswered calls."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):

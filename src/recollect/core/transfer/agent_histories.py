@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import Fields, object_fields, text_of
-from recollect.core.formats.transcripts.records import unpacked
+from recollect.core.formats.transcripts.records import unpack
 from recollect.errors import FormatError, MissingExtra
 from recollect.system.durable import open_regular
 from recollect.system.places import (
@@ -180,7 +180,7 @@ def _opened(path: Path) -> IO[bytes]:
     if path.suffix not in (".zst", ".gz"):
         return file
     with file:
-        return BytesIO(unpacked(file.read(), name=path.name))
+        return BytesIO(unpack(file.read(), name=path.name))
 
 
 def _head(path: Path, project_of: _ProjectOf) -> str | None:
@@ -277,7 +277,7 @@ def _openclaw_line(text: object, packed: object) -> bytes:
     """An unreadable event becomes a line that the reader reports as skipped."""
     if isinstance(packed, bytes) and text is None:
         try:
-            return unpacked(packed)
+            return unpack(packed)
         except (FormatError, MissingExtra):
             return b"packed with Zstandard"
     if isinstance(text, bytes):

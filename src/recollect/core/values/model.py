@@ -48,7 +48,7 @@ class Usage:
     """True if the provider reports on its cache at all."""
 
 
-def added(one: Usage, other: Usage) -> Usage:
+def add_usage(one: Usage, other: Usage) -> Usage:
     """Add the usage of two exchanges."""
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,

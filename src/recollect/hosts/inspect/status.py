@@ -17,7 +17,7 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.values.edit import Insert
 from recollect.core.values.history import Entry, Slot, newest_cut
 from recollect.core.values.message import Text
-from recollect.core.values.model import Usage, added
+from recollect.core.values.model import Usage, add_usage
 from recollect.core.values.report import Report
 
 ComponentKind: TypeAlias = Literal["system", "tools", "files", "summary", "recalled", "history"]
@@ -207,9 +207,9 @@ def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as:
         if record is None or usage is None:
             continue
         if spent is None:
-            said, replies = said + 1, added(replies, usage)
+            said, replies = said + 1, add_usage(replies, usage)
         else:
-            asked, beside = asked + 1, added(beside, usage)
+            asked, beside = asked + 1, add_usage(beside, usage)
         model = str(record.get("model") or "")
         price = model_price(model, own_prices)
         if price is None:

@@ -31,7 +31,7 @@ from recollect.core.formats.transcripts.records import (
     no_parent,
     parents_first,
     records,
-    unpacked,
+    unpack,
     usage_of,
     value_of,
 )
@@ -65,7 +65,7 @@ class DetectedRecording:
 
 def detect_kind(data: bytes) -> TranscriptKind:
     """Detect the kind of a recording."""
-    return _detect(unpacked(data)).kind
+    return _detect(unpack(data)).kind
 
 
 def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
@@ -174,7 +174,7 @@ def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
 
 def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, ...]:
     """Read a recording that may hold several sessions."""
-    data = unpacked(data, name=name)
+    data = unpack(data, name=name)
     detected = _detect(data, name=name)
     if detected.parts is not None:
         sessions = [_read_part(detected.kind, part) for part in detected.parts]

@@ -43,7 +43,7 @@ class Record:
     raw: bytes
 
 
-def unpacked(data: bytes, *, name: str = "") -> bytes:
+def unpack(data: bytes, *, name: str = "") -> bytes:
     """Decompress gzip or Zstandard, and drop a byte order mark."""
     subject = name or "the recording"
     if data.startswith(_ZSTANDARD_MAGIC):
