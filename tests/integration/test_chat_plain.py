@@ -25,7 +25,7 @@ from recollect.agent.chat.opening import (
     chosen_settings,
     served_model,
 )
-from recollect.agent.chat.plain import given, lines_of, talk_json, talk_plain
+from recollect.agent.chat.plain import lines_from, lines_of, talk_json, talk_plain
 from recollect.errors import MissingExtra, RecollectError, SettingsError
 from recollect.hosts.inspect.sessions import sessions_of
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall
@@ -47,13 +47,13 @@ def workspace(tmp_path: Path) -> Path:
 
 def plain(order: ChatOrder, *texts: str) -> tuple[int, str, str]:
     out, notes = io.StringIO(), io.StringIO()
-    code = asyncio.run(talk_plain(order, given(texts), out, notes))
+    code = asyncio.run(talk_plain(order, lines_from(texts), out, notes))
     return code, out.getvalue(), notes.getvalue()
 
 
 def events(order: ChatOrder, *lines: str) -> tuple[int, list[dict[str, Any]]]:
     out = io.StringIO()
-    code = asyncio.run(talk_json(order, given(lines), out))
+    code = asyncio.run(talk_json(order, lines_from(lines), out))
     return code, [json.loads(line) for line in out.getvalue().splitlines()]
 
 

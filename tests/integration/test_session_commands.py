@@ -17,7 +17,7 @@ from tests.unit.agent.agent_harness import notes
 from recollect.adapters.session.files import transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.agent.chat.opening import ChatOrder, chosen_settings
-from recollect.agent.chat.plain import given, talk_json
+from recollect.agent.chat.plain import lines_from, talk_json
 from recollect.cli import main
 from recollect.core.values.model import Prompt, Usage
 from recollect.hosts.inspect.sessions import sessions_of
@@ -52,7 +52,7 @@ class Folder:
         settings = chosen_settings(None, provider=self.server.url, model=None, window_tokens=16_000)
         out = io.StringIO()
         chat = ChatOrder(workspace=self.path, settings=settings, **order)
-        asyncio.run(talk_json(chat, given(lines), out))
+        asyncio.run(talk_json(chat, lines_from(lines), out))
         return [json.loads(line) for line in out.getvalue().splitlines()]
 
     def ask(self, command: str) -> dict[str, Any]:

@@ -97,7 +97,7 @@ async def open_agent(
         )
         opened.push_async_callback(engine.close)
         transcript = opened.enter_context(
-            shelf.current() if session_id is None else shelf.resumed(session_id)
+            shelf.current() if session_id is None else shelf.resume(session_id)
         )
         others = index.path.parent.glob("*.jsonl")
         agent = Agent(
@@ -139,7 +139,7 @@ class _TranscriptFolder:
     def next(self) -> SessionTranscript:
         return self._open(self.index.begin_anew(self.key).session_id)
 
-    def resumed(self, session_id: str) -> SessionTranscript:
+    def resume(self, session_id: str) -> SessionTranscript:
         """Return an earlier session; the key continues it from now on."""
         transcript = self._open(session_id)
         self.index.update(self.key, lambda record: replace(record, session_id=session_id))

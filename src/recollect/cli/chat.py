@@ -135,7 +135,7 @@ def chat(
 def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) -> int:
     import asyncio
 
-    from recollect.agent.chat.plain import given, lines_of, talk_json, talk_plain
+    from recollect.agent.chat.plain import lines_from, lines_of, talk_json, talk_plain
 
     if not (plain or as_json) and message is None and sys.stdin.isatty() and sys.stdout.isatty():
         from recollect.agent.chat.terminal import talk
@@ -146,7 +146,7 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
         sys.stdin.reconfigure(errors="replace")  # a byte that is not UTF-8 must not end the chat
 
     async def run() -> int:
-        lines = lines_of(sys.stdin.readline) if message is None else given([message])
+        lines = lines_of(sys.stdin.readline) if message is None else lines_from([message])
         if as_json:
             return await talk_json(order, lines, sys.stdout)
         return await talk_plain(order, lines, sys.stdout, sys.stderr)

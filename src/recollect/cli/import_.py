@@ -177,7 +177,7 @@ def _read_link() -> bytes:
 
 
 def _leads_out(file: Path, given: Path) -> bool:
-    """Return True if a file of a folder is a link to one outside: the folder may be a cloned
+    """Return True if a folder's file is a link to one outside: the folder may be a cloned
     project."""
     return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
 

@@ -196,8 +196,7 @@ def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file of a folder, by a link in it too if that stays inside; OSError if it leads
-    out."""
+    """Read a file of a folder, or by a link that stays inside; OSError if it leads out."""
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name, strict=True))
     if not path.is_relative_to(root):

@@ -22,8 +22,7 @@ def data_home() -> Path:
 
 
 def config_home() -> Path:
-    """Return the folder of the user's settings: `RECOLLECT_HOME`, else the platform's config
-    folder."""
+    """Return the folder of the user's settings: `RECOLLECT_HOME`, else the platform's."""
     home = data_home()
     if os.environ.get("RECOLLECT_HOME"):
         return home

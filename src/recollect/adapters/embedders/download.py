@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from recollect.adapters.embedders.local import imported
+from recollect.adapters.embedders.local import import_package
 from recollect.errors import EmbedderError
 
 HUB: Final = "https://huggingface.co"
@@ -143,7 +143,7 @@ def read_record(folder: Path) -> Mapping[str, str]:
 
 
 def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str], str]:
-    hub: Any = imported("huggingface_hub", feature="downloading a model", extra="onnx")
+    hub: Any = import_package("huggingface_hub", feature="downloading a model", extra="onnx")
     import httpx2
     from huggingface_hub.utils.tqdm import disable_progress_bars
 

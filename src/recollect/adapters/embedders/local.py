@@ -55,8 +55,7 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """Scale the rows to length one, as bytes; EmbedderError if they are not `count` such
-    vectors."""
+    """Scale the rows to length one, as bytes; EmbedderError unless they are `count` vectors."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -285,7 +284,7 @@ def package_folder(name: str) -> Path | None:
     return Path(spec.origin).parent
 
 
-def imported(package: str, *, feature: str, extra: str) -> Any:
+def import_package(package: str, *, feature: str, extra: str) -> Any:
     """Import the package; MissingExtra if it is not installed, its own error if it is broken."""
     try:
         return importlib.import_module(package)
@@ -440,7 +439,7 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
         )
 
     def _load(self) -> _Table:
-        tokenizers = imported("tokenizers", feature=FEATURE, extra=EXTRA)
+        tokenizers = import_package("tokenizers", feature=FEATURE, extra=EXTRA)
         tokenizer = tokenizers.Tokenizer.from_file(str(self._tokenizer))
         return _Table(_read_weights(self._weights), tokenizer)
 

@@ -28,7 +28,7 @@ from recollect.adapters.embedders.local import (
     LoadedEmbedder,
     Rows,
     fingerprint,
-    imported,
+    import_package,
     in_stretches,
     readable,
     unit_vectors,
@@ -209,7 +209,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
 class _Graph:
     def __init__(self, folder: ModelFolder, *, threads: int) -> None:
         runtime, tokenizers = (
-            imported(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
+            import_package(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
         )
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads

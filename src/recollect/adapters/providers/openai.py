@@ -239,8 +239,7 @@ def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_closed(schema: Any) -> bool:
-    """Return True if every object allows only its own fields and requires all: OpenAI's
-    `strict`."""
+    """Return True if objects allow only their own fields and require all: OpenAI's `strict`."""
     if isinstance(schema, list):
         return all(is_closed(item) for item in schema)
     if not isinstance(schema, Mapping):

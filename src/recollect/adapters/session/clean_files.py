@@ -324,8 +324,7 @@ class _Forgetting(_Walk):
         return said in self._said_in_named and self._order.said_then(at)
 
     def daily_note(self, data: bytes) -> _Change:
-        """Return the note without the lines that hold a text, or a part of what the pattern
-        matches."""
+        """Return the note without the lines that hold a text or a part of a pattern's match."""
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]

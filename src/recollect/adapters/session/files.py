@@ -71,7 +71,7 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
 
 
 @contextlib.contextmanager
-def held(lock: Path, *, seconds: float) -> Iterator[None]:
+def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
     """Hold a lock file against other processes."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
@@ -260,7 +260,7 @@ class SessionIndex:
     def _changing(self) -> Iterator[None]:
         try:
             private_folder(self.path.parent)
-            with held(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
+            with hold_lock(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
                 yield
         except OSError as error:
             why = error.strerror or str(error)

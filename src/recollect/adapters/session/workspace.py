@@ -80,7 +80,7 @@ def load_workspace(
         seen.add((there.st_dev, there.st_ino))
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
         if text.strip():
-            shown = shortened(text, max_chars, name=name)
+            shown = shorten(text, max_chars, name=name)
             files.append(WorkspaceFile(name=name, text=shown, raw=text))
     return LoadedWorkspace(files=tuple(files), notes=tuple(notes))
 
@@ -94,7 +94,7 @@ def _names(today: date, *, first_run: bool) -> Iterator[str]:
         yield f"memory/{day:%Y-%m-%d}.md"
 
 
-def shortened(text: str, max_chars: int, *, name: str) -> str:
+def shorten(text: str, max_chars: int, *, name: str) -> str:
     """Cut a text to head and tail, with a mark between them, in at most `max_chars`."""
     if len(text) <= max_chars:
         return text

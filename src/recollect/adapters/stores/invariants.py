@@ -105,8 +105,7 @@ def compaction_mark(record: CompactionRecord) -> str:
 
 
 def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
-    """List the marks of removed records, except those that tombstones of messages already keep
-    out."""
+    """List the marks of removed records, except those that messages' tombstones keep out."""
     return [
         compaction_mark(record)
         for record in gone
@@ -125,7 +124,7 @@ KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
 
 
 def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
-    """Return the numbers of the jobs (kind, key, payload; one of `KINDS`) that name one of these
+    """Return the numbers of jobs (kind of `KINDS`, key, payload) that name one of these
     sessions."""
     names = frozenset(sessions)
     keys = {extract_key(name, left=left) for name in names for left in (False, True)}

@@ -49,14 +49,13 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def deployment_secret() -> bytes:
-    """Read the secret that, besides the names, keys the hashes of a deployment's spaces; may be
-    empty."""
+    """Read the secret that keys, with their names, the hashes of all spaces; may be empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
 def installation_secret() -> bytes:
-    """Return RECOLLECT_SECRET, else a random secret in the data folder that only this user can
-    read."""
+    """Return RECOLLECT_SECRET, else a random secret in the data folder, readable by this user
+    only."""
     return deployment_secret() or own_secret(installation_secret_file()).encode()
 
 

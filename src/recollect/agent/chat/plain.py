@@ -65,7 +65,7 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """Read the message of a line; True with it stops the running turn. A JSON object has
+    """Return the message of a line, and True if it stops the running turn. A JSON object has
     `message` or `abort`; any other line is a message itself."""
     try:
         value = json.loads(line)
@@ -191,13 +191,13 @@ def _write(to: Sink, text: str) -> str:
     return text
 
 
-async def given(texts: Iterable[str]) -> AsyncIterator[str]:
+async def lines_from(texts: Iterable[str]) -> AsyncIterator[str]:
     for text in texts:
         yield text
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Yield lines as they come, read by a thread that ends with the process: reading cannot be
+    """Yield lines as a thread reads them; it ends with the process, as reading cannot be
     cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()

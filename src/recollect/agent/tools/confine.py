@@ -35,8 +35,7 @@ class ShellRule:
     """The rule for the commands of `bash`."""
 
     mode: ShellMode = "free"
-    """free: with the user's rights; confined: in bubblewrap; asked: a person allows each; off:
-    none."""
+    """free: the user's rights; confined: in bubblewrap; asked: a person allows each; off: none."""
     confirm: Confirm | None = field(default=None, repr=False)
     """Asks a person; None: no command is run, because no person can be asked."""
     network: bool = False

@@ -15,7 +15,7 @@ from typing import Any, Final
 from recollect.adapters.providers.anthropic import AnthropicModel
 from recollect.adapters.providers.chat_model import ReplyWire
 from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.adapters.session.files import held, private_folder
+from recollect.adapters.session.files import hold_lock, private_folder
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
@@ -82,7 +82,7 @@ class DaySpending:
             self._day, self._own = today, 0
         try:
             private_folder(self._path.parent)
-            with held(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
+            with hold_lock(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
                 self._own = self._read()
                 fits = self._add(tokens, most)
                 if fits:

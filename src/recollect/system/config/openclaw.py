@@ -135,7 +135,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @cache
 def routes() -> Mapping[str, tuple[str, str]]:
-    """Return every key of OpenClaw that is read, by its path in snake case: our key, and its own
+    """Return every key of OpenClaw that is read, by its path in snake case: our key, its own
     name."""
     return {
         snake_case(f"{block}.{name}".lstrip(".")): (to, name)

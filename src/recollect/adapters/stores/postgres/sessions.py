@@ -40,8 +40,7 @@ _DIGITS: Final = 32
 
 
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
-    """Encode keys and identities of up to `CHUNK` entries; hexadecimal ones at half their
-    length."""
+    """Encode keys and identities of up to `CHUNK` entries; hexadecimal ones take half the space."""
     joined = "".join((*keys, *ids))
     if all(len(text) == _DIGITS for text in (*keys, *ids)):
         try:

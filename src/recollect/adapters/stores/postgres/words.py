@@ -410,8 +410,7 @@ class FoundByWords:
 async def find_by_words(
     work: Transaction, query: CandidateQuery, allowed: Ints | None, left_out: Ints
 ) -> FoundByWords:
-    """Find the best passages by words, of the allowed without those left out, and the
-    statistics."""
+    """Find the best `allowed` passages by words, without those left out, and the statistics."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))

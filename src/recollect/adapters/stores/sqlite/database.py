@@ -147,7 +147,7 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """Wait for running operations, but not for other processes' locks; end connection and
+        """Wait for running operations, not for other processes' locks; end connection and
         thread."""
         if self._closed:
             return

@@ -350,8 +350,7 @@ def add_compactions(
     *,
     but_of: str | None,
 ) -> None:
-    """Store new records, except those of the stale session `but_of` or that cover the
-    `forgotten`."""
+    """Store new records, except those of the stale session `but_of` or about the `forgotten`."""
     if not records:
         return
     refused = forgotten | tombstoned(db, map(compaction_mark, records))

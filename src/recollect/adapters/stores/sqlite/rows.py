@@ -133,7 +133,7 @@ def quoting(
     forgotten: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
 ) -> list[Any]:
-    """Return the keys of rows (a key, packed ids) that quote one of these messages, or are
+    """Return the keys of rows (key, packed ids) that quote one of these messages or are
     unreadable."""
     found = []
     for key, packed in rows:

@@ -165,8 +165,7 @@ def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tup
 
 
 def _pack(values: Floats) -> bytes:
-    """Encode vectors in 16 bits per number if that is exact (they were rounded when made), else
-    32."""
+    """Encode vectors in 16 bits per number if that is exact (as for rounded ones), else in 32."""
     with np.errstate(over="ignore"):
         halves = values.astype("<f2")
     return halves.tobytes() if np.array_equal(halves.astype("<f4"), values) else values.tobytes()
@@ -183,8 +182,7 @@ def remove_vectors(db: Database, passages: Iterable[int]) -> int:
 
 
 def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
-    """Move the vectors of passages to other passages, or drop them; returns how many were
-    dropped."""
+    """Move the vectors of passages to other passages, or drop them; returns the number dropped."""
     if not numbers:
         return 0
     old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
