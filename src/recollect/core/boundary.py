@@ -199,10 +199,10 @@ class BoundedTasks:
     def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
         """Start work whose task never raises."""
 
-        async def guarded_work() -> T | Failure:
+        async def guard_work() -> T | Failure:
             return await attempted(work())
 
-        return self.start(guarded_work())
+        return self.start(guard_work())
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work as it is."""

@@ -135,13 +135,13 @@ def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
     steer (available tools, changed instructions) have none: they are sent with the other parts of
     their request."""
     if isinstance(message, ModelResponse):
-        yield 0, _written_reply(message)
+        yield 0, _write_reply(message)
         return
     for at, part in enumerate(message.parts):
         if isinstance(part, SystemPromptPart):
             yield at, {"role": "system", "content": part.content}
         elif isinstance(part, UserPromptPart):
-            yield at, {"role": "user", "content": _written_content(part)}
+            yield at, {"role": "user", "content": _write_content(part)}
         elif isinstance(part, ToolReturnPart):
             text = part.model_response_str()
             yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
@@ -155,7 +155,7 @@ def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
 
 
-def _written_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
+def _write_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
     if isinstance(part.content, str):
         return part.content
     return [_block(item) for item in part.content if not isinstance(item, CachePoint)]
@@ -173,7 +173,7 @@ def _block(item: Any) -> dict[str, Any]:
     return {"type": "file", "file": {"file_data": str(getattr(item, "url", item))}}
 
 
-def _written_reply(message: ModelResponse) -> dict[str, Any]:
+def _write_reply(message: ModelResponse) -> dict[str, Any]:
     row: dict[str, Any] = {"role": "assistant", "content": _said(message.parts)}
     thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart)]
     if any(thoughts):
@@ -346,4 +346,4 @@ def _reply(response: ModelResponse) -> dict[str, Any]:
     usage = {"input": used.input_tokens, "output": used.output_tokens}
     if used.cache_read_tokens:
         usage["cache_read"] = used.cache_read_tokens
-    return chat_reply(_written_reply(response), usage if used.input_tokens else None)
+    return chat_reply(_write_reply(response), usage if used.input_tokens else None)

@@ -19,7 +19,7 @@ from recollect.core.compaction.lines import (
     choose_lines,
     lines_tokens,
 )
-from recollect.core.engine.ledger import masked_carried
+from recollect.core.engine.ledger import mask_carried
 from recollect.core.formats.stored_records import read_state, write_state
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried
@@ -103,7 +103,7 @@ class TestOverManyCuts:
         )
         state = replace(SessionState(), edits=(cut,))
         assert read_state(write_state(state)).edits == state.edits
-        masked = masked_carried(carried, lambda text: text.replace("charset", "[masked]"))
+        masked = mask_carried(carried, lambda text: text.replace("charset", "[masked]"))
         assert "charset" not in told(masked)
         assert "[masked]" in told(masked)
 

@@ -9,7 +9,7 @@ from tests.store_contract import examples
 from recollect.core.formats.stored_records import join_state
 from recollect.core.upkeep.masks import Masks
 from recollect.core.upkeep.matching import without
-from recollect.core.upkeep.redact import masked_batch
+from recollect.core.upkeep.redact import mask_batch
 from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Cut
 from recollect.core.values.fact import EvidenceSpan, FactId, FactVector, FactVectorSet
@@ -50,7 +50,7 @@ def batch() -> Batch:
 def test_secrets_go_from_every_part_and_the_rest_stays() -> None:
     before = batch()
     kinds: Counter[str] = Counter()
-    left = masked_batch(before, Masks(), kinds)
+    left = mask_batch(before, Masks(), kinds)
     assert kinds == {"github-token": 4}
     first, second = left.segments
     assert TOKEN not in first.segment.text
@@ -73,7 +73,7 @@ def test_secrets_go_from_every_part_and_the_rest_stays() -> None:
     assert isinstance(cut, Cut)
     assert TOKEN not in cut.summary
     assert cut.covers == (before.segments[0].segment.message_id,)
-    assert masked_batch(left, Masks(), Counter()) is left
+    assert mask_batch(left, Masks(), Counter()) is left
 
 
 def test_a_joint_fact_goes_with_any_of_its_sources() -> None:

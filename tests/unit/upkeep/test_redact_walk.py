@@ -17,7 +17,7 @@ from recollect.core.formats.openclaw_files import foreign_of, split_foreign
 from recollect.core.ports import Store
 from recollect.core.upkeep.certificates import RedactionResult, headline
 from recollect.core.upkeep.masks import Masks, own_patterns
-from recollect.core.upkeep.redact import masked_fact, redact
+from recollect.core.upkeep.redact import mask_fact, redact
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.fact import EvidenceSpan, Fact
 from recollect.core.values.upkeep import RewriteOrder, Rewritten
@@ -155,7 +155,7 @@ def test_the_line_a_fact_was_imported_as_is_masked_as_json() -> None:
     masks = Masks(patterns=own_patterns([r"Grüner \w+", "key .*"]))
     fact = imported(["der Grüner Veltliner", "the key is here", "stays"])
     assert "u00fc" in (fact.foreign or "")
-    done = masked_fact(fact, masks, {}, Counter())
+    done = mask_fact(fact, masks, {}, Counter())
     number, line = split_foreign(done.foreign or "")
     assert number == "7\t"
     held = json.loads(line)

@@ -238,7 +238,7 @@ def append_carried(
 ) -> str:
     """The whole summary: its body, then what code carries, within both limits, then missing
     lines."""
-    body = _spelled_otherwise(defuse(strip_carried(summary)))
+    body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
     chars = most_chars
     while True:
         whole = _assembled(body, carried, rules_text, chars)
@@ -281,10 +281,6 @@ def _without_failures(body: str) -> str:
     return "\n".join(lines[: first - 1]).rstrip()
 
 
-def _spelled_otherwise(body: str) -> str:
-    return _OWN_LINE.sub("*", _OWN_HEADING.sub("#", body))
-
-
 def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     body, listed = _without_identifiers(body)
     section, left = int(chars * SECTION_SHARE), int(chars * SUFFIX_SHARE)
@@ -317,11 +313,8 @@ def _without_identifiers(body: str) -> tuple[str, str]:
             kept.append(f"---\n{rest}" if ruled else "")
         else:
             kept.append(section)
-    return "".join(kept).strip(), "\n".join(line for line in listed if not _says_none(line))
-
-
-def _says_none(line: str) -> bool:
-    return line.strip("-* .").casefold() in {"", "none", "n/a"}
+    named = [line for line in listed if line.strip("-* .").casefold() not in {"", "none", "n/a"}]
+    return "".join(kept).strip(), "\n".join(named)
 
 
 def _identifiers(listed: str, names: Sequence[str], known: str, most: int) -> str:

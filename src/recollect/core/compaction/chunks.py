@@ -123,7 +123,7 @@ def chunk(
     if ratio is None:
         ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
     budget_tokens = max(1, int(room_tokens * ratio / MARGIN))
-    chunks = _balanced(readable, weights, budget_tokens)
+    chunks = _balance(readable, weights, budget_tokens)
     return ChunkResult(
         chunks=tuple(tuple(entries[at] for at in sorted(places)) for places in chunks),
         oversized=tuple(entries[at] for at in sorted(oversized)),
@@ -157,7 +157,7 @@ def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
     return list(once.values())
 
 
-def _balanced(
+def _balance(
     units: Sequence[list[int]], weights: Sequence[int], budget_tokens: int
 ) -> list[list[int]]:
     sizes = [sum(weights[at] for at in unit) for unit in units]

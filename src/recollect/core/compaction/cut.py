@@ -85,7 +85,7 @@ def breaker_after(
     if result.convergence == "failed":
         if breaker_is_open(breaker, now=now):
             return breaker
-        return _opened_if_due(replace(breaker, failures=breaker.failures + 1), now)
+        return _open_if_due(replace(breaker, failures=breaker.failures + 1), now)
     freed_tokens = result.tokens_before - result.tokens_after if result.compacted else 0
     real = freed_tokens >= window_tokens * LEAST_FREED_SHARE
     last_turn = turn if result.compacted else breaker.last_turn
@@ -95,7 +95,7 @@ def breaker_after(
     if result.trigger == "manual":
         return replace(breaker, last_turn=last_turn)
     counted = replace(breaker, failures=0, refills=breaker.refills + 1, last_turn=last_turn)
-    return _opened_if_due(counted, now)
+    return _open_if_due(counted, now)
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
@@ -112,7 +112,7 @@ def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> 
     return turn - breaker.last_turn <= RAPID_TURNS
 
 
-def _opened_if_due(counted: Breaker, now: float) -> Breaker:
+def _open_if_due(counted: Breaker, now: float) -> Breaker:
     trying = counted.opened_at is not None
     if trying or counted.failures >= FAILURES or counted.refills >= REFILLS:
         return replace(counted, opened_at=now)
@@ -221,7 +221,7 @@ def cut(
     if not worth:
         freed = _freed(cuttable, points[-1])
         return NoCut(reason=Reason(Cause.FREES_LITTLE, tokens=freed))
-    return _planned(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
+    return _plan(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
 
 
 def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:
@@ -283,7 +283,7 @@ def _chosen(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -
     return chosen
 
 
-def _planned(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
+def _plan(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
     entries = cuttable.entries
     split, continues = at, False
     if not _starts_a_turn(entries[at]):
@@ -386,7 +386,11 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         for edit in (*edits[:at], *edits[at + 1 :])
         if not (isinstance(edit, Insert) and edit.stage == "stand")
     ]
-    back = [block for block in undone.ended if _has_a_place(block, known) and block not in rest]
+    back = [
+        block
+        for block in undone.ended
+        if (known is None or block.anchor is None or block.anchor in known) and block not in rest
+    ]
     older = any(isinstance(edit, Cut) for edit in rest)
     return UndoResult(
         # Older blocks first: this keeps their order if two follow one message.
@@ -394,7 +398,3 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         undone=undone,
         reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),
     )
-
-
-def _has_a_place(block: Insert, known: Collection[EntryKey] | None) -> bool:
-    return known is None or block.anchor is None or block.anchor in known

@@ -80,7 +80,7 @@ def contains_literally(text: str, probe: Probe) -> bool:
     wanted = " ".join(probe.text.split())
     if not wanted:
         return False
-    within = _normalised(text)
+    within = _normalise(text)
     if probe.kind == "hash" or probe.kind in WORDED:
         wanted, within = wanted.casefold(), within.casefold()
     digits = probe.kind == "number"
@@ -132,7 +132,7 @@ def content_words(text: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=_KNOWN_TEXTS)
-def _normalised(text: str) -> str:
+def _normalise(text: str) -> str:
     return " ".join(text.split())
 
 

@@ -120,13 +120,13 @@ class Summarizer:
         self.spent = Spent(max_calls=self._max_calls(stretches))
         if thinned:
             self._note(Cause.HISTORY_THINNED, messages=thinned)
-        draft = await self._drafted(stretches, plan, strip_carried(previous_summary))
+        draft = await self._draft(stretches, plan, strip_carried(previous_summary))
         if isinstance(draft, Rejected):
             return NoSummary(reason=draft.reason, spent=self.spent)
         carried = await asyncio.to_thread(carry, plan.summarized, previous_carried, kept=plan.kept)
         text = self._text(draft, carried)
         if self._settings.audit:
-            text = await self._improved(text, draft, plan, carried, previous_summary)
+            text = await self._improve(text, draft, plan, carried, previous_summary)
         return Summarized(
             text=text,
             carried=carried,
@@ -160,10 +160,10 @@ class Summarizer:
         spare = MOST_FAILURES - 1 + 1 + (1 if self._settings.audit else 0)
         return min(MOST_CALLS, work + spare) if work else 0
 
-    async def _drafted(
+    async def _draft(
         self, stretches: Sequence[_Stretch], plan: CutPlan, before: str
     ) -> _Draft | Rejected:
-        previous, turn_before = _parted(before, plan)
+        previous, turn_before = _part(before, plan)
         history = _Summary(text=previous)
         turn: _Summary | None = None
         for entries, kind in stretches:
@@ -340,10 +340,10 @@ class Summarizer:
             count_tokens=self._count,
         )
 
-    async def _improved(
+    async def _improve(
         self, text: str, draft: _Draft, plan: CutPlan, carried: Carried, previous_summary: str
     ) -> str:
-        lacks = _audited(text, draft, plan)
+        lacks = _audit(text, draft, plan)
         if lacks.passed:
             return text
         again = _second(draft, lacks)
@@ -359,7 +359,7 @@ class Summarizer:
                 of_turn = again is draft.turn
                 better = replace(draft, turn=second) if of_turn else replace(draft, history=second)
                 other = self._text(better, carried)
-                left = _audited(other, better, plan)
+                left = _audit(other, better, plan)
                 if left.faults < lacks.faults:
                     text, lacks = other, left
         if not lacks.passed:
@@ -367,7 +367,7 @@ class Summarizer:
         return text
 
 
-def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
+def _part(previous: str, plan: CutPlan) -> tuple[str, str]:
     """Separates the previous summary from the notes of the turn that this cut splits again."""
     if not plan.continues_turn or _TURN_HEADING not in previous:
         return previous, ""
@@ -379,7 +379,7 @@ def _parted(previous: str, plan: CutPlan) -> tuple[str, str]:
     return "\n\n".join(text for text in (history, pinned) if text), turn
 
 
-def _audited(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
+def _audit(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
     result = audit(text, plan.summarized)
     return result if draft.history.prompt is not None else replace(result, sections=())
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Container
 from contextvars import Context
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import (
@@ -244,7 +243,7 @@ class DurableArchive:
             waiting = text if self._unread else "earlier batches wait for it"
             text = self._drain_said or waiting
         elif self._store is not None or not self._unread:
-            answer = await self._tried_to_write(batch)
+            answer = await self._try_to_write(batch)
             if not isinstance(answer, Failure):
                 self._store_works()
                 self._note_jobs(answer)
@@ -256,7 +255,7 @@ class DurableArchive:
             return Kept(where="nowhere", said=text)
         return await self._to_spool(write_batch(batch), text, later)
 
-    async def _tried_to_write(self, batch: Batch) -> WriteResult | Failure:
+    async def _try_to_write(self, batch: Batch) -> WriteResult | Failure:
         def work() -> Awaitable[WriteResult]:
             return self._answered(lambda store: store.write(batch))
 
@@ -268,8 +267,9 @@ class DurableArchive:
     def count(self, use: ModelUse, day: str) -> None:
         """Count a model call in the store, in the background, unless the store is down."""
         if not self._closed and not loop_ends():
-            add = partial(_add_use, use=use, day=day)
-            self._counting = self._tasks.begin(lambda: self._on_store(add))
+            self._counting = self._tasks.begin(
+                lambda: self._on_store(lambda store: store.add_model_use(use, day=day))
+            )
 
     async def waiting_for(
         self, session: SessionId, *, seconds: float
@@ -559,10 +559,6 @@ class DurableArchive:
             self._stuck = (record, time.monotonic())
             return False
         return time.monotonic() - since > BUG_SECONDS
-
-
-async def _add_use(store: Store, *, use: ModelUse, day: str) -> None:
-    await store.add_model_use(use, day=day)
 
 
 async def _ping(store: Store) -> None:

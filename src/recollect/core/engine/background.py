@@ -170,7 +170,7 @@ def handlers_of(
                 told=notify,
             ).extract
 
-        handlers[EXTRACT_JOB] = _made_when_needed(extraction)
+        handlers[EXTRACT_JOB] = _make_when_needed(extraction)
     elif settings.models.extraction is None:  # queued before a model was removed
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
@@ -180,7 +180,7 @@ def handlers_of(
     return handlers
 
 
-def _made_when_needed(make: Callable[[], Handler]) -> Handler:
+def _make_when_needed(make: Callable[[], Handler]) -> Handler:
     made: list[Handler] = []
 
     async def handle(lease: Lease) -> Batch:

@@ -31,9 +31,9 @@ from recollect.core.engine.summary import (
     SummaryInput,
     base_edits,
     lines_room,
-    masked_input,
-    masked_json,
-    masked_result,
+    mask_input,
+    mask_json,
+    mask_result,
     new_cut,
     plan_cut,
     prove,
@@ -288,7 +288,7 @@ class Compactor:
             return replace(nothing, convergence="irreducible", reason=holds)
         summarizers: list[Summarizer] = []
         seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
-        work = self._made_ready(session, draft, order, nothing, begun, summarizers)
+        work = self._make_ready(session, draft, order, nothing, begun, summarizers)
         ready = await attempted(asyncio.wait_for(work, seconds))
         if isinstance(ready, _Ready):
             ready = await attempted(self._committed(session, draft, ready, begun))
@@ -313,7 +313,7 @@ class Compactor:
         answered = await self._hooks.fire("after_compaction", event, self._whose(session, draft))
         return replace(done, notes=(*done.notes, *answered.notes))
 
-    async def _made_ready(
+    async def _make_ready(
         self,
         session: Session,
         draft: Draft,
@@ -334,7 +334,7 @@ class Compactor:
         whose = self._whose(session, draft)
         answered = await self._hooks.fire("before_compaction", event, whose)
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
-        read = await asyncio.to_thread(masked_input, plan, newest_cut(draft.edits), mask)
+        read = await asyncio.to_thread(mask_input, plan, newest_cut(draft.edits), mask)
         read = replace(read, instructions=mask.text(order.instructions))
         supplied, told = await self._supplied(draft, read, whose)
         notes = (*answered.notes, *told)
@@ -343,7 +343,7 @@ class Compactor:
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
         summary: Summarized | NoSummary
         if supplied is not None:
-            summary = await self._completed(draft, read, mask, supplied, rules_text)
+            summary = await self._complete(draft, read, mask, supplied, rules_text)
         elif self._model is None:
             summary = NoSummary(reason=Reason(Cause.NO_SUPPLIER), spent=Spent())
         else:
@@ -404,7 +404,7 @@ class Compactor:
             return None, (*answered.notes, COVERS_TOO_LITTLE)
         return supplied, answered.notes
 
-    async def _completed(
+    async def _complete(
         self,
         draft: Draft,
         read: SummaryInput,
@@ -422,7 +422,7 @@ class Compactor:
             lines_tokens=lines_room(draft, plan),
             count_tokens=draft.given.weigher.text,
         )
-        details = masked_json(dict(supplied.details), mask.text)
+        details = mask_json(dict(supplied.details), mask.text)
         return Summarized(text=text, carried=carried, spent=Spent(), details=details)
 
     async def _committed(
@@ -485,7 +485,7 @@ class Compactor:
     ) -> CompactionRecord:
         now = self._clock.now()
         if self._settings.redaction.enabled:
-            result = masked_result(result, self._settings.redaction)
+            result = mask_result(result, self._settings.redaction)
         body = write_record(result, turn=turn, at=now)
         return CompactionRecord(
             session=session.id, number=result.number, at=now, body=body, about=cut.covers

@@ -134,7 +134,7 @@ class Engine(StoredMemory):
         self._weigher = Weigher(self.settings.tokens.counter, count=count)
         self._compactor = Compactor(
             self.settings,
-            model=None if model is None else self._metered(model, archive),
+            model=None if model is None else self._meter(model, archive),
             hooks=self._hooks,
             keeper=self._keeper,
             reader=self._stored,
@@ -165,7 +165,7 @@ class Engine(StoredMemory):
             reads_facts=self._reads_facts,
         )
 
-    def _metered(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
+    def _meter(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
         async def record(use: ModelUse, day: str) -> None:
             if archive is not None and self.settings.ingest.enabled:
                 archive.count(use, day)

@@ -345,7 +345,7 @@ class SessionKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
                     await keeping.awaited.wait()
-        recorded = await self._recorded(request, report, keeping, now, as_it_came=as_it_came)
+        recorded = await self._record(request, report, keeping, now, as_it_came=as_it_came)
         chores = self._chores(now)
         left = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
@@ -382,7 +382,7 @@ class SessionKeeper:
             keeping.path = path
         return kept
 
-    async def _recorded(
+    async def _record(
         self,
         request: Request,
         report: Report,

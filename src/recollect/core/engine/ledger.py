@@ -83,13 +83,13 @@ def session_write(
 
 def _masked(edit: _E, redaction: RedactionSettings) -> _E:
     if isinstance(edit, Shorten | Insert):
-        text = _masked_text(edit.text, redaction.pii)
+        text = _mask_text(edit.text, redaction.pii)
         return edit if text == edit.text else replace(edit, text=text)
     if isinstance(edit, Cut):
-        summary = _masked_text(edit.summary, redaction.pii)
+        summary = _mask_text(edit.summary, redaction.pii)
         ended = tuple(_masked(block, redaction) for block in edit.ended)
-        carried = edit.carried and masked_carried(
-            edit.carried, lambda text: _masked_text(text, redaction.pii)
+        carried = edit.carried and mask_carried(
+            edit.carried, lambda text: _mask_text(text, redaction.pii)
         )
         if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
             return edit
@@ -97,7 +97,7 @@ def _masked(edit: _E, redaction: RedactionSettings) -> _E:
     return edit
 
 
-def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
+def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
     """Masks the details that code carries, for storing."""
 
     def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ def masked_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
 
 
 @lru_cache(maxsize=512)  # edits last for many turns, and are written with each
-def _masked_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
+def _mask_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
     return redact(text, pii=pii).text
 
 
@@ -232,15 +232,15 @@ def record_turn(
         masked, unchanged = mask.body(body)
         return add(_piece(kind, masked, about, exact=exact and unchanged))
 
-    def masked_reason(reason: Reason) -> Reason:
-        return reason.masked(lambda text: _masked_word(text, mask))
+    def mask_reason(reason: Reason) -> Reason:
+        return reason.masked(lambda text: _mask_word(text, mask))
 
     rows = report.view.rows
     kept = kept_rows(rows, last)
     about = _whose(report)
     added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
     outcomes = last.outcomes.record(
-        report, lambda made: add(_piece("outcomes", write_outcomes(made, masked_reason)))
+        report, lambda made: add(_piece("outcomes", write_outcomes(made, mask_reason)))
     )
     record = TurnRecord(
         session=report.session,
@@ -251,7 +251,7 @@ def record_turn(
         system=None if request.system is None else named("system", request.system),
         tools=None if request.tools is None else named("tools", request.tools),
         rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
-        report=add(_piece("report", write_report(report, masked_reason))),
+        report=add(_piece("report", write_report(report, mask_reason))),
         outcomes=outcomes.names,
         kept_rows=kept,
         rows=added,
@@ -286,7 +286,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
     return kept
 
 
-def _masked_word(text: str, mask: TextMask) -> str:
+def _mask_word(text: str, mask: TextMask) -> str:
     """Masks it, unless it is a lower-case word, which is one of our codes."""
     is_code = text.isalpha() and text.islower() and text not in mask.secrets
     return text if is_code else mask.text(text)

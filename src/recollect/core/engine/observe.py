@@ -118,6 +118,8 @@ class Observer:
         entries, archived = await self._keep_reply(session, reply, boundary, wait=wait, mark=mark)
         due = self._due(session, usage, sum(entry.tokens for entry in entries))
         self._note_beside(session, boundary)
+        causes = {line.cause for line in boundary.failures}
+        no_reply = not causes.isdisjoint((Cause.NOT_A_REPLY, Cause.NEVER_PREPARED))
         return Observation(
             usage=usage,
             calibration_ratio=state.calibration.ratio,
@@ -127,7 +129,7 @@ class Observer:
             due=due.due,
             due_reason=due.reason,
             flush_first=due.flush_first,
-            archived=None if _has_no_reply(boundary.failures) else archived,
+            archived=None if no_reply else archived,
             being_stored=bool(entries) and self._memory._keeper is not None and not wait,
             broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
         )
@@ -223,10 +225,6 @@ class Observer:
             boundary.note("compact", "failed", failed)
         if self._memory._jobs is not None and (text := self._memory._jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
-
-
-def _has_no_reply(failures: Iterable[StageLine]) -> bool:
-    return any(line.cause in (Cause.NOT_A_REPLY, Cause.NEVER_PREPARED) for line in failures)
 
 
 def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:

@@ -144,7 +144,7 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
         return None
     alignment = await boundary.run(
         "align",
-        lambda: _aligned(given, done),
+        lambda: _align(given, done),
         unchanged=None,
         reason=lambda alignment: alignment.reason,
     )
@@ -162,7 +162,7 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
     return await _apply_standing(draft, boundary)
 
 
-def _aligned(given: TurnInput, done: ReadResult) -> Alignment:
+def _align(given: TurnInput, done: ReadResult) -> Alignment:
     settled = len(done.settled)
     ids = given.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
     weights = [reading.tokens for reading in done.fresh]
@@ -197,7 +197,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
         boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
     applied = await boundary.run(
         "pair",
-        lambda: _extended(draft, edits),
+        lambda: _extend(draft, edits),
         unchanged=None,
         reason=lambda applied: applied.reasons,
     )
@@ -230,7 +230,7 @@ def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
     return any(edit.stage == "trim" and edit.anchor in recent for edit in edits)
 
 
-def _extended(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
+def _extend(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
     given = draft.given
     extended = None
     if not given.request.continues:

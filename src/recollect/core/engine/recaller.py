@@ -285,7 +285,7 @@ class MemoryRecaller:
             )
         vectors, missing = await self._vectors.embedded(texts, among=among)
         if self._settings.recall.method == "openclaw":
-            recalled = await self._recalled_openclaw(request, vectors)
+            recalled = await self._recall_openclaw(request, vectors)
         else:
             recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
         if self._archive.spooling:
@@ -305,11 +305,11 @@ class MemoryRecaller:
         vectors, _ = await self._vectors.embedded(texts)
         return vectors
 
-    async def _recalled_openclaw(
+    async def _recall_openclaw(
         self, request: RecallRequest, vectors: Sequence[AskedVector]
     ) -> Recalled:
         async with self._warming:
-            index, complete = await self._warmed(request)
+            index, complete = await self._warm_index(request)
             recalled = await self._looked(
                 lambda store: recall_openclaw(
                     request,
@@ -324,7 +324,7 @@ class MemoryRecaller:
         note = Reason(Cause.INDEX_READ, messages=len(index))
         return replace(recalled, notes=(note, *recalled.notes))
 
-    async def _warmed(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
+    async def _warm_index(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
         scope = request.session if request.scope == "session" else None
         kept = self._settings.index
         index = self._warm.pop(scope, None) or WarmIndex(
@@ -333,7 +333,9 @@ class MemoryRecaller:
         self._warm[scope] = index
         if len(self._warm) > _WARM_SCOPES:
             self._warm.popitem(last=False)
-        until = time.monotonic() + _WARM_SHARE * _recall_seconds(self._settings)
+        most = min(1.0, self._settings.turn.stage_deadline_seconds)
+        seconds = self._settings.recall.deadline_seconds or most
+        until = time.monotonic() + _WARM_SHARE * seconds
         while time.monotonic() < until:
             page = await self._looked(
                 lambda store: store.page(after=index.reached, limit=WARM_PAGE, session=scope)
@@ -375,7 +377,3 @@ async def warm(
         index.add(message, vectors[at] if vectors else None)
     if page:
         index.reached = page[-1].sequence
-
-
-def _recall_seconds(settings: Settings) -> float:
-    return settings.recall.deadline_seconds or min(1.0, settings.turn.stage_deadline_seconds)

@@ -13,7 +13,7 @@ from recollect.core.compaction.cut import cut
 from recollect.core.compaction.lines import lines_tokens
 from recollect.core.compaction.probe import probe
 from recollect.core.compaction.receipt import receipt
-from recollect.core.engine.ledger import masked_carried
+from recollect.core.engine.ledger import mask_carried
 from recollect.core.ports import Recaller
 from recollect.core.rules.message_redaction import TextMask, redact_entries
 from recollect.core.rules.redaction import redact
@@ -96,14 +96,14 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
     return replace(plan, history=history, turn_prefix=prefix)
 
 
-def masked_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
+def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
     """Mask all input of a compaction: later it appears without the labels that reveal secrets."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
     if before is None:
         return SummaryInput(plan=plan)
-    carried = before.carried and masked_carried(before.carried, mask.text)
+    carried = before.carried and mask_carried(before.carried, mask.text)
     return SummaryInput(plan=plan, previous=mask.text(before.summary), carried=carried)
 
 
@@ -133,38 +133,38 @@ def new_cut(
     )
 
 
-def masked_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
+def mask_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
     """The masked result, for storing."""
 
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 
-    def masked_finding(finding: ProbeFinding) -> ProbeFinding:
+    def mask_finding(finding: ProbeFinding) -> ProbeFinding:
         probe = finding.probe
         probe = replace(probe, text=masked(probe.text), sentence=masked(probe.sentence))
         return replace(finding, probe=probe)
 
     receipt = result.receipt
     if receipt is not None:
-        receipt = replace(receipt, findings=tuple(map(masked_finding, receipt.findings)))
+        receipt = replace(receipt, findings=tuple(map(mask_finding, receipt.findings)))
     return replace(
         result,
         reason=result.reason.masked(masked),
         notes=tuple(map(masked, result.notes)),
         summary=masked(result.summary),
         receipt=receipt,
-        details=masked_json(dict(result.details), masked),
+        details=mask_json(dict(result.details), masked),
     )
 
 
-def masked_json(value: Any, mask: Callable[[str], str]) -> Any:
+def mask_json(value: Any, mask: Callable[[str], str]) -> Any:
     """JSON with its texts masked."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, list):
-        return [masked_json(item, mask) for item in value]
+        return [mask_json(item, mask) for item in value]
     if isinstance(value, dict):
-        return {mask(key): masked_json(item, mask) for key, item in value.items()}
+        return {mask(key): mask_json(item, mask) for key, item in value.items()}
     return value
 
 

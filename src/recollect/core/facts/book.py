@@ -78,7 +78,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
             else tuple(as_of(facts, moment))
         )
     words = frozenset(tokenize(asked.search))
-    found_facts = [fact for fact in facts if _asked_for(fact, asked, words)]
+    found_facts = [fact for fact in facts if _matches(fact, asked, words)]
     return tuple(sorted(found_facts, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
 
 
@@ -136,7 +136,7 @@ def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
     return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
 
 
-def _asked_for(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
+def _matches(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
     return (
         (not asked.types or fact.type in asked.types)
         and (not asked.trusts or fact.trust in asked.trusts)

@@ -102,9 +102,7 @@ async def extract(
         raise ModelError(_trouble(answer, page) or "the model's answer was not JSON")
     known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
     around = tuple(known.values())
-    drafts, refused = await asyncio.to_thread(
-        _admitted, claims, page, around, unseen_low=unseen_low
-    )
+    drafts, refused = await asyncio.to_thread(_admit, claims, page, around, unseen_low=unseen_low)
     return Extracted(
         drafts=tuple(draft if draft.at <= now else replace(draft, at=now) for draft in drafts),
         refused=(*["malformed"] * malformed, *refused),
@@ -123,7 +121,7 @@ def _trouble(answer: Answer, page: Page) -> str:
     return "; ".join(text for text, holds in troubles.items() if holds)
 
 
-def _admitted(
+def _admit(
     claims: Sequence[_Claim], page: Page, around: Sequence[Segment], *, unseen_low: bool
 ) -> tuple[list[FactDraft], list[str]]:
     drafts: list[FactDraft] = []

@@ -402,12 +402,11 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
     facts = [fact for fact in unique.values() if fact.type != "digest"]
     if fact_id(draft.evidence, draft.content) in unique:
         return Reconciled(operation="none", reason="recorded already")
-    then = sorted((fact for fact in facts if held_at(fact, draft.at)), key=_newest_first)
+    then = sorted(
+        (fact for fact in facts if held_at(fact, draft.at)),
+        key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),
+    )
     return _carry_out(draft, facts, _decide(draft, then), now=now)
-
-
-def _newest_first(fact: Fact) -> tuple[float, float, str]:
-    return (-fact.at, -(fact.recorded_at or 0.0), fact.id)
 
 
 def _decide(draft: FactDraft, then: Sequence[Fact]) -> _Verdict:

@@ -334,15 +334,15 @@ def _shown(line: Line) -> str:
     words = _shown_part(segment, line.piece.text[line.start : line.end])
     if not line.number:
         return _unnumbered(segment, words)
-    return f"[{line.number}] {segment.role}: {_defused(words)}"
+    return f"[{line.number}] {segment.role}: {_defuse(words)}"
 
 
 def _unnumbered(segment: Segment, words: str) -> str:
     role = "tool output" if segment.role == "tool" else segment.role
-    return f"({role}: {_defused(words)})"
+    return f"({role}: {_defuse(words)})"
 
 
-def _defused(words: str) -> str:
+def _defuse(words: str) -> str:
     return _FORGED.sub(r"(\1)", _TAGS.sub("< ", words))
 
 

@@ -456,12 +456,7 @@ def extend(
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows
-    view = View(
-        rows=rows,
-        tokens=sum([row.tokens for row in rows]),
-        repairs=(*repairs, *applied.view.repairs),
-    )
-    return Applied(view=view, gone=())
+    return Applied(view=_view(rows, (*repairs, *applied.view.repairs)), gone=())
 
 
 def _only_grew(last: LastView, entries: Sequence[Entry]) -> bool:

@@ -219,7 +219,9 @@ def gate(
     may_correct: Callable[[Candidate], bool] = bool,
 ) -> GateVerdict:
     """Decide if to recall, with the reason."""
-    shown = [candidate for candidate in shown if not _asks_only(request, question, candidate)]
+    shown = [
+        one for one in shown if one.key not in request.asked_before and not is_echo(question, one)
+    ]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     everything, among_tools = candidates, is_among_tools(request, candidates)
@@ -380,10 +382,6 @@ def _worths(
         )
         for word in (asked if len(asked) >= LEAST_WORDS else about)
     }
-
-
-def _asks_only(request: RecallRequest, question: Question, candidate: Candidate) -> bool:
-    return candidate.key in request.asked_before or is_echo(question, candidate)
 
 
 def _says_enough(question: Question, candidates: Candidates, least: int) -> bool:

@@ -184,7 +184,7 @@ def ingest(
         new = _segment(entry, written, session, source, float(said), origin, trust)
         segments.append(new if indexed else replace(new, passages=()))
     jobs: tuple[NewJob, ...] = ()
-    if embedders and _has_embeddable(segments):
+    if embedders and any(passage.embedded for new in segments for passage in new.passages):
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
     return IngestResult(
         segments=tuple(segments),
@@ -280,10 +280,6 @@ def _only_asks_memory(entry: Entry) -> bool:
     return bool(said) and all(
         isinstance(part, ToolCall) and is_memory_tool(part.name) for part in said
     )
-
-
-def _has_embeddable(segments: Sequence[NewSegment]) -> bool:
-    return any(passage.embedded for new in segments for passage in new.passages)
 
 
 def earlier_calls(

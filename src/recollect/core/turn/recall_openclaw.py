@@ -121,7 +121,7 @@ async def recall_openclaw(
         facts=tuple(kept_facts),
         passages=tuple(kept),
         gate=GateVerdict(open=bool(kept_facts or kept), reason=reason),
-        hits=tuple(_explained(segments[hit.id], hit, weights) for hit in hits[: request.most_hits]),
+        hits=tuple(_explain(segments[hit.id], hit, weights) for hit in hits[: request.most_hits]),
     )
 
 
@@ -193,7 +193,7 @@ def _quoted(stored: StoredSegment, hit: WarmHit) -> RecalledPassage:
     )
 
 
-def _explained(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
+def _explain(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
     segment = stored.segment
     near, words = weights.vector * hit.cosine, weights.text * hit.words
     if hit.distance:

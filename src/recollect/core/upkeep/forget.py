@@ -26,7 +26,7 @@ from recollect.core.upkeep.matching import (
     said_again,
     stored_meant,
 )
-from recollect.core.upkeep.redact import masked_body
+from recollect.core.upkeep.redact import mask_body
 from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import Segment, SegmentId
@@ -141,7 +141,7 @@ async def held_meant(store: Store, order: ForgetOrder) -> int:
 def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
     """The masked body; None if nothing else remains."""
     try:
-        body = masked_body(stored.kind, stored.body, masks, Counter())
+        body = mask_body(stored.kind, stored.body, masks, Counter())
     except FormatError:
         return None
     if body == stored.body:

@@ -56,7 +56,7 @@ class MaskedText:
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
-            text = _spliced(text, spans)
+            text = _splice(text, spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Masks:
             spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))
             if not spans:
                 break
-            changed = _spliced(changed, spans)
+            changed = _splice(changed, spans)
             steps.append(spans)
             if not self._own_patterns:  # the rules alone need one pass
                 break
@@ -148,7 +148,7 @@ class Masks:
             spans = tuple(self._own_spans(text))
             if not spans:
                 break
-            text = _spliced(text, spans)
+            text = _splice(text, spans)
         return text
 
     def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
@@ -283,7 +283,7 @@ def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterato
         yield at, end
 
 
-def _spliced(text: str, spans: Sequence[RedactedSpan]) -> str:
+def _splice(text: str, spans: Sequence[RedactedSpan]) -> str:
     pieces: list[str] = []
     done = 0
     for span in spans:
@@ -343,15 +343,10 @@ def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
 
 def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
     """A finder for these secrets cut by one or two characters at an end; None for none."""
-    found = sorted(
-        {cut for text in _few(secrets) for cut in _cuts(text)}, key=lambda text: -len(text)
-    )
-    return re.compile("|".join(map(re.escape, found))) if found else None
-
-
-def _few(secrets: Iterable[str]) -> list[str]:
     telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
-    return sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
+    longest = sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
+    found = sorted({cut for text in longest for cut in _cuts(text)}, key=lambda text: -len(text))
+    return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def _cuts(secret: str) -> Iterator[str]:

@@ -60,7 +60,7 @@ _MOST_RACES: Final = 5
 _MOST_JOBS: Final = 100_000
 
 
-def masked_segment(
+def mask_segment(
     segment: Segment, masks: Masks, kinds: Counter[str]
 ) -> tuple[Segment, MaskedText | None]:
     """A masked segment and its text; None if it held no secret. `kinds` counts them."""
@@ -80,7 +80,7 @@ def masked_segment(
     return left, masked
 
 
-def masked_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
+def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
     """A masked fact, with its spans moved to the new places of their texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
@@ -109,7 +109,7 @@ def masked_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> 
     return left if tuple(evidence) == fact.evidence else replace(left, evidence=tuple(evidence))
 
 
-def masked_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
+def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
     """A masked body; FormatError for a state that cannot be read."""
 
     def change(text: str) -> str:
@@ -126,22 +126,22 @@ def masked_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) 
     return done.body
 
 
-def masked_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
+def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
     """A masked spooled batch; vectors of changed texts are made again later."""
     moved: dict[SegmentId, MaskedText] = {}
     segments: list[NewSegment] = []
     for new in batch.segments:
-        segment, text = masked_segment(new.segment, masks, kinds)
+        segment, text = mask_segment(new.segment, masks, kinds)
         if text is not None:
             moved[segment.id] = text
             # unindexed content stays unindexed
             new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
         segments.append(new)
-    facts = [masked_fact(fact, masks, moved, kinds) for fact in batch.facts]
+    facts = [mask_fact(fact, masks, moved, kinds) for fact in batch.facts]
     changed = {new.id for new, old in zip(facts, batch.facts, strict=True) if new != old}
 
     def body(kind: BodyKind, raw: bytes) -> bytes:
-        return masked_body(kind, raw, masks, kinds)
+        return mask_body(kind, raw, masks, kinds)
 
     left = replace(
         batch,
@@ -165,7 +165,7 @@ def _piece(piece: LedgerPiece, body: bytes) -> LedgerPiece:
 
 def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionWrite | None:
     try:
-        return replace(write, state=masked_body("states", write.state, masks, kinds))
+        return replace(write, state=mask_body("states", write.state, masks, kinds))
     except FormatError:
         return None  # its contents are unknown here: the stored one stays
 
@@ -223,7 +223,7 @@ class _RedactionWalk:
         self._step(SPOOL, 1, None)
         kinds: Counter[str] = Counter()
         try:
-            batch = masked_batch(read_batch(record), self._masks, kinds)
+            batch = mask_batch(read_batch(record), self._masks, kinds)
         except FormatError:
             self._unread[SPOOL] += 1
             return record
@@ -266,7 +266,7 @@ class _RedactionWalk:
         order: list[NewSegment] = []
         for segment in (stored_segment.segment for stored_segment in page):
             every: Counter[str] = Counter()
-            new, text = masked_segment(segment, masks, every)
+            new, text = mask_segment(segment, masks, every)
             kinds = {kind: count for kind, count in every.items() if not only or kind in only}
             if text is None or not kinds:
                 continue
@@ -290,7 +290,7 @@ class _RedactionWalk:
         for _ in range(_MOST_RACES):
             revision = await self._store.facts_revision()
             resting = [
-                (fact, masked_fact(fact, masks, moved, Counter()))
+                (fact, mask_fact(fact, masks, moved, Counter()))
                 for fact in await self._store.facts(superseded=True)
                 if not moved.keys().isdisjoint(rests_on(fact))
             ]
@@ -312,7 +312,7 @@ class _RedactionWalk:
         for fact in self._facts_before:
             self._name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
-            masked_fact(fact, self._masks, {}, kinds)
+            mask_fact(fact, self._masks, {}, kinds)
             if kinds:
                 place = DIGESTS if fact.type == "digest" else FACTS
                 self.found.count(place, kinds, fact.session)
@@ -332,7 +332,7 @@ class _RedactionWalk:
     async def _some_facts_written(self) -> bool:
         revision = await self._store.facts_revision()
         facts = await self._store.facts(superseded=True)
-        new = [masked_fact(fact, self._masks, {}, Counter()) for fact in facts]
+        new = [mask_fact(fact, self._masks, {}, Counter()) for fact in facts]
         left = [other for other, was in zip(new, facts, strict=True) if other != was][
             :_FACTS_AT_ONCE
         ]
@@ -352,7 +352,7 @@ class _RedactionWalk:
                 self._name(SESSION_NAMES, body.session)
                 kinds: Counter[str] = Counter()
                 try:
-                    left = b"" if body.torn else masked_body(kind, body.body, self._masks, kinds)
+                    left = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
                 except FormatError:
                     left = b""
                 if not left:

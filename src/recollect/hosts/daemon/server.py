@@ -171,11 +171,11 @@ class Daemon:
         payload = await self._payload(receive, "openclaw")
         if payload is None:
             return 200, {}
-        memory = await self._memories.ask(self._opened_openclaw())
+        memory = await self._memories.ask(self._open_openclaw())
         answering = memory.answer(call, payload)
         return 200, await self._answer(answering, f"{call} of openclaw", OPENCLAW_SECONDS)
 
-    async def _opened_openclaw(self) -> OpenClawMemory:
+    async def _open_openclaw(self) -> OpenClawMemory:
         from recollect.hosts.hooks.openclaw import OpenClawMemory
 
         if self._openclaw is None:  # here, where all calls come one by one
@@ -204,7 +204,7 @@ class Daemon:
         client = LineClient(write)
         self._clients.add(client)
         serving = self._memories.ask(attempted(self._serve(client, order)))
-        feeding = asyncio.ensure_future(self._fed(client, lines))
+        feeding = asyncio.ensure_future(self._feed(client, lines))
         leaving = asyncio.ensure_future(self._let_go(client))
         tasks: set[asyncio.Future[Any]] = {serving, feeding, leaving}
         try:
@@ -248,7 +248,7 @@ class Daemon:
         async with served_memory(order, settings=self._settings, spaces=spaces) as memory:
             await client.serve(memory)
 
-    async def _fed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:
+    async def _feed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:
         async for line in lines:
             self._used = time.monotonic()
             await self._memories.ask(client.arrived.put(line))

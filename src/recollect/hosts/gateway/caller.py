@@ -10,7 +10,7 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import blake2b
@@ -117,6 +117,7 @@ def read_caller(
     client = _client(headers)
     credential = credential_mark(headers, secret)
     turn_metadata = _json(headers.get("x-codex-turn-metadata"))
+    named_betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
     return Caller(
         client=client,
         model=_model(fields),
@@ -124,14 +125,9 @@ def read_caller(
         session=_session(client, headers, fields, format_name, credential),
         credential=credential,
         folder=_folder(turn_metadata),
-        betas=(*_named_betas(headers), *_UNNAMED_BETAS.get(client, ())),
+        betas=(*named_betas, *_UNNAMED_BETAS.get(client, ())),
         space=headers.get(SPACE_HEADER) or None,
     )
-
-
-def _named_betas(headers: Mapping[str, str]) -> Iterator[str]:
-    for name in headers.get("anthropic-beta", "").split(","):
-        yield name.strip()
 
 
 def _client(headers: Mapping[str, str]) -> ClientName:

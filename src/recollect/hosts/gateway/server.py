@@ -123,7 +123,7 @@ class Gateway:
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
-                Upstreams(settings.gateway, tell=_already_told),
+                Upstreams(settings.gateway, tell=lambda _: None),  # turns report the problem
                 day_tokens=settings.jobs.day_tokens,
             )
         self.memories = MemoryThread()
@@ -533,10 +533,6 @@ class Gateway:
             async for record in records:
                 body = _line(record)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-def _already_told(_: str) -> None:
-    """A provider that is down is reported by turns."""
 
 
 def _line(record: ExchangeRecord) -> bytes:

@@ -197,11 +197,11 @@ class OpenSpaces:
             return None
         opening = self._opening.get(space)
         if opening is None:  # one at a time, however many callers
-            opening = self._opening[space] = asyncio.create_task(self._opened_aside(space))
+            opening = self._opening[space] = asyncio.create_task(self._open_aside(space))
             opening.add_done_callback(lambda _: self._opening.pop(space, None))
         return await asyncio.shield(opening)
 
-    async def _opened_aside(self, space: str) -> SpaceMemory | None:
+    async def _open_aside(self, space: str) -> SpaceMemory | None:
         made = await attempted(asyncio.to_thread(self._made, space))
         if isinstance(made, Failure):
             if space not in self._failed_at:

@@ -361,10 +361,10 @@ def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
 def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
     try:
         if coding in ("gzip", "x-gzip"):
-            return _inflated(body, 31)
+            return _inflate(body, 31)
         if coding == "deflate":
             raw = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
-            return _inflated(body, raw)
+            return _inflate(body, raw)
         if coding == "br":
             return _brotli(body)
         if coding == "zstd":
@@ -378,10 +378,10 @@ def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
     raise FormatError(f"the content coding {coding!r} cannot be read here")
 
 
-def _inflated(body: bytes, bits: int) -> bytes:
+def _inflate(body: bytes, bits: int) -> bytes:
     unpacking = zlib.decompressobj(wbits=bits)
     unpacked = unpacking.decompress(body, MOST_BYTES)
-    return _bounded(unpacked, more=bool(unpacking.unconsumed_tail))
+    return _bound(unpacked, more=bool(unpacking.unconsumed_tail))
 
 
 def _brotli(body: bytes) -> bytes:
@@ -394,7 +394,7 @@ def _brotli(body: bytes) -> bytes:
         unpacked = bytes(unpacking.process(body, output_buffer_limit=MOST_BYTES))
     except brotli.error as error:
         raise ValueError("not Brotli") from error
-    return _bounded(unpacked, more=len(unpacked) >= MOST_BYTES)
+    return _bound(unpacked, more=len(unpacked) >= MOST_BYTES)
 
 
 def _zstd(body: bytes) -> bytes:
@@ -407,10 +407,10 @@ def _zstd(body: bytes) -> bytes:
         unpacked = bytes(unpacking.decompress(body, MOST_BYTES))
     except zstd.ZstdError as error:
         raise ValueError("not Zstandard") from error
-    return _bounded(unpacked, more=not unpacking.eof and not unpacking.needs_input)
+    return _bound(unpacked, more=not unpacking.eof and not unpacking.needs_input)
 
 
-def _bounded(unpacked: bytes, *, more: bool) -> bytes:
+def _bound(unpacked: bytes, *, more: bool) -> bytes:
     if more:
         raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not unpacked")
     return unpacked

@@ -150,7 +150,7 @@ class HookMemory:
         )
         memory.use(session_id)
         if event == "UserPromptSubmit":
-            return await self._prompted(hook, str(payload.get("prompt") or ""))
+            return await self._answer_prompt(hook, str(payload.get("prompt") or ""))
         if event == "SessionStart":
             return await self._started(hook, payload)
         if event in ("Stop", "PreCompact", "PostCompact", "SessionEnd"):
@@ -181,7 +181,7 @@ class HookMemory:
             self._transcripts.popitem(last=False)
         return known
 
-    async def _prompted(self, hook: _Hook, prompt: str) -> str:
+    async def _answer_prompt(self, hook: _Hook, prompt: str) -> str:
         hook.session.told_behind = None
         if not prompt.strip() or prompt.lstrip().startswith(_NOT_TYPED):
             return ""

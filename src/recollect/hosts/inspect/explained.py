@@ -515,7 +515,7 @@ def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) 
         lead: TokenKind = "tool results" if row.role == "tool" else row.role
         left = row.tokens
         for part in row.parts:
-            for kind, tokens in _weighed(part, row, weigher):
+            for kind, tokens in _weigh(part, row, weigher):
                 kept = min(tokens, left)
                 left -= kept
                 found.kinds["summaries" if summary else kind] += kept
@@ -527,7 +527,7 @@ def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) 
     return found
 
 
-def _weighed(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
+def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
     tokens = weigher.part(part)
     words = part.text if isinstance(part, Text | ToolResult) else ""
     if isinstance(row, Slot) and words.startswith(_OWN_OPENING):

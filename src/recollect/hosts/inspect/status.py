@@ -15,7 +15,7 @@ from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.core.rules.price import PriceList, model_price
 from recollect.core.rules.tokens import Weigher
 from recollect.core.values.edit import Insert
-from recollect.core.values.history import Entry, Slot, newest_cut
+from recollect.core.values.history import Entry, newest_cut
 from recollect.core.values.message import Text
 from recollect.core.values.model import Usage, add_usage
 from recollect.core.values.report import Report
@@ -175,7 +175,7 @@ def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent,
             if row.message.summary:  # another program's summary: it came as a message
                 summaries += row.tokens
             continue
-        for text in _own_texts(row):
+        for text in [part.text for part in row.parts if isinstance(part, Text) and row.notes]:
             size = row.tokens if not row.sources and len(row.parts) == 1 else weigher.text(text)
             if text == summary_text:
                 summaries += size
@@ -187,10 +187,6 @@ def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent,
         ContextComponent(kind="recalled", tokens=recalled),
         ContextComponent(kind="history", tokens=history),
     )
-
-
-def _own_texts(row: Slot) -> Iterable[str]:
-    return (part.text for part in row.parts if isinstance(part, Text)) if row.notes else ()
 
 
 def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as: str) -> Spending:

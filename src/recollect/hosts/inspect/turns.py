@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from recollect.hosts.inspect.status import (
         ComponentKind,
         ContextStatus,
-        RequestContext,
         Spending,
     )
 
@@ -355,11 +354,12 @@ def status_text(status: ContextStatus) -> str:
     request = status.request
     named = f" ({status.name})" if status.name else ""
     messages = number_of(request.messages, "message")
+    which = "last request" if request.which == "sent" else "next request, before your message"
     lines = [
         f"session {status.session_id}{named}, {_duration(status.seconds)}",
         f"model {status.model}, window {request.window_tokens:,} tokens ({request.window_source})",
         f"{status.messages} messages, {status.compactions} compactions in effect",
-        f"{_which(request)}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
+        f"{which}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
         f"  by the counter: {request.counted_tokens:,} tokens in {messages}",
         f"  limit without the reply: {request.limit_tokens:,}",
     ]
@@ -390,10 +390,6 @@ def _spending_text(spent: Spending) -> str:
         why = f"the price of {', '.join(spent.unpriced)} is not known; models.prices can name it"
         return f"cost: not known ({why}); {took}"
     return f"cost: ${spent.cost:.4f} for {took}"
-
-
-def _which(request: RequestContext) -> str:
-    return "last request" if request.which == "sent" else "next request, before your message"
 
 
 def _duration(seconds: float) -> str:

@@ -50,7 +50,7 @@ class LineClient:
         from pydantic import ValidationError
 
         while (line := await self.arrived.get()) is not None:
-            text = _mended(line)
+            text = _repair(line)
             try:
                 message = jsonrpc_message_adapter.validate_json(text, by_name=False)
             except ValidationError:
@@ -76,7 +76,7 @@ class LineClient:
         """Nothing waits to be sent."""
 
 
-def _mended(line: bytes) -> str:
+def _repair(line: bytes) -> str:
     text = line.decode("utf-8", "replace")
     if not _HALF.search(text):
         return text

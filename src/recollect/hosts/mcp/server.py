@@ -55,19 +55,17 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
     )
-    # state that a client carries between two rounds of a question is signed
     # the SDK's spans would hold client data: names of tools, ids, texts of errors
-    server.middleware[:] = [one for one in server.middleware if not _makes_spans(one)]
+    server.middleware[:] = [
+        one for one in server.middleware if type(one).__name__ != "OpenTelemetryMiddleware"
+    ]
+    # seals the state that a client carries between two rounds of a question
     server.middleware.append(
         RequestStateBoundary(
             security or RequestStateSecurity.ephemeral(), default_audience=handshake.NAME
         )
     )
     return server
-
-
-def _makes_spans(middleware: object) -> bool:
-    return type(middleware).__name__ == "OpenTelemetryMiddleware"
 
 
 class Handlers:

@@ -216,7 +216,7 @@ class Service:
                     record.operation = "mcp"
                     record.space = tenant_space(principal.tenant.id, incoming.parts[2])
                     with self._intake.request(principal.tenant.id) as taking:
-                        await self._served_by_mcp(scope, incoming, receive, send, principal, taking)
+                        await self._serve_mcp(scope, incoming, receive, send, principal, taking)
                     return None
                 route, path = self._route(incoming)
                 record.operation = route.operation
@@ -233,7 +233,7 @@ class Service:
                     call = await self._call(route, path, incoming, principal, seconds)
                     left = seconds - (time.monotonic() - incoming.began)
                     async with self._queue.turn(principal.tenant.id, left):
-                        return await self._carried_out(route, call, incoming)
+                        return await self._carry_out(route, call, incoming)
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,
@@ -242,7 +242,7 @@ class Service:
                 retry_after=1.0,
             ) from None
 
-    async def _served_by_mcp(
+    async def _serve_mcp(
         self,
         scope: Scope,
         incoming: Incoming,
@@ -371,7 +371,7 @@ class Service:
             keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
         )
 
-    async def _carried_out(self, route: ApiRoute, call: Call, incoming: Incoming) -> Answer:
+    async def _carry_out(self, route: ApiRoute, call: Call, incoming: Incoming) -> Answer:
         key = incoming.headers.get("idempotency-key")
         if key is None or route.idempotency == "none":
             return await self._done(route, call)
@@ -381,17 +381,17 @@ class Service:
         if not isinstance(claim, KeyClaim):
             return claim
         return await self._idempotency.carry_out(
-            claim, partial(self._worked, route, call), partial(self._settle, call)
+            claim, partial(self._work, route, call), partial(self._settle, call)
         )
 
     async def _done(self, route: ApiRoute, call: Call) -> Answer:
-        answer = await self._worked(route, call)
+        answer = await self._work(route, call)
         if isinstance(answer, Problem):
             raise answer
         await asyncio.shield(self.memories.beside(self._settle(call)))
         return answer
 
-    async def _worked(self, route: ApiRoute, call: Call) -> Answer | Problem:
+    async def _work(self, route: ApiRoute, call: Call) -> Answer | Problem:
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
@@ -401,7 +401,7 @@ class Service:
         metering = METER.set(asked)
         answer: m.ApiAnswer | Problem | Failure | None = None
         try:
-            answer = await attempted(_problems_kept(route.call(call)))
+            answer = await attempted(_keep_problems(route.call(call)))
         finally:
             METER.reset(metering)
             if not isinstance(answer, m.ApiAnswer):
@@ -443,7 +443,7 @@ class Service:
             LOG.error("what has expired could not be removed: %s", purged.said)
 
 
-async def _problems_kept(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
+async def _keep_problems(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
     try:
         return await work
     except Problem as problem:

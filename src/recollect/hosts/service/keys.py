@@ -162,11 +162,11 @@ class Principals:
             return None
         known = self._keys.get(given.hash)
         if known is None:
-            return await self._looked_up_in_turn(given)
+            return await self._look_up_in_turn(given)
         self._keys.move_to_end(given.hash)
         return known[1] if known[0] > since else await self._looked_up(given)
 
-    async def _looked_up_in_turn(self, given: GivenKey) -> Principal | None:
+    async def _look_up_in_turn(self, given: GivenKey) -> Principal | None:
         if self._waiting >= KEYS_WAITING:
             raise Problem(ProblemKind.BUSY, "too many unknown keys: come again", retry_after=1.0)
         self._waiting += 1

@@ -360,7 +360,7 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
         )
         certificate = await book.forget(order)
     await _note(call, "fact forgotten", f"{call.space}: {call.path['fact']}")
-    return _certified(call, certificate)
+    return _certify(call, certificate)
 
 
 async def forget(call: Call) -> m.ForgottenAnswer:
@@ -385,7 +385,7 @@ async def forget(call: Call) -> m.ForgottenAnswer:
             return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
         certificate = await forget_all(store, (), order, now=call.now)
     await _note(call, "messages forgotten", call.space)
-    return m.ForgottenAnswer(certificate=_certified(call, certificate).certificate, preview=None)
+    return m.ForgottenAnswer(certificate=_certify(call, certificate).certificate, preview=None)
 
 
 def _preview(meant: ForgetTargets) -> m.ForgetPreview:
@@ -471,7 +471,7 @@ def _fact(one: Fact) -> m.FactItem:
     return _copy(m.FactItem, one, sources=list(one.sources))
 
 
-def _certified(call: Call, certificate: Certificate) -> m.CertificateAnswer:
+def _certify(call: Call, certificate: Certificate) -> m.CertificateAnswer:
     return m.CertificateAnswer(
         certificate=certificate_json(seal(replace(certificate, space=call.space, checksum="")))
     )

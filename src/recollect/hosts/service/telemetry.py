@@ -35,7 +35,7 @@ def telling(settings: Settings) -> Iterator[Metrics | None]:
         if telemetry.metrics_port is not None:
             metrics = _metrics()
             ending.enter_context(_listening(metrics))
-            ending.enter_context(_served(metrics, settings))
+            ending.enter_context(_serve(metrics, settings))
         yield metrics
 
 
@@ -49,7 +49,7 @@ def _listening(listener: TelemetryListener) -> Iterator[None]:
 
 
 @contextmanager
-def _served(metrics: Metrics, settings: Settings) -> Iterator[None]:
+def _serve(metrics: Metrics, settings: Settings) -> Iterator[None]:
     from recollect.hosts.service.metrics import serve_metrics
 
     telemetry = settings.telemetry

@@ -221,7 +221,7 @@ class BadArguments:
         shape = kind.parameters
         required = shape.get("required", [])
         takes = ", ".join(
-            f"{name} ({_accepted(one)}{', required' * (name in required)})"
+            f"{name} ({_accept(one)}{', required' * (name in required)})"
             for name, one in shape["properties"].items()
         )
         example = json.dumps(dict(kind.example), ensure_ascii=False)
@@ -260,7 +260,7 @@ def read_arguments(
     return read
 
 
-def _accepted(shape: Mapping[str, Any]) -> str:
+def _accept(shape: Mapping[str, Any]) -> str:
     shapes = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
     one = shapes[0].get("items", shapes[0])
     accepted = " | ".join(map(str, one["enum"])) if "enum" in one else str(one.get("type"))
