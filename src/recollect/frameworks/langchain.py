@@ -1,10 +1,10 @@
-"""LangChain: a middleware that puts a memory round every model call of an agent.
+"""LangChain: a middleware that adds a memory to every model call of an agent.
 
     memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
     agent = create_agent(model, tools, middleware=[RecollectMiddleware(memory)])
 
-The agent's state keeps every message; only what the model is sent is shaped. Messages are read
-as Chat Completions whatever the model is: LangChain writes its own messages for each provider.
+The agent's state keeps every message; only the model's input is shaped. Messages are read as Chat
+Completions for every model: LangChain writes its own messages for each provider.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ _OWN: Mapping[str, type[HumanMessage | AIMessage | SystemMessage]] = {
 
 
 class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Keeps an agent's requests within the window, and puts back what a turn needs.
+    """Keeps an agent's requests within the window, and adds relevant memories.
 
-    `session` names the conversation; without one it is the `thread_id` of the run's config, so
-    that one agent serves many. The space is the memory's own. Put it last in the list, next to
-    the model, so that it sees what other middleware has made of the request.
+    `session` names the conversation, by default the `thread_id` of the run's config, so that one
+    agent serves many. Put it last in the list, so that it sees the changes of other middleware.
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:

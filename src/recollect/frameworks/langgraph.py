@@ -1,11 +1,10 @@
-"""LangGraph: a store of values under keys, kept in a memory.
+"""LangGraph: a store of values under keys, backed by a memory.
 
     store = RecollectStore(memory)
     graph = builder.compile(checkpointer=checkpointer, store=store)
 
-Each item is a message of its own in the archive, in a session named after its namespace: it is
-masked, searched, forgotten and backed up with everything else. Other than a middleware a store
-does not go on where its memory fails: whoever puts a value must know that it is kept.
+Each item is one message of the archive, in a session named after its namespace: it is masked,
+searched, forgotten and backed up like other messages. If its memory fails, the store raises.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
     session = RecollectSession("my-session", memory)
     await Runner.run(agent, "Hello", session=session, run_config=session.run_config())
 
-The SDK asks a session for the whole history and adds what each turn brought. Before every call of
-the model, rounds of tools included, the filter of the run's config says which items go out.
+The SDK reads the whole history from a session and adds the items of each turn. Before every model
+call, the filter of the run's config selects the items to send.
 
-Items of models that give none an id (Chat Completions) all have one and the same placeholder for
-it, and the SDK takes no assistant's message without an id. So the memory does not see placeholders,
-and what it changed gets one (for Responses the SDK takes them off). A view that the SDK could not
-write, though it could write the items as they were, does not go out.
+Chat Completions items all have the same placeholder id, and the SDK requires an id for assistant
+messages. So the memory does not see placeholders, and changed items get one (the SDK removes it for
+Responses). A view that the SDK cannot write is not sent if it can write the original items.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ _SAID_CONTENT = frozenset({"output_text", "refusal"})
 class RecollectSession:
     """A session of the SDK, with a memory.
 
-    `history` is a session of the SDK that keeps the items as they are, for this one to hand out:
-    by default in this process alone; `SQLiteSession(name, "file.db")` keeps them on disk.
+    `history` is the SDK session that stores the unchanged items, by default in this process;
+    `SQLiteSession(name, "file.db")` stores them on disk.
     """
 
     def __init__(

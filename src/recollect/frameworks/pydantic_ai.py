@@ -1,10 +1,10 @@
-"""Pydantic AI: a capability that puts a memory round every model request of an agent.
+"""Pydantic AI: a capability that adds a memory to every model request of an agent.
 
     memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
     agent = Agent("openai:gpt-5", capabilities=[RecollectCapability(memory, session="my-session")])
 
-A request of Pydantic AI holds several parts; each is a row of Chat Completions here, and a
-response is one. The run's own messages keep everything: only what the model is sent is shaped.
+Each part of a request is one row of Chat Completions here, and so is a response. The run's own
+messages stay complete: only the model's input is shaped.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _UNNAMED: Final = "tool"
 
 
 class RecollectCapability(AbstractCapability[Any]):
-    """Keeps an agent's requests within the window, and puts back what a turn needs.
+    """Keeps an agent's requests within the window, and adds relevant memories.
 
-    `session` names the conversation; without one it is the run's `conversation_id`, which goes on
-    with the `message_history` that a run is given. The space is the memory's own.
+    `session` names the conversation, by default the run's `conversation_id`, which continues with
+    the `message_history` of a run.
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:

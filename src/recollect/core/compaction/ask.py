@@ -170,8 +170,8 @@ class MessageText:
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """The texts of messages with their speakers, the previous summary first, each at least `head`
-    long."""
+    """The texts of messages with their speakers, the previous summary first. Of each text at least
+    the first `least_chars` are read."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
     # pinned quotes are mostly the user's own words

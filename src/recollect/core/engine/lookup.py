@@ -149,7 +149,7 @@ class MemoryLookup:
         )
 
     async def note(self, text: str) -> NoteResult:
-        """Store a note in the model's words, in its own session."""
+        """Store a note in the model's words, in the asking session or in `notes`."""
         self._check_writable()
         engine = self._engine
         session = self._own_session or NOTES_SESSION

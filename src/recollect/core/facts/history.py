@@ -258,7 +258,7 @@ def closed_by(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """A known fact with the statement as one more source; None if it may not gain one. A less
+    """A known fact with the statement as one more source; empty if it may not gain one. A less
     trusted source would lower its trust; joint facts and those of users gain none."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:

@@ -134,18 +134,15 @@ class Daemon:
 
     def health(self) -> dict[str, Any]:
         """The daemon's state, for `recollect daemon status`."""
+        opened = [one for one in (self._memory, self._openclaw) if one is not None]
         return {
             "version": recollect.__version__,
             "pid": os.getpid(),
             "uptime_seconds": round(time.monotonic() - self._began, 3),
             "hooks": self._hooks,
-            "spaces": self._open_spaces(),
+            "spaces": list(dict.fromkeys(name for one in opened for name in one.spaces)),
             "mcp_clients": len(self._clients),
         }
-
-    def _open_spaces(self) -> list[str]:
-        opened = (memory for memory in (self._memory, self._openclaw) if memory is not None)
-        return list(dict.fromkeys(name for memory in opened for name in memory.spaces))
 
     def end(self, why: str) -> None:
         """Hide from clients, finish open work, and end."""

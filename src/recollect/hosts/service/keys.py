@@ -145,7 +145,7 @@ class Principals:
         self._waiting = 0
 
     async def of(self, header: str) -> Principal:
-        """The sender; None for a key that is unknown, expired or revoked."""
+        """The sender; Problem for a key that is unknown, expired or revoked."""
         scheme, _, text = header.partition(" ")
         given = read_key(text.strip()) if scheme.lower() == "bearer" else None
         found = None if given is None else await self._known(given)

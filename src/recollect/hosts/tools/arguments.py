@@ -216,7 +216,7 @@ class BadArguments:
 
     problem: str = field(repr=False)
 
-    def told(self, kind: ToolKind) -> str:
+    def describe(self, kind: ToolKind) -> str:
         """The answer to the model. It holds nothing from memory, and is not marked as such."""
         shape = kind.parameters
         required = shape.get("required", [])

@@ -154,7 +154,7 @@ class MemoryTools:
             return MemoryAnswer(text=text, is_error=True)
         read = read_arguments(kind, arguments)
         if isinstance(read, BadArguments):
-            return MemoryAnswer(text=read.told(kind), is_error=True)
+            return MemoryAnswer(text=read.describe(kind), is_error=True)
         done = await attempted(self._answer(read))
         answer = done if isinstance(done, AnswerLines) else self._new_answer()
         if isinstance(done, Failure):
