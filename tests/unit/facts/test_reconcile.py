@@ -100,6 +100,24 @@ def test_what_was_said_earlier_becomes_history() -> None:
     assert (oldest.operation, oldest.written[0].valid_to) == ("add", 1.0)
 
 
+def test_history_ends_where_a_forgotten_version_began() -> None:
+    first, second = fact("the API port is 8000", 1.0), said("the API port is 9000", 10.0)
+    forgotten, first = held_against(second, first).written
+    new, closed = held_against(said("the API port is 8500", 5.0), history=(first,)).written
+    assert (new.valid_to, new.superseded_by) == (10.0, forgotten.id)
+    assert (closed.valid_to, closed.superseded_by) == (5.0, new.id)
+
+
+def test_the_same_words_read_late_are_no_second_fact() -> None:
+    later = fact("short answers, with no preamble", 10.0, type="preference")
+    earlier = said("short answers, with no preamble", 5.0, type="preference")
+    result = held_against(earlier, later)
+    assert (result.operation, result.reason) == ("none", "said again later")
+    assert [(one.id, one.sources) for one in result.written] == [
+        (later.id, ("segment-10.0", "segment-5.0"))
+    ]
+
+
 @pytest.mark.parametrize(
     ("type", "old", "new", "by", "expected"),
     [

@@ -7,7 +7,7 @@ fact."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -242,6 +242,8 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
         new = replace(new, change=change)
     if later:
         new = replace(new, valid_to=later[0].at, superseded_by=later[0].id)
+    else:
+        new = _inherit_end(new, versions, {fact.id for fact in closed})
     return (new, *closed)
 
 
@@ -277,6 +279,18 @@ def held_at(old: Fact, moment: float) -> bool:
     if old.valid_to is not None:
         return old.valid_to > moment
     return old.superseded_by is None
+
+
+def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]) -> Fact:
+    seen = {old.id for old in versions}
+    ends = [old for old in versions if old.id in closed]
+    if not ends or any(
+        old.valid_to is None or old.superseded_by is None or old.superseded_by in seen
+        for old in ends
+    ):
+        return new
+    last = max(ends, key=lambda old: old.valid_to or 0.0)
+    return replace(new, valid_to=last.valid_to, superseded_by=last.superseded_by)
 
 
 def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
@@ -454,6 +468,9 @@ def _carry_out(
     if verdict.operation == "none" and followed is not None:
         written = gain_source(followed, draft)
         return Reconciled(operation="none", written=written, reason=reason)
+    if followed is None and (later := _same_words_later(draft, known)) is not None:
+        written = gain_source(later, draft)
+        return Reconciled(operation="none", written=written, reason="said again later")
     if followed is not None and followed.subject:  # all versions share one name
         draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
     followed_id = None if followed is None else followed.id
@@ -478,3 +495,10 @@ def _carry_out(
     if new.superseded_by is not None:
         reason += "; said before what is known, so it is history"
     return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
+
+
+def _same_words_later(draft: FactDraft, known: Sequence[Fact]) -> Fact | None:
+    if name_property(draft.content).subject:
+        return None
+    same = (fact for fact in known if same_words(draft.content, fact.content))
+    return next((fact for fact in same if fact.at > draft.at), None)
