@@ -126,6 +126,27 @@ def test_a_fleet_serves_all_of_a_budget_and_no_more(nodes: int) -> None:
     asyncio.run(look())
 
 
+def test_parallel_requests_of_a_tenant_count_on_one_connection() -> None:
+    at_once = [0, 0]
+
+    class Slow(Counted):
+        async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
+            at_once[0] += 1
+            at_once[1] = max(at_once)
+            await asyncio.sleep(0)
+            at_once[0] -= 1
+            return await super().spend(tenant, budget, period, amount)
+
+    async def look() -> None:
+        tenant, records, budgets = limited_tenant(requests=15), Slow(), Budgets(now=lambda: 0.0)
+        asked = (budgets.take_request(tenant, records) for _ in range(20))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert answers.count(None) == 15
+        assert (records.asked, at_once[1]) == (15, 1)
+
+    asyncio.run(look())
+
+
 def test_tokens_that_another_node_spent_are_heard_of() -> None:
     async def look() -> None:
         tenant, records, now = limited_tenant(tokens=100), Counted(), 0.0

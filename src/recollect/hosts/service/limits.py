@@ -228,11 +228,11 @@ class Budgets:
         if limit is None:
             return
         share = self._share(tenant.id, "requests per minute")
-        if share.spent < limit:
-            heard = await records.spend(tenant.id, "requests per minute", share.period, 1)
-            share.spent = max(heard, share.spent)
-            if heard <= limit:
-                return
+        async with share.asking:  # one row: parallel counts would hold a connection each
+            if share.spent < limit:
+                share.spent = await records.spend(tenant.id, "requests per minute", share.period, 1)
+                if share.spent <= limit:
+                    return
         raise self._spent("requests per minute", limit)
 
     async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
