@@ -1,7 +1,8 @@
 """Slash commands: parsing a line, and the answers that need no agent.
 
-A command is never sent to a model. Any other line is a message, since a path begins with a slash
-too. `/memory` leaves no fact's text in the transcript: forgetting could not reach it there.
+A command is never sent to a model, nor is a mistyped one. Any other line is a message: a path
+begins with a slash too. `/memory` leaves no fact's text in the transcript, because forgetting could
+not reach it there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from recollect.core.engine.engine import Engine
@@ -53,7 +55,7 @@ TERMINAL_COMMANDS: Final[Mapping[TerminalCommand, tuple[str, str]]] = {
     "show": ("/show [NUMBER]", "print a folded line in full (in a terminal)"),
     "exit": ("/exit", "end the chat (in a terminal)"),
 }
-_LINE = re.compile(r"/([a-z]+)(?:\s+(.*))?", re.DOTALL)
+_LINE = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("undo", "new", "help", "status"), ("",)),
 }
@@ -68,8 +70,9 @@ class Command:
     argument: str = field(default="", repr=False)
 
 
-def read_command(text: str) -> Command | None:
-    """Parse a user's line; None for an ordinary message, also with a space before it."""
+def read_command(text: str) -> Command | str | None:
+    """Parse a user's line; a string answers a mistyped command. None for an ordinary message, also
+    with a space before it."""
     match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return None
@@ -77,7 +80,11 @@ def read_command(text: str) -> Command | None:
     for name in get_args(CommandName):
         if name == word and argument in _TAKES.get(name, (argument,)):
             return Command(name=name, argument=argument)
-    return None
+    names = (*COMMANDS, *TERMINAL_COMMANDS)
+    close = get_close_matches(word.lower(), names, n=1, cutoff=0.75)
+    if not close or word in names:
+        return None
+    return f"Did you mean /{close[0]}? To send this line as a message, put a space before it."
 
 
 def help_text() -> str:

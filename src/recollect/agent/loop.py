@@ -282,6 +282,8 @@ class Agent:
         if not text.strip():
             return self._notice(NOTHING_SAID)
         command = read_command(text)
+        if isinstance(command, str):
+            return self._notice(command)
         return self._turn(text) if command is None else self._command(command)
 
     async def _notice(self, text: str) -> AsyncGenerator[AgentEvent, None]:

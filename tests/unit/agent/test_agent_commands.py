@@ -34,6 +34,9 @@ def test_an_unknown_word_with_a_slash_is_said_to_the_model(tmp_path: Path) -> No
     harness = talking(tmp_path)
     assert ended(harness.say("/frobnicate the harbour")) == "done"
     assert "/frobnicate" in str(harness.model.requests[-1])  # type: ignore[attr-defined]
+    before = len(harness.entries())
+    assert "Did you mean /memory?" in told(harness, "/memroy add my PIN is 4711")
+    assert len(harness.entries()) == before, "neither sent nor recorded"
 
 
 def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:

@@ -95,6 +95,15 @@ def test_commands_are_told_from_messages() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "meant"),
+    [("/memroy add my PIN", "memory"), ("/Compact", "compact"), ("/exitt", "exit")],
+)
+def test_a_mistyped_command_is_asked_about(text: str, meant: str) -> None:
+    assert str(read_command(text)).startswith(f"Did you mean /{meant}? ")
+    assert read_command(f" {text}") is None, "with a space before it, it is sent"
+
+
+@pytest.mark.parametrize(
     ("path", "means"),
     [
         ("memory/2026-01-01.md", TODAY),

@@ -471,7 +471,8 @@ def test_notes_are_left_alone_where_no_workspace_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize("way", ["matching", "said", "sessions", "time", "another session"])
 def test_what_was_typed_in_chats_goes_too(way: str) -> None:
     typed = MaskedHistory(SPACE)
-    for text in (MARKER, f"two lines,\n{MARKER} in one", "water", f"/memory add {MARKER}"):
+    unkept = (f"/memory add {MARKER}", f"/memroy add {MARKER}")
+    for text in (MARKER, f"two lines,\n{MARKER} in one", "water", *unkept):
         typed.store_string(text)
     assert list(MaskedHistory("another").load_history_strings()) == []
     assert MARKER not in next(iter(typed.load_history_strings())), "no transcript keeps it either"

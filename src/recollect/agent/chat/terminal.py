@@ -78,7 +78,7 @@ class MaskedHistory(FileHistory):
         from recollect.core.rules.redaction import redact
 
         command = read_command(string)
-        if command is not None and recordable(command) != command.argument:
+        if isinstance(command, str) or (command and recordable(command) != command.argument):
             return
         lines = redact(string, pii=self._pii).text.split("\n")
         entry = f"\n# {datetime.now(UTC).isoformat()}\n" + "".join(f"+{line}\n" for line in lines)
