@@ -148,6 +148,11 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
             named_by = own[family].named_by
         if named_by and url:
             _say(f"requests go to {_without_secrets(url)}, as {named_by} says")
+        elif variable := agent.ignored_variables().get(family):
+            _say(
+                f"{agent.name} does not read {variable}: requests go to {url}. "
+                f"To change it, set {key}"
+            )
     return load_settings(arguments=taken).settings, loaded.project_notice
 
 

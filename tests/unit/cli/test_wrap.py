@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from recollect.cli import main
-from recollect.cli.gateway import lines_of, sums_of
+from recollect.cli.gateway import lines_of, sums_of, wrapped_settings
 from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
 from recollect.system.config import Settings
 
@@ -86,6 +86,15 @@ def test_a_base_url_in_the_environment_counts_where_the_agent_reads_it(
         assert own[family] == OwnUpstream(
             url="http://127.0.0.1:1", named_by=f"{family.upper()}_BASE_URL"
         )
+
+
+def test_a_variable_that_the_agent_does_not_read_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+    wrapped_settings(AGENTS["pi"], {})
+    ignored = "pi does not read ANTHROPIC_BASE_URL: requests go to https://api.anthropic.com. "
+    assert ignored + "To change it, set gateway.upstream.anthropic" in capsys.readouterr().err
 
 
 def test_a_record_says_what_was_done_and_why() -> None:

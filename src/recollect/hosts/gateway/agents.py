@@ -70,6 +70,10 @@ class WrappedAgent:
                 found[family] = OwnUpstream(url=url, named_by=variable)
         return found
 
+    def ignored_variables(self) -> dict[Family, str]:
+        """Variables with a base URL that it does not read."""
+        return {} if self.reads_variables else {one: name for one, name, _ in self._variables()}
+
     def _variables(self) -> Iterator[tuple[Family, str, str]]:
         for family in self.families:
             variable = URL_VARIABLES[family]
