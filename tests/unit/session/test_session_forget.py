@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -356,13 +357,32 @@ def test_where_it_stands_in_a_name_that_is_told() -> None:
 def test_what_a_killed_forgetting_left_goes() -> None:
     with begun() as transcript:
         transcript.append_message(user("hello"))
-    left = transcript.path.with_name(f".{transcript.path.name}.0badcafe")
-    left.write_text(MARKER)
-    os.utime(left, (0, 0))
+    folder = transcript.path.parent
+    ours = [f".{name[:40]}.0badcafe" for name in ("one.jsonl", "sessions.json", f"{uuid4()}.jsonl")]
+    others = [".DS_Store", ".nfs000000000123", ".notes.settings"]
+    for name in (*ours, *others):
+        (folder / name).write_text(MARKER)
+        os.utime(folder / name, (0, 0))
+    (folder / ".stfolder").mkdir()
     forget(matching=MARKER, only_look=True)
-    assert left.exists()
+    assert all((folder / name).exists() for name in ours)
     forget(matching=MARKER)
-    assert not left.exists()
+    assert not any((folder / name).exists() for name in ours)
+    assert all((folder / name).exists() for name in (*others, ".stfolder"))
+
+
+def test_what_cannot_be_deleted_and_folders_of_outputs_are_named() -> None:
+    with begun() as transcript:
+        transcript.append_message(user(MARKER))
+    left = transcript.path.with_name(".chat_history.0badcafe")
+    outputs = transcript.path.with_suffix(".outputs")
+    for folder in (left, outputs):  # a folder cannot be unlinked, whoever runs this
+        folder.mkdir()
+    os.utime(left, (0, 0))
+    done = forget(matching=MARKER)
+    assert done.counts["transcripts changed"] == 1
+    for path in (left, outputs):
+        assert sum(line.startswith(f"{path}, ") for line in done.cannot) == 1
 
 
 _TEXT = st.sampled_from(["hello", "ok", f"a {MARKER} b", f'{{"x": "{MARKER}"}}', "ünïcödé \u2028"])

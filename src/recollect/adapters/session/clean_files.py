@@ -7,7 +7,6 @@ holds no content.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import stat
 import time
@@ -58,6 +57,9 @@ _NO_WORKSPACE: Final = (
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
 """Places out of reach of every forget in files."""
+_LEFT_OVER: Final = re.compile(
+    r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
+)  # the names of `replace_file`, and of an earlier version
 _LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _COMMAND: Final = re.compile(r"\A/\w+\s*")
@@ -171,10 +173,13 @@ class _Walk:
     def run(self, workspace: Path | None) -> None:
         folder = sessions_folder(self._space)
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if path.name.startswith("."):
+            if _LEFT_OVER.fullmatch(path.name):
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
                 self._change(path, TRANSCRIPTS, partial(self.transcript, path))
+            elif path.suffix == ".outputs":
+                line = "outputs of commands that an earlier version kept: delete this folder"
+                self.leave(f"{path}, {line}", None)
         typed = chat_history_file(self._space)
         if typed.exists():
             self._change(typed, TYPED, self.typed)
@@ -245,9 +250,13 @@ class _Walk:
 
     def _drop_left_over(self, path: Path) -> None:
         """Delete the copy of a file that a killed run left."""
-        with contextlib.suppress(FileNotFoundError):  # its owner was quicker
+        try:
             if self._apply and time.time() - path.lstat().st_mtime > _LEFT_OVER_SECONDS:
                 path.unlink()
+        except FileNotFoundError:
+            pass  # its owner was quicker
+        except OSError as error:
+            self.leave(f"{path}, a copy that a crash left ({_why(error)}): delete it", None)
 
 
 class _Forgetting(_Walk):
