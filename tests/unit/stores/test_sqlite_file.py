@@ -184,6 +184,8 @@ def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
     path, new = tmp_path / "space.db", segments(8)
     packed = Path(__file__).with_name("version_5_cold.db.gz").read_bytes()
     path.write_bytes(gzip.decompress(packed))
+    with closing(apsw.Connection(str(path))) as file:  # as if no warm passage lacked a vector
+        file.execute("UPDATE embedder SET complete_to = (SELECT max(id) FROM passage)")
     batch, model = full_batch(1), ReferenceModel()
     model.write(batch)
     model.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
@@ -191,6 +193,8 @@ def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
     async def run() -> None:
         async with await SQLiteStore.open(path, space="mine", create=False) as store:
             assert (await store.check()).problems == ()
+            waiting = await store.unembedded("example-256", limit=100)
+            assert {one.segment for one in waiting} == {one.segment.id for one in new}
             words = (*new[0].passages[0].words, *batch.segments[0].passages[0].words)
             query = CandidateQuery(
                 words=tuple(dict.fromkeys(words)), vectors=(asked("q", embedder="e"),)

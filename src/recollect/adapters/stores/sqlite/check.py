@@ -90,6 +90,14 @@ _VECTORS_OF_NOBODY: Final = (
     "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
     "vectors have no passage",
 )
+_WAITS_UNSEEN: Final = (
+    """
+    embedder AS e JOIN passage AS p ON p.id <= e.complete_to WHERE p.embedded AND NOT EXISTS (
+      SELECT 1 FROM vector_at AS v WHERE v.embedder = e.number AND v.passage = p.id
+    )
+    """,
+    "passages wait for a vector that no query looks for",
+)
 _STRAY_FACT_PARTS: Final = (
     (
         "fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)",
@@ -193,7 +201,7 @@ def _facts(db: Database) -> Iterator[str]:
 
 
 def _vectors(db: Database) -> Iterator[str]:
-    yield from _some(db, _VECTORS_OF_NOBODY)
+    yield from _some(db, _VECTORS_OF_NOBODY, _WAITS_UNSEEN)
     for embedder, name in db.rows("SELECT number, name FROM embedder"):
         members = []
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):

@@ -232,6 +232,7 @@ _NO_COLD: Final = (
     "ALTER TABLE totals DROP COLUMN cold",
     "ALTER TABLE totals DROP COLUMN cold_documents",
     "ALTER TABLE totals RENAME COLUMN cold_change TO removals",
+    "UPDATE embedder SET complete_to = 0",  # cold passages needed no vector
 )
 """Old segments left the index before; now all of them are in it."""
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
