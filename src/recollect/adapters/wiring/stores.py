@@ -102,7 +102,8 @@ async def open_store(
     from recollect.adapters.stores.sqlite.connection import read_key
 
     path = sqlite_path(url, space)
-    await asyncio.to_thread(remove_embedding_cache, path, space)
+    for line in await asyncio.to_thread(remove_embedding_cache, path, space):
+        LOG.warning("could not delete %s", line)
     return await SQLiteStore.open(
         path,
         space=space,
@@ -314,7 +315,7 @@ async def delete_stored_space(
     finally:
         await store.close()
     if not is_server(url):
-        await asyncio.to_thread(_remove_files, space, url)
+        cannot += await asyncio.to_thread(_remove_files, space, url)
     spool = await open_spool(url, space=space, key=key)
     try:
         spooled = await spool.rewrite(lambda _: None)
@@ -350,8 +351,8 @@ async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
         )
 
 
-def _remove_files(space: SpaceId, url: str | None) -> None:
+def _remove_files(space: SpaceId, url: str | None) -> tuple[str, ...]:
     path = sqlite_path(url, space)
-    remove_embedding_cache(path, space)
     for ending in ("-wal", "-shm", "-journal", ""):
         path.with_name(path.name + ending).unlink(missing_ok=True)
+    return remove_embedding_cache(path, space)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -29,7 +30,8 @@ from recollect.core.values.recall import (
     Surroundings,
 )
 from recollect.core.values.segment import SegmentId, Vector
-from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
+from recollect.core.values.upkeep import CheckResult, ForgetOrder, Forgotten, ScrubResult, Stats
+from recollect.system.places import remove_embedding_cache
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -177,7 +179,13 @@ class SQLiteStore:
     compactions = _reads(ledger.read_compactions)
     expire = _writes(ledger.expire)
 
-    forget = _writes(removal.forget, removal.after_change)
+    _forget = _writes(removal.forget, removal.after_change)
+
+    async def forget(self, order: ForgetOrder) -> Forgotten:
+        gone = await self._forget(order)
+        left = await asyncio.to_thread(remove_embedding_cache, self._file.path, self.space)
+        return replace(gone, cannot=(*gone.cannot, *left))
+
     held = _reads(removal.stored_bodies)
     rewrite = _writes(removal.rewrite, removal.after_change)
 
