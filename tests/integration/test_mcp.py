@@ -19,8 +19,10 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -31,8 +33,11 @@ from recollect.core.engine.ledger import Rebuilt, rebuild_request
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
+from recollect.hosts.daemon.server import Daemon
+from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.mcp import MemoryOrder, handshake
 from recollect.hosts.mcp.http import access_token
+from recollect.system.config import load_settings
 from recollect.testing.scripted_model import ScriptedModel
 from recollect.tools import memory_tools
 
@@ -325,6 +330,39 @@ async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
         server = server_over(memory)
         await server.run(read, write, server.create_initialization_options())
     return written
+
+
+def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plain: None) -> None:
+    opened: list[Any] = []
+
+    async def serve(memory: Any, until: asyncio.Event) -> None:
+        async with memory.engine() as engine:
+            opened.append(engine)
+        await until.wait()
+        async with memory.engine() as engine:
+            opened.append(engine)
+            await engine.search("quay", budget_tokens=100)
+
+    async def look() -> None:
+        order, unused = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db")), Mock()
+        settings = load_settings(folder=None).settings
+        daemon = Daemon(settings, leave=unused, stop=unused, in_place=unused, stopping=unused)
+        daemon._memory = HookMemory(settings)
+        events = asyncio.Event(), asyncio.Event()
+        clients: list[Any] = [Mock(serve=partial(serve, until=event)) for event in events]
+        serving = [asyncio.create_task(daemon._serve(client, order)) for client in clients]
+        async with asyncio.timeout(SECONDS):
+            while len(opened) < 2:  # noqa: ASYNC110 - two clients, and either may be the second
+                await asyncio.sleep(0.01)
+        for event, served in zip(events, serving, strict=True):
+            event.set()
+            await served
+        await daemon._memory.close()
+        daemon._memories.loop.close()
+
+    asyncio.run(look())
+    assert len(opened) == 4
+    assert len(set(map(id, opened))) == 1
 
 
 # What it answered comes back in a request that another process prepares

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from recollect.hosts.hooks.openclaw import OpenClawMemory
     from recollect.hosts.mcp import MemoryOrder
     from recollect.hosts.mcp.lines import LineClient
+    from recollect.hosts.mcp.memory import ServedMemory
 
 BODY_SECONDS: Final = 10.0
 HOOKS: Final[Mapping[str, AgentName]] = {
@@ -64,6 +65,7 @@ class Daemon:
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
         self._clients: set[LineClient] = set()
+        self._served: dict[MemoryOrder, ServedMemory] = {}
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -242,7 +244,9 @@ class Daemon:
 
         assert self._memory is not None
         spaces = self._memory.open_spaces
-        async with served_memory(order, settings=self._settings, spaces=spaces) as memory:
+        async with served_memory(
+            order, settings=self._settings, spaces=spaces, shared=self._served
+        ) as memory:
             await client.serve(memory)
 
     async def _feed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:

@@ -39,6 +39,7 @@ class ServedMemory:
         self._spaces = spaces
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
+        self.clients = 0
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
@@ -100,16 +101,28 @@ async def _load() -> None:
 
 @contextlib.asynccontextmanager
 async def served_memory(
-    order: MemoryOrder, *, settings: Settings | None = None, spaces: OpenSpaces | None = None
+    order: MemoryOrder,
+    *,
+    settings: Settings | None = None,
+    spaces: OpenSpaces | None = None,
+    shared: dict[MemoryOrder, ServedMemory] | None = None,
 ) -> AsyncIterator[ServedMemory]:
-    """The memory for one client, warming up in parallel; `spaces` are those that hooks use."""
+    """The memory for one client, warming up in parallel. `spaces` are those that hooks use,
+    `shared` those of the other MCP clients: the last client of one closes it."""
     # Hooks see a whole space: a client of one session gets an engine that knows it.
     usual = order.store is None and order.session is None
-    memory = ServedMemory(order, settings=settings, spaces=spaces if usual else None)
+    shared = {} if shared is None else shared
+    new = ServedMemory(order, settings=settings, spaces=spaces if usual else None)
+    memory = shared.setdefault(order, new)
+    memory.clients += 1
     warming = asyncio.ensure_future(memory.warm_up())
     try:
         yield memory
     finally:
+        memory.clients -= 1
+        if not memory.clients:
+            del shared[order]
         warming.cancel()
         await asyncio.wait({warming})
-        await memory.close()
+        if not memory.clients:
+            await memory.close()
