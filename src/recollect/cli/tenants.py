@@ -97,7 +97,7 @@ def actor() -> str:
         return "command line"
 
 
-async def tenant_named(fleet: PostgresFleet, name: str) -> Tenant:
+async def find_tenant(fleet: PostgresFleet, name: str) -> Tenant:
     tenant = await fleet.tenants().tenant_named(name)
     if tenant is None:
         raise RecollectError(
@@ -170,7 +170,7 @@ async def set_limits(
     """
     given = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day}
     limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
-    one = replace(await tenant_named(fleet, name), **limits)
+    one = replace(await find_tenant(fleet, name), **limits)
     if limits:
         await fleet.tenants().set_limits(one, actor=actor(), at=time.time())
     text = f"{plain_line(name)}  {_limits_text(one)}"
@@ -208,7 +208,7 @@ async def _delete(
     from recollect.core.upkeep.certificates import certificate_json
     from recollect.core.upkeep.forget import delete_space
 
-    owner, records = await tenant_named(fleet, name), fleet.tenants()
+    owner, records = await find_tenant(fleet, name), fleet.tenants()
     for key in await records.keys(owner.id):  # so that no client writes meanwhile
         await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
     while page := await records.spaces(owner.id, limit=PAGE):
@@ -257,7 +257,7 @@ async def _find_logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
         if await records.log(UUID(name), limit=1):
             return [UUID(name)]
     found: list[UUID | None] = [*await records.deleted_tenants(name)]
-    return found or [(await tenant_named(fleet, name)).id]
+    return found or [(await find_tenant(fleet, name)).id]
 
 
 def _tenant_json(one: Tenant) -> dict[str, Any]:
@@ -299,7 +299,7 @@ async def create_key(
 
     now = time.time()
     ends = None if expires is None else now + _age(expires, "--expires")
-    owner = await tenant_named(fleet, tenant_name)
+    owner = await find_tenant(fleet, tenant_name)
     new = make_key(owner.id, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends)
     await fleet.tenants().add_key(new.record, actor=actor())
     _print_key(memory, new)
@@ -310,7 +310,7 @@ async def create_key(
 @on_service
 async def list_keys(fleet: PostgresFleet, memory: Memory, *, tenant_name: str) -> None:
     """List a tenant's keys: prefix, scopes, expiry and name."""
-    keys = await fleet.tenants().keys((await tenant_named(fleet, tenant_name)).id)
+    keys = await fleet.tenants().keys((await find_tenant(fleet, tenant_name)).id)
     shown = [_key_json(one) for one in keys]
 
     def draw() -> None:
@@ -339,7 +339,7 @@ async def revoke_key(
     """Revoke a key. Takes effect on all nodes within seconds."""
     from recollect.hosts.service.keys import KEY_SECONDS
 
-    owner = await tenant_named(fleet, tenant_name)
+    owner = await find_tenant(fleet, tenant_name)
     if not await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time()):
         raise _no_such_key(tenant_name, key_id)
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
@@ -361,7 +361,7 @@ async def rotate_key(
 
     now = time.time()
     ends = now + _age(grace, "--grace")
-    owner, records = await tenant_named(fleet, tenant_name), fleet.tenants()
+    owner, records = await find_tenant(fleet, tenant_name), fleet.tenants()
     found = await records.key(owner.id, key_id)
     if found is None:
         raise _no_such_key(tenant_name, key_id)
@@ -472,7 +472,7 @@ def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) ->
 async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
     from recollect.core.upkeep.forget import delete_space as delete
 
-    owner, records = await tenant_named(fleet, tenant), fleet.tenants()
+    owner, records = await find_tenant(fleet, tenant), fleet.tenants()
     if not await records.has_space(owner.id, name):
         raise RecollectError(
             f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "

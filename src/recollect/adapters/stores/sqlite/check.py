@@ -155,21 +155,21 @@ def _integrity(db: Database) -> Iterator[str]:
 
 
 def _word_index(db: Database) -> Iterator[str]:
-    if _words_indexed(db) != _words_stored(db):
+    if _count_indexed_words(db) != _count_words(db):
         yield "the index words does not hold the words of its passages: run reindex"
     yield from _some(db, _UNINDEXED)
     if db.value("SELECT count(*) FROM words_bag") != db.value("SELECT count(*) FROM passage"):
         yield "the word index holds passages that are not stored"
 
 
-def _words_indexed(db: Database) -> dict[str, tuple[int, int]]:
+def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
     """Count each word in the index, with a sum over its passages. FTS5's own command for it is a
     write to SQLite, which would wait for other writers."""
     query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM words_at GROUP BY term"  # noqa: S608
     return {term: (count, total) for term, count, total in db.rows(query)}
 
 
-def _words_stored(db: Database) -> dict[str, tuple[int, int]]:
+def _count_words(db: Database) -> dict[str, tuple[int, int]]:
     counts: dict[str, int] = {}
     totals: dict[str, int] = {}
     query, last = "SELECT id, bag FROM words_bag WHERE id > ? ORDER BY id LIMIT 1000", -1
