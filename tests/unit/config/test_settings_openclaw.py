@@ -151,12 +151,15 @@ def test_nothing_remote_is_switched_on_by_an_import() -> None:
         ({"entries": {"memory-context": {}}}, False),
         ({"slots": {"memory": "memory-context"}}, False),
         ({"slots": {"memory": "memory-core"}}, True),
+        ({"slots": {"memory": "none"}}, False),
         ({}, True),
     ],
 )
 def test_a_memory_plugin_needs_its_entry_and_the_slot(plugins: dict[str, Any], is_on: bool) -> None:
-    settings = load({"plugins": plugins}).settings
+    loaded = load({"plugins": plugins})
+    settings = loaded.settings
     assert (settings.recall.enabled, settings.ingest.enabled) == (is_on, is_on)
+    assert ["memory is off" in notice.message for notice in loaded.notices] == [True] * (not is_on)
 
 
 def test_the_settings_of_an_unused_plugin_are_not_used() -> None:
@@ -179,6 +182,16 @@ def test_two_keys_that_disagree_are_an_error_and_two_that_agree_are_not() -> Non
     assert changed(load(both(9000, 9000))) == {"compaction.reserve_tokens": 9000}
     with pytest.raises(SettingsError, match=r"both set compaction\.reserve_tokens"):
         load(both(9000, 8000))
+    with pytest.raises(SettingsError, match="are one key"):
+        load({"compaction": {"reserveTokens": 9000, "reserve_tokens": 9000}})
+
+
+def test_other_agents_and_included_files_are_named_as_without_effect() -> None:
+    agents = [{"id": "main", "memorySearch": {"x": 1}}, {"id": "plain", "workspace": "~"}, 7]
+    loaded = load({"agents": {"list": agents}, "$include": "./base.json5"})
+    assert changed(loaded) == {}
+    (notice,) = loaded.notices
+    assert notice.message.endswith(": agents.list[main], $include")
 
 
 def test_broken_files_say_where() -> None:

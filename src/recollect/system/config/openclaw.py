@@ -160,6 +160,7 @@ class _OpenClawFile:
     given: dict[str, GivenValue] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     """The keys that set nothing here."""
+    notices: list[Notice] = field(default_factory=list)
 
     def source(self, spelled: str) -> Source:
         return Source(kind="openclaw", name=self.name, key=spelled)
@@ -190,7 +191,6 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
     document = _parse(path)
     _collect(document, reading)
     _memory_switches(document, reading)
-    notices: list[Notice] = []
     for foreign, (spelled, value) in reading.leaves.items():
         to, name = routes()[foreign]
         if to == "recall.min_score" and preset != "openclaw":
@@ -205,13 +205,13 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
                 f"mapped onto recall.remote.provider = {provider}; nothing is sent there until "
                 'you set recall.embedder = "remote"'
             )
-            notices.append(Notice(key=spelled, message=message))
+            reading.notices.append(Notice(key=spelled, message=message))
         else:
             reading.put(to, spelled, _CONVERSIONS.get(name, lambda it: it)(value))
     if reading.ignored:
         message = f"without effect in Recollect: {', '.join(reading.ignored)}"
-        notices.append(Notice(key=reading.name, message=message, without_effect=True))
-    return reading.given, notices
+        reading.notices.append(Notice(key=reading.name, message=message, without_effect=True))
+    return reading.given, reading.notices
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -236,13 +236,21 @@ def _collect(
         if here == snake_case(_PRUNING) and not isinstance(value, Mapping):
             here = f"{here}.mode"
         if here in routes():
-            reading.leaves[here] = (as_spelled, value)
+            other, _ = reading.leaves.setdefault(here, (as_spelled, value))
+            if other != as_spelled:
+                raise SettingsError(
+                    f"{reading.name}: {as_spelled} and {other} are one key; keep one of them"
+                )
         elif here in _prefixes() and isinstance(value, Mapping):
             _collect(value, reading, f"{here}.", f"{as_spelled}.")
         elif here in _prefixes():
             raise SettingsError(f"{reading.source(as_spelled)} must be an object {{...}}")
         elif here == "$include" or here.startswith(_BLOCKS):
             reading.ignored.append(as_spelled)
+        elif here == "agents.list" and isinstance(value, list):
+            for one in (one for one in value if isinstance(one, Mapping)):
+                if any(f"agents.defaults.{snake_case(name)}" in _prefixes() for name in one):
+                    reading.ignored.append(f"{as_spelled}[{one.get('id', '?')}]")
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
@@ -265,5 +273,8 @@ def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> Non
             del reading.leaves[path]
         off = _ENTRY if entry is not None else _SLOT
         votes |= {_RECALL: (off, False), _INGEST: (off, False)}
+        needs = f"{_PLUGIN} needs an entry that is enabled and {_SLOT} = {_PLUGIN}"
+        message = f"memory is off: {f'{_SLOT} is none' if slot == 'none' else needs}"
+        reading.notices.append(Notice(key=off, message=message))
     for to, (spelled, value) in votes.items():
         reading.put(to, spelled, value)
