@@ -14,7 +14,7 @@ OF_TENANTS = {
     "api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "audit_log",
 }  # fmt: skip
 """What belongs to a tenant and to none of its spaces: distributed by tenant_id."""
-REFERENCE = {"schema_versions", "tenants"}
+REFERENCE = {"schema_versions", "tenants", "rewritten"}
 """What is on every node, or on the coordinator alone."""
 OF_NO_SPACE = OF_TENANTS | REFERENCE
 CONTENT = {
@@ -111,7 +111,7 @@ def test_row_security_is_forced_and_asks_only_the_setting(
         " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
     ).fetchall()
     for table, enabled, forced in rows:
-        assert (enabled and forced) or table == "schema_versions", table
+        assert (enabled and forced) or table in {"schema_versions", "rewritten"}, table
     policies = catalogue.execute(
         "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies"
         " WHERE schemaname = 'recollect'"
@@ -134,7 +134,10 @@ def test_row_security_is_forced_and_asks_only_the_setting(
             assert [column.name for column in columns or ()] == ["space_id", "name", "jobs_due_at"]
         else:
             assert (using, checking) == (own, own), table
-    assert {policy[0] for policy in policies} == tables(catalogue) - {"schema_versions"}
+    assert {policy[0] for policy in policies} == tables(catalogue) - {
+        "schema_versions",
+        "rewritten",
+    }
 
 
 def test_what_a_search_reads_is_never_compressed_nor_torn_out(

@@ -66,7 +66,7 @@ def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
 
 
-def test_a_scrub_rewrites_the_tables_with_content(database: TestDatabase) -> None:
+def test_a_scrub_rewrites_the_tables_with_content_once(database: TestDatabase) -> None:
     def files() -> dict[str, int]:
         with psycopg.connect(database.admin_url) as connection:
             return dict(
@@ -82,12 +82,20 @@ def test_a_scrub_rewrites_the_tables_with_content(database: TestDatabase) -> Non
         for store in (mine, theirs):
             await store.write(examples.full_batch(0))
         first = files()
+        await theirs.scrub(database.admin_url)
+        assert files() == first, "it removed nothing"
         segment = examples.full_batch(0).segments[0].segment.id
         await mine.forget(ForgetOrder(at=time.time(), segments=(segment,)))
         await mine.scrub(database.admin_url)
         changed = {table for table, node in files().items() if node != first[table]}
         assert {"segments", "vectors", "sessions", "pieces"} <= changed
         assert not changed & {"spaces", "counters", "turns", "tenants", "api_keys", "tombstones"}
+        with psycopg.connect(database.admin_url) as connection:  # it was long ago
+            connection.execute("UPDATE recollect.unscrubbed SET at = at - 1000")
+        second = files()
+        again = await mine.scrub(database.admin_url)
+        assert files() == second
+        assert again.done == ("no tables hold what this space removed",)
         await fleet.close()
 
     asyncio.run(look())

@@ -8,6 +8,7 @@ removed bytes in place (197 of 200 rows). WAL that others hold is out of reach.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -268,6 +269,13 @@ _HOLD_CONTENT: Final = (
     "pieces",
 )  # fmt: skip
 """Tables whose files may hold content: removed rows, and older versions of rows."""
+_CLOCKS_APART: Final = 300.0
+"""Possible difference of two machines' clocks: a removal so shortly before a rewrite counts."""
+_REWRITTEN_AT: Final = "SELECT at FROM recollect.rewritten WHERE table_name = 'all'"
+_REWRITTEN: Final = """
+    INSERT INTO recollect.rewritten (table_name, at) VALUES ('all', %s)
+    ON CONFLICT (table_name) DO UPDATE SET at = excluded.at
+"""
 _OLDER: Final = """
     SELECT count(*) FROM pg_stat_activity
     WHERE backend_type = 'client backend' AND datname = current_database()
@@ -280,15 +288,22 @@ _STEPS: Final = (
 )
 
 
-async def scrub(admin_url: str | None) -> ScrubResult:
-    """Rewrite the tables that may hold content, then ask for a checkpoint and a new WAL file."""
+async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
+    """Rewrite the tables that may hold content, then ask for a checkpoint and a new WAL file.
+    Does nothing if all were rewritten since the space last removed something."""
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
     done: list[str] = []
     cannot: list[str] = []
     with driver_errors():
         async with await connect(admin_url) as connection:
-            if rewritten := await _rewrite(connection, cannot):
+            began = time.time()
+            row = await (await connection.execute(_REWRITTEN_AT)).fetchone()
+            if removed_at is None or (row is not None and removed_at < row[0] - _CLOCKS_APART):
+                done.append("no tables hold what this space removed")
+            elif rewritten := await _rewrite(connection, cannot):
+                if not cannot:
+                    await connection.execute(_REWRITTEN, (began,))
                 done.append(f"rewrote the {rewritten} tables that may hold content")
                 await _renew_log(connection, done, cannot)
     return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))
@@ -399,7 +414,7 @@ async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> Databas
             await _check_roles(connection, found, app_role, citus=cluster is not None)
             found.checked.append("row-level security")
             for (table,) in await (await connection.execute(_UNSAFE)).fetchall():
-                if table != "schema_versions":
+                if table not in ("schema_versions", "rewritten"):
                     found.add(
                         f"recollect.{table} is not under forced row-level security",
                         f"ALTER TABLE recollect.{table} ENABLE ROW LEVEL SECURITY, "

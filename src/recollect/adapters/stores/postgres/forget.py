@@ -36,6 +36,7 @@ from recollect.adapters.stores.postgres.space import (
     erase,
     lock_space,
     mark_dead,
+    note_removed,
     purge_dead,
     take_turn,
 )
@@ -160,6 +161,8 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
     await work.send(NEW_EPOCH, (work.space_id,))
     await settle(work)
     anything = bool(targets.rows) or any(removed.values())
+    if anything:
+        await note_removed(work)
     return Forgotten(
         segments=tuple(id_ for _, id_, _ in targets.rows),
         message_ids=targets.identities,
@@ -367,11 +370,15 @@ async def withdraw(
     await facts.move_on(work)
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
+    await note_removed(work)
     return len(found)
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    return await ledger.expire(work, before=before) if await take_turn(work) else 0
+    gone = await ledger.expire(work, before=before) if await take_turn(work) else 0
+    if gone:
+        await note_removed(work)
+    return gone
 
 
 _HELD: Final[Mapping[BodyKind, LiteralString]] = {
@@ -479,6 +486,8 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     anything = bool(found or bodies or order.facts)
+    if anything:
+        await note_removed(work)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,

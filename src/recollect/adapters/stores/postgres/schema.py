@@ -62,6 +62,7 @@ _LOGIN_ROLES: Final = """
 """
 _KEPT_FROM_THE_ROLE: Final = {
     "schema_versions": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
+    "rewritten": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
     "audit_log": psycopg.sql.SQL("UPDATE, DELETE"),
 }
 """Rights that the application's role must not have; a later migration may add one of the tables."""

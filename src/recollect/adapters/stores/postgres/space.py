@@ -8,6 +8,7 @@ the tail (its number is above `packed_to`) or in exactly one run. A pack that me
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -111,6 +112,18 @@ _EVERYTHING: Final = (
 """Every table of spaces; its own row goes last."""
 
 
+_NOTE_REMOVED: Final = """
+    INSERT INTO recollect.unscrubbed (space_id, table_name, at) VALUES (%s, 'all', %s)
+    ON CONFLICT (space_id, table_name) DO UPDATE SET at = excluded.at
+"""
+REMOVED_AT: Final = "SELECT max(at) FROM recollect.unscrubbed WHERE space_id = %s"
+
+
+async def note_removed(work: Transaction) -> None:
+    """Record that data files hold removed content until a scrub; call it after the removal."""
+    await work.send(_NOTE_REMOVED, (work.space_id, time.time()))
+
+
 async def delete_space(work: Transaction) -> dict[str, int]:
     """Remove everything of a space, its tombstones too; returns rows by table. Its writers wait
     meanwhile; later writes create a new space."""
@@ -124,6 +137,7 @@ async def delete_space(work: Transaction) -> dict[str, int]:
         for table in _EVERYTHING
     }
     rows = {table: await statement.fetchone() for table, statement in sent.items()}
+    await note_removed(work)  # the note stays
     return {table: int(row[0]) for table, row in rows.items() if row is not None and row[0]}
 
 

@@ -322,8 +322,10 @@ class PostgresStore:
     delete = _writes(space.delete_space)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
-        """Scrub the files as the tables' owner."""
-        return await admin.scrub(admin_url or self._open_fleet().admin_url)
+        """Scrub the files as the tables' owner, if they may hold what this space removed."""
+        async with self._reading() as work:
+            ((removed_at,),) = await work.rows(space.REMOVED_AT, (work.space_id,))
+        return await admin.scrub(admin_url or self._open_fleet().admin_url, removed_at)
 
     async def check(self) -> CheckResult:
         fleet = self._open_fleet()

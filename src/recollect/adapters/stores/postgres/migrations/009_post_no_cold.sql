@@ -1,8 +1,6 @@
--- Old segments left the index before; now all of them are in it. A scrub rewrites every table with
--- content.
+-- Old segments left the index before; now all of them are in it.
 
-DROP TABLE IF EXISTS recollect.unscrubbed;
-DROP TABLE IF EXISTS recollect.rewritten;
+DROP INDEX IF EXISTS recollect.passage_terms_cold;
 
 -- For each space: cold passages get new numbers, so that they are packed again like new ones.
 UPDATE recollect.counters AS c
