@@ -21,7 +21,6 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
     from recollect.core.facts.book import FactBook
-    from recollect.core.values.history import SessionId
 
 NOTES_SESSION: Final = "notes"
 _MOST_SECTIONS: Final = 5_000

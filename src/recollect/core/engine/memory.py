@@ -261,8 +261,8 @@ class StoredMemory:
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
-        """Delete the whole space: store, spooled batches and cached vectors. Closes this memory.
-        Other processes must have closed the space."""
+        """Delete the whole space: store and spooled batches. Closes this memory. Other processes
+        must have closed the space."""
         self._check_open()
         if self._delete_stored is None:
             raise StoreError(

@@ -43,9 +43,8 @@ class SpaceSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of a space. `cold` messages have left the index, `noise` is stored but not indexed.
-    `pieces` belong to the ledger, `tombstones` block forgotten messages. `vectors` counts by
-    embedder."""
+    """Counts of a space. `noise` is stored but not indexed. `pieces` belong to the ledger,
+    `tombstones` block forgotten messages. `vectors` counts by embedder."""
 
     space: str
     engine: str

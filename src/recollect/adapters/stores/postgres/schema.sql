@@ -18,7 +18,7 @@ CREATE TABLE recollect.spaces (
 ) WITH (fillfactor = 70);
 CREATE INDEX spaces_due ON recollect.spaces (jobs_due_at) WHERE jobs_due_at IS NOT NULL;
 
--- One row a space: the next numbers, the statistics of the warm index, how far it is packed.
+-- One row a space: the next numbers, the statistics of the index, how far it is packed.
 -- Writers of a space take turns by locking it, so numbers are committed in their order.
 CREATE TABLE recollect.counters (
     space_id      uuid NOT NULL,
@@ -149,7 +149,7 @@ CREATE TABLE recollect.vectors (
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE recollect.vectors ALTER COLUMN v SET STATISTICS 0;
 
--- The signs of warm vectors, some hundred passages a block: a large space is searched in them
+-- The signs of vectors, some hundred passages a block: a large space is searched in them
 -- first. A block stands in its row.
 CREATE TABLE recollect.sign_blocks (
     space_id    uuid NOT NULL,
