@@ -197,7 +197,7 @@ class DurableArchive:
             soon = min(DOUBT_SECONDS, soon)
         begun = time.monotonic()
         running = self._tasks.begin(lambda: self._answered(question))
-        watching = self._tasks.begin(lambda: self._watch(running, soon))
+        watching = self._tasks.begin(lambda: self._watch(running, soon, limit - soon))
         try:
             await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
             hangs = watching.done() and watching.result() is True
@@ -218,10 +218,10 @@ class DurableArchive:
             self._goes_away(answer)
         return answer
 
-    async def _watch(self, running: asyncio.Task[Any], seconds: float) -> bool:
+    async def _watch(self, running: asyncio.Task[Any], seconds: float, left: float) -> bool:
         if await done_within(running, seconds):
             return False
-        patience = max(0.0, min(seconds, PING_SECONDS))
+        patience = max(0.0, min(left, PING_SECONDS))
         found = await attempted(asyncio.wait_for(self._on_store(_ping), patience))
         if running.done() or not isinstance(found, Failure):
             return False

@@ -1,6 +1,7 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
-One lane writes, one searches, one reads the rest. `recollect.core.ports` documents the operations.
+One lane writes, one searches, one answers pings, one reads the rest. `recollect.core.ports`
+documents the operations.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from recollect.adapters.stores.sqlite.connection import EncryptionKey, SpaceFile
 from recollect.adapters.stores.sqlite.database import Database, Lane
 from recollect.adapters.stores.sqlite.sessions import read_session
 from recollect.adapters.stores.sqlite.vectors import Matrices
-from recollect.core.values.batch import Batch, Lease
-from recollect.core.values.history import SpaceId
+from recollect.core.values.batch import Batch, Lease, StoredSession
+from recollect.core.values.history import SessionId, SpaceId
 from recollect.core.values.recall import (
     CandidateQuery,
     Candidates,
@@ -68,7 +69,8 @@ class SQLiteStore:
         self._writer = Lane(file, name="write")
         self._reader = Lane(file, name="read")
         self._searcher = Lane(file, name="search")
-        self._lanes = self._searcher, self._reader, self._writer
+        self._pinger = Lane(file, name="ping")
+        self._lanes = self._searcher, self._reader, self._pinger, self._writer
         self._matrices = Matrices()
         self._fact_matrices = fact_table.FactMatrices()
         self._recent = Recent()
@@ -107,7 +109,11 @@ class SQLiteStore:
         return self._file.path
 
     write = _writes(archive.write_batch)
-    session = _reads(read_session)
+
+    async def session(self, session: SessionId) -> StoredSession | None:
+        lane = self._reader if session else self._pinger  # pings have no name, and never queue
+        return await lane.read(lambda db: read_session(db, session))
+
     sessions = _reads(archive.sessions)
     segments = _reads(archive.segments)
     known = _reads(archive.known)
