@@ -34,7 +34,7 @@ from recollect.core.values.recall import (
     Scale,
 )
 from recollect.core.values.segment import StoredSegment, vector_problem
-from recollect.errors import EmbedderError, StoreUnavailable
+from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
@@ -354,9 +354,16 @@ class MemoryRecaller:
     async def _recalled(
         self, store: Store, request: RecallRequest, vectors: Sequence[AskedVector]
     ) -> Recalled:
-        async with _moment(store) as seen:
-            settings = self._settings.recall
-            return await recall(request, archive=seen, vectors=vectors, settings=settings)
+        settings = self._settings.recall
+        try:
+            async with _moment(store) as seen:
+                return await recall(request, archive=seen, vectors=vectors, settings=settings)
+        except StoreError as error:  # a vector that it cannot compare with those it holds
+            if not vectors or isinstance(error, StoreUnavailable):
+                raise
+            note = Reason(Cause.WORDS_ALONE, error=str(error))
+        recalled = await self._recalled(store, request, ())
+        return replace(recalled, notes=(note, *recalled.notes))
 
     async def close(self) -> None:
         """Stop background work."""
