@@ -88,6 +88,9 @@ class StoredMemory:
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """The session of this name; `state` continues one that was kept elsewhere."""
         check_session_name(id)
+        if not isinstance(state, SessionState | None):
+            made = type(state).__name__
+            raise TypeError(f"state must be a SessionState, not {made}: pass bytes to `read_state`")
         known = self._sessions.get(id)
         if known is None or state is not None:
             self._check_open()  # stored sessions can be listed
