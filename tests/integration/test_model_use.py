@@ -20,12 +20,12 @@ from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.boundary import Failure, SystemClock
 from recollect.core.engine.archive import DurableArchive
-from recollect.core.engine.background import metered
+from recollect.core.engine.background import MeteredModel, metered
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Answer, ModelUse, Prompt
 from recollect.core.values.reason import Cause
-from recollect.errors import ModelUnavailable
+from recollect.errors import ModelUnavailable, StoreUnavailable
 from recollect.system.config import build
 from recollect.testing.scripted_model import ScriptedModel, Step
 
@@ -196,18 +196,40 @@ def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
     assert "2 calls (extraction 2)" in drawn.stdout
 
 
+def test_a_call_that_could_not_be_counted_is_counted_with_the_next() -> None:
+    counted: list[ModelUse] = []
+    down = [StoreUnavailable("down")]
+
+    async def record(use: ModelUse, day: str) -> None:
+        if down:
+            raise down.pop()
+        counted.append(use)
+
+    async def ask() -> None:
+        model = MeteredModel(ScriptedModel(["one", "two"]), SystemClock(), record)
+        assert (await model.ask(Prompt(text="a"))).text == "one"
+        await model.ask(Prompt(text="b"))
+
+    asyncio.run(ask())
+    assert [one.calls for one in counted] == [1, 1]
+
+
 class SlowCount(SQLiteStore):
-    """A real store that takes its time to count."""
+    """A real store that takes its time to count, and refuses the first `fails` counts."""
 
     seconds = 0.0
+    fails = 0
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
         await asyncio.sleep(self.seconds)
+        self.fails -= 1
+        if self.fails >= 0:
+            raise StoreUnavailable("locked")
         await super().add_model_use(use, day=day)
 
 
 def compacted_twice(
-    path: Path, settings: dict[str, Any], *, seconds: float = 0.0
+    path: Path, settings: dict[str, Any], *, seconds: float = 0.0, fails: int = 0
 ) -> tuple[float, int]:
     """Two compactions over a store that counts slowly: how long the slower one took, and how many
     calls were counted. The store is read right after each."""
@@ -215,7 +237,7 @@ def compacted_twice(
     async def run() -> tuple[float, int]:
         store = await SlowCount.open(path, space="default")
         assert isinstance(store, SlowCount)
-        store.seconds = seconds
+        store.seconds, store.fails = seconds, fails
 
         async def opened() -> SlowCount:
             return store
@@ -250,6 +272,11 @@ def compacted_twice(
 def test_counting_holds_up_no_call_and_no_read_and_counts_once(tmp_path: Path) -> None:
     took, counted = compacted_twice(tmp_path / "slow.db", {}, seconds=2.3)
     assert took < 1.5
+    assert counted >= 2
+
+
+def test_a_count_that_the_store_refused_is_written_later(tmp_path: Path) -> None:
+    _, counted = compacted_twice(tmp_path / "locked.db", {}, fails=2)
     assert counted >= 2
 
 

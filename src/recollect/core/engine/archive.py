@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Container
 from contextvars import Context
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import (
@@ -113,7 +114,8 @@ class DurableArchive:
         self._took = False
         self._store_part, self._spool_part = Part("store"), Part("spool")
         self.jobs_due: Callable[[float], None] = lambda _: None
-        self._counting: asyncio.Task[Any] | None = None
+        self._uses: deque[tuple[ModelUse, str]] = deque()
+        self._counting: asyncio.Task[None] | None = None
 
     @property
     def where(self) -> Where:
@@ -265,11 +267,25 @@ class DurableArchive:
         return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
-        """Count a model call in the store, in the background, unless the store is down."""
-        if not self._closed and not loop_ends():
-            self._counting = self._tasks.begin(
-                lambda: self._on_store(lambda store: store.add_model_use(use, day=day))
-            )
+        """Count a model call in the store, in the background. If the store is down, count it when
+        the store works again."""
+        self._uses.append((use, day))
+        self._count_soon()
+
+    def _count_soon(self) -> None:
+        if self._closed or not self._uses or self._unread or self.spooling or loop_ends():
+            return
+        if self._counting is None or self._counting.done():
+            self._counting = self._tasks.start(self._count())
+
+    async def _count(self) -> None:
+        await self._settle_in()
+        while self._uses and not self._closed:
+            use, day = self._uses.popleft()
+            add = methodcaller("add_model_use", use, day=day)
+            if isinstance(await attempted(self._on_store(add)), Failure):
+                self._uses.appendleft((use, day))
+                return
 
     async def waiting_for(
         self, session: SessionId, *, seconds: float
@@ -319,8 +335,12 @@ class DurableArchive:
         await self._settle_in()
         await self._look_at_spool()
         self._again.set()
-        if waits := {task for task in (self._draining, self._counting) if task is not None}:
-            await asyncio.wait(waits, timeout=seconds)
+        until = time.monotonic() + seconds
+        if self._draining is not None:
+            await done_within(self._draining, seconds)
+        self._count_soon()
+        if self._counting is not None:
+            await done_within(self._counting, until - time.monotonic())
         held = max(len(self._held), self._nowhere_since is not None)
         if self._spool is None:
             return held if self._open_spool is None else held + 1
@@ -385,6 +405,7 @@ class DurableArchive:
     def _store_works(self) -> None:
         if not self.spooling and not self._unread:
             self._store_part.back()
+            self._count_soon()
 
     async def _look_at_spool(self) -> None:
         if self._spool is None and self._open_spool is not None:

@@ -42,6 +42,7 @@ class MeteredModel:
         self._clock = clock
         self._record = record
         self._used = used
+        self._waiting: deque[tuple[ModelUse, str]] = deque()
 
     @property
     def name(self) -> str:
@@ -65,7 +66,12 @@ class MeteredModel:
             meter = METER.get()
             if meter is not None:
                 meter(use)
-            await attempted(self._record(use, day_of(self._clock.now())))
+            self._waiting.append((use, day_of(self._clock.now())))
+            while self._waiting:
+                waiting = self._waiting.popleft()
+                if isinstance(await attempted(self._record(*waiting)), Failure):
+                    self._waiting.appendleft(waiting)  # counted with the next call
+                    break
 
     async def close(self) -> None:
         """Close the model."""
