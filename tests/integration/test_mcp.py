@@ -29,7 +29,7 @@ import pytest
 
 from recollect import open_memory
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
-from recollect.core.engine.ledger import Rebuilt, rebuild_request
+from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError

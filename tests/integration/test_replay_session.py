@@ -19,7 +19,7 @@ from tests.sizes import at_size
 from recollect import Engine, open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
-from recollect.core.engine.ledger import Rebuilt, rebuild_request
+from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.values.edit import Cut, Insert, LeaveOut, Shorten
 from recollect.testing.scripted_model import ScriptedModel
 

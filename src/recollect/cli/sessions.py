@@ -34,7 +34,7 @@ from recollect.system.plain_text import plain_line, window_from
 
 if TYPE_CHECKING:
     from recollect.core.compaction.cut import UndoResult
-    from recollect.core.engine.ledger import KeptTurn, NotRebuilt, Rebuilt
+    from recollect.core.engine.rebuild import KeptTurn, NotRebuilt, Rebuilt
     from recollect.core.ports import Store
     from recollect.core.values.transcript import RecordedSession
     from recollect.hosts.inspect.explained import WindowSource
@@ -230,7 +230,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
     Turns are counted as reports, receipts and `explain` count them: one per request.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
-    from recollect.core.engine.ledger import NotRebuilt, Rebuilt, kept_turns, rebuild_request
+    from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
     from recollect.hosts.inspect.turns import MOST_LISTED, turns_text
 
     if turn is None and not listed:

@@ -12,7 +12,7 @@ import pytest
 
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
-from recollect.core.engine.ledger import GONE, NotRebuilt, Rebuilt, rebuild_request
+from recollect.core.engine.rebuild import GONE, NotRebuilt, Rebuilt, rebuild_request
 from recollect.core.formats.json_text import encode
 from recollect.core.values.upkeep import ForgetOrder
 

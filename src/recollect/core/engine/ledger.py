@@ -1,4 +1,4 @@
-"""Write a session's state and ledger, and rebuild past requests from it. A record names pieces that
+"""Write a session's state and ledger; `rebuild` reads them. A record names pieces that
 are stored once, and extends the record before it. Pieces are redacted before they are hashed. A
 rebuilt request is byte for byte as sent."""
 
@@ -10,45 +10,36 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Literal, TypeAlias, TypeVar, cast
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure
 from recollect.core.engine.archive import Kept, Where
-from recollect.core.formats.codec import CODECS
-from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
-    combine_outcomes,
-    read_outcomes,
-    read_report,
     write_outcomes,
     write_report,
 )
-from recollect.core.ports import Ledger
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact
 from recollect.core.turn.ingest import IngestResult
-from recollect.core.turn.query import spoken_text
 from recollect.core.values.batch import (
     LedgerPiece,
     PieceHash,
     PieceKind,
-    RebuiltTurn,
     SessionWrite,
     StoredSession,
     TurnRecord,
     WriteResult,
 )
 from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Repair, Shorten
-from recollect.core.values.history import Entry, Row, SessionId, SessionState, Slot, newest_cut
+from recollect.core.values.history import Entry, Row, SessionState, Slot, newest_cut
 from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
-from recollect.core.values.model import FormatName, Request
+from recollect.core.values.model import Request
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Fate, Outcome, Outcomes, Report, StageLine, own_rows
-from recollect.errors import FormatError
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 _DIGEST_BYTES = 16
@@ -127,8 +118,7 @@ NameChanges: TypeAlias = Callable[[OutcomeChanges], PieceHash]
 class RecordedOutcomes:
     """The outcomes of a session's last record in this process."""
 
-    names: tuple[PieceHash, ...] = ()
-    whole: Mapping[int, Fate] = field(default_factory=dict, repr=False)
+    chain: tuple[_OutcomeRecord, ...] = field(default=(), repr=False)
     newest: OutcomeChanges = field(default_factory=OutcomeChanges, repr=False)
     keys: tuple[EntryKey, ...] = field(default=(), repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
@@ -138,7 +128,7 @@ class RecordedOutcomes:
         """The outcomes of one more turn; `name` stores a record."""
         keys = tuple([entry.key for entry in report.entries])
         same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
-        if self.names and same and keys[: len(self.keys)] == self.keys:
+        if self.chain and same and keys[: len(self.keys)] == self.keys:
             fates = self.newest.fates
         else:
             fates = _fates(report, self.newest.fates)
@@ -151,19 +141,52 @@ class RecordedOutcomes:
         cut = newest_cut(report.edits)
         now = OutcomeChanges(fates=fates, own=own, cut=None if cut is None else cut.reason)
         done = replace(self, newest=now, keys=keys, edits=report.edits, repairs=report.view.repairs)
-        if self.names and now == self.newest:
+        if self.chain and now == self.newest:
             return done
-        whole = self.whole
-        changed = {
-            place: fate
-            for place, fate in fates.items()
-            if (old := whole.get(place)) is not fate and old != fate
-        }
-        kept = [place for place in whole if place not in fates]
-        if not self.names or 2 * len(changed) > len(fates):
-            return replace(done, whole=fates, names=(name(now),))
-        changes = replace(now, number=1, fates=changed, kept=kept)
-        return replace(done, names=(self.names[0], name(changes)))
+        chain, changes = self.chain, now
+        while chain:
+            changes = _changes_since(chain, now)
+            weight = _weight(changes)
+            limit = len(fates) / 2 if len(chain) == 1 else chain[-1].weight / _STEP
+            if weight <= limit:
+                break
+            chain, changes = chain[:-1], now
+        record = _OutcomeRecord(name=name(changes), weight=_weight(changes), fates=fates)
+        return replace(done, chain=(*chain, record))
+
+    @property
+    def names(self) -> tuple[PieceHash, ...]:
+        """The records to combine, oldest first."""
+        return tuple([record.name for record in self.chain])
+
+
+_STEP: Final = 4
+"""A record is at most this share of the one before. A turn then writes about as much as it changes,
+and its outcomes are read from few records."""
+_LEAST_WEIGHT: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OutcomeRecord:
+    name: PieceHash
+    weight: int
+    fates: Mapping[int, Fate]
+    """All outcomes, with those of the records before."""
+
+
+def _weight(changes: OutcomeChanges) -> int:
+    return _LEAST_WEIGHT + len(changes.fates) + len(changes.kept)
+
+
+def _changes_since(chain: tuple[_OutcomeRecord, ...], now: OutcomeChanges) -> OutcomeChanges:
+    known = chain[-1].fates
+    changed = {
+        place: fate
+        for place, fate in now.fates.items()
+        if (old := known.get(place)) is not fate and old != fate
+    }
+    kept = [place for place in known if place not in now.fates]
+    return replace(now, number=len(chain), fates=changed, kept=kept)
 
 
 def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
@@ -333,154 +356,6 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
     blocks = [block for cut in cuts for block in cut.ended]
     quoting = [edit for edit in (*blocks, *edits) if isinstance(edit, Insert | Shorten)]
     return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
-
-
-GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
-GONE_PART = encode("\0recollect: no longer kept")
-_ROWS_AT_ONCE = 8
-_OWN_KEY = {"openai-responses": "input"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
-    """A request as it was sent, as far as it is stored."""
-
-    body: bytes = field(repr=False)
-    exact: bool
-    missing: tuple[str, ...] = ()
-    redacted: tuple[str, ...] = ()
-    record: TurnRecord
-    report: bytes | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotRebuilt:
-    """The reason why the ledger does not know a turn."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTurn:
-    """A turn of the ledger, with its time and the user's message."""
-
-    turn: int
-    at: float
-    said: str = field(repr=False)
-    asked_by: PieceHash | None = None
-
-
-async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
-    """The stored turns of a session, in order."""
-    known: dict[PieceHash, str] = {}
-    turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
-    return tuple(turn for turn in turns if turn is not None)
-
-
-async def _kept(
-    store: Ledger, session: SessionId, number: int, known: dict[PieceHash, str]
-) -> KeptTurn | None:
-    turn = await store.turn(session, number)
-    if turn is None:
-        return None
-    codec = CODECS[cast(FormatName, turn.record.format)]
-    for end in range(len(turn.rows), 0, -_ROWS_AT_ONCE):
-        names = turn.rows[max(0, end - _ROWS_AT_ONCE) : end]
-        pieces = await store.pieces([name for name in names if name not in known])
-        for name, piece in dict(pieces).items():
-            message = codec.read(piece.body)
-            known[name] = spoken_text(message) if message.role == "user" else ""
-        for name in reversed(names):
-            if text := known.get(name):
-                return KeptTurn(turn=number, at=turn.record.at, said=text, asked_by=name)
-    return KeptTurn(turn=number, at=turn.record.at, said="")
-
-
-async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Rebuilt | NotRebuilt:
-    """The request of turn `number` of a session."""
-    turn = await store.turn(session, number)
-    if turn is None:
-        return NotRebuilt(reason=await _why_not(store, session, number))
-    record = turn.record
-    names = [*turn.rows, record.rest, record.system, record.tools, record.report, *record.outcomes]
-    pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
-    return _joined(turn, dict(pieces))
-
-
-async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
-    kept = await store.turns(session)
-    if not kept:
-        return "no turn of this session is in the ledger"
-    if number in kept:
-        return f"turn {number} is in the ledger, but what it rests on is not"
-    return f"turn {number} is not in the ledger; it holds {len(kept)}: {kept[0]} to {kept[-1]}"
-
-
-def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
-    missing: list[str] = []
-    redacted: list[str] = []
-
-    def body(name: PieceHash, called: str, stand_in: bytes) -> bytes:
-        piece = pieces.get(name)
-        if piece is None:
-            missing.append(called)
-            return stand_in
-        if not piece.exact:
-            redacted.append(called)
-        return piece.body
-
-    record, count = turn.record, len(turn.rows)
-    system = None if record.system is None else body(record.system, "system prompt", GONE_PART)
-    tools = None if record.tools is None else body(record.tools, "tools", GONE_PART)
-    rows = [
-        body(name, f"message {at} of {count}", GONE) for at, name in enumerate(turn.rows, start=1)
-    ]
-    frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
-    try:
-        filled = fill_frame(frame, rows, system=system, tools=tools)
-    except FormatError:  # the frame itself is gone: the rest of the request is shown
-        if "parameters" not in missing:
-            missing.append("parameters")
-        filled = _without_frame(record, rows, system, tools)
-    exact = not missing and not redacted  # outcomes are not part of the request
-    if _lacks_outcomes(record, pieces):
-        missing.append("outcomes")
-    return Rebuilt(
-        body=filled,
-        exact=exact,
-        missing=tuple(missing),
-        redacted=tuple(redacted),
-        record=record,
-        report=_report_of(record, pieces),
-    )
-
-
-def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
-    """The report of a turn as JSON, with all of its outcomes or none; None if it cannot be read."""
-    piece = pieces.get(record.report or PieceHash(""))
-    if piece is None:
-        return None
-    try:
-        kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
-        outcomes = combine_outcomes([read_outcomes(pieces[name].body) for name in kept])
-        return encode(read_report(piece.body, outcomes))
-    except FormatError:
-        return None
-
-
-def _lacks_outcomes(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bool:
-    return any(name not in pieces for name in record.outcomes)
-
-
-def _without_frame(
-    record: TurnRecord, rows: list[bytes], system: bytes | None, tools: bytes | None
-) -> bytes:
-    fields = [encode(_OWN_KEY.get(record.format, "messages")) + b":[" + b",".join(rows) + b"]"]
-    if system is not None:
-        fields.append(b'"system":' + system)
-    if tools is not None:
-        fields.append(b'"tools":' + tools)
-    return b"{" + b",".join(fields) + b"}"
 
 
 HandedOver: TypeAlias = Where | Literal["stale"]

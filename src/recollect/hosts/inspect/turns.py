@@ -28,7 +28,7 @@ from recollect.errors import RecollectError
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
-    from recollect.core.engine.ledger import KeptTurn, Rebuilt
+    from recollect.core.engine.rebuild import KeptTurn, Rebuilt
     from recollect.core.values.edit import StageName
     from recollect.core.values.history import Entry
     from recollect.core.values.report import FateKind, Outcome, Report

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine.ledger import HandedOver, NotRebuilt, rebuild_request
+from recollect.core.engine.ledger import HandedOver
+from recollect.core.engine.rebuild import NotRebuilt, rebuild_request
 from recollect.core.facts.book import list_facts
 from recollect.core.facts.history import FactFilter
 from recollect.core.formats.codec import is_message

@@ -1,0 +1,174 @@
+"""Rebuild past requests and reports from the ledger, byte for byte if every piece is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from recollect.core.formats.codec import CODECS
+from recollect.core.formats.json_text import encode
+from recollect.core.formats.request import fill_frame
+from recollect.core.formats.turn_records import (
+    combine_outcomes,
+    read_outcomes,
+    read_report,
+)
+from recollect.core.ports import Ledger
+from recollect.core.turn.query import spoken_text
+from recollect.core.values.batch import (
+    LedgerPiece,
+    PieceHash,
+    RebuiltTurn,
+    TurnRecord,
+)
+from recollect.core.values.history import SessionId
+from recollect.core.values.model import FormatName
+from recollect.errors import FormatError
+
+GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
+GONE_PART = encode("\0recollect: no longer kept")
+_ROWS_AT_ONCE = 8
+_OWN_KEY = {"openai-responses": "input"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """A request as it was sent, as far as it is stored."""
+
+    body: bytes = field(repr=False)
+    exact: bool
+    missing: tuple[str, ...] = ()
+    redacted: tuple[str, ...] = ()
+    record: TurnRecord
+    report: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotRebuilt:
+    """The reason why the ledger does not know a turn."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptTurn:
+    """A turn of the ledger, with its time and the user's message."""
+
+    turn: int
+    at: float
+    said: str = field(repr=False)
+    asked_by: PieceHash | None = None
+
+
+async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
+    """The stored turns of a session, in order."""
+    known: dict[PieceHash, str] = {}
+    turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
+    return tuple(turn for turn in turns if turn is not None)
+
+
+async def _kept(
+    store: Ledger, session: SessionId, number: int, known: dict[PieceHash, str]
+) -> KeptTurn | None:
+    turn = await store.turn(session, number)
+    if turn is None:
+        return None
+    codec = CODECS[cast(FormatName, turn.record.format)]
+    for end in range(len(turn.rows), 0, -_ROWS_AT_ONCE):
+        names = turn.rows[max(0, end - _ROWS_AT_ONCE) : end]
+        pieces = await store.pieces([name for name in names if name not in known])
+        for name, piece in dict(pieces).items():
+            message = codec.read(piece.body)
+            known[name] = spoken_text(message) if message.role == "user" else ""
+        for name in reversed(names):
+            if text := known.get(name):
+                return KeptTurn(turn=number, at=turn.record.at, said=text, asked_by=name)
+    return KeptTurn(turn=number, at=turn.record.at, said="")
+
+
+async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Rebuilt | NotRebuilt:
+    """The request of turn `number` of a session."""
+    turn = await store.turn(session, number)
+    if turn is None:
+        return NotRebuilt(reason=await _why_not(store, session, number))
+    record = turn.record
+    names = [*turn.rows, record.rest, record.system, record.tools, record.report, *record.outcomes]
+    pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
+    return _joined(turn, dict(pieces))
+
+
+async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
+    kept = await store.turns(session)
+    if not kept:
+        return "no turn of this session is in the ledger"
+    if number in kept:
+        return f"turn {number} is in the ledger, but what it rests on is not"
+    return f"turn {number} is not in the ledger; it holds {len(kept)}: {kept[0]} to {kept[-1]}"
+
+
+def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
+    missing: list[str] = []
+    redacted: list[str] = []
+
+    def body(name: PieceHash, called: str, stand_in: bytes) -> bytes:
+        piece = pieces.get(name)
+        if piece is None:
+            missing.append(called)
+            return stand_in
+        if not piece.exact:
+            redacted.append(called)
+        return piece.body
+
+    record, count = turn.record, len(turn.rows)
+    system = None if record.system is None else body(record.system, "system prompt", GONE_PART)
+    tools = None if record.tools is None else body(record.tools, "tools", GONE_PART)
+    rows = [
+        body(name, f"message {at} of {count}", GONE) for at, name in enumerate(turn.rows, start=1)
+    ]
+    frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
+    try:
+        filled = fill_frame(frame, rows, system=system, tools=tools)
+    except FormatError:  # the frame itself is gone: the rest of the request is shown
+        if "parameters" not in missing:
+            missing.append("parameters")
+        filled = _without_frame(record, rows, system, tools)
+    exact = not missing and not redacted  # outcomes are not part of the request
+    if _lacks_outcomes(record, pieces):
+        missing.append("outcomes")
+    return Rebuilt(
+        body=filled,
+        exact=exact,
+        missing=tuple(missing),
+        redacted=tuple(redacted),
+        record=record,
+        report=_report_of(record, pieces),
+    )
+
+
+def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
+    """The report of a turn as JSON, with all of its outcomes or none; None if it cannot be read."""
+    piece = pieces.get(record.report or PieceHash(""))
+    if piece is None:
+        return None
+    try:
+        kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
+        outcomes = combine_outcomes([read_outcomes(pieces[name].body) for name in kept])
+        return encode(read_report(piece.body, outcomes))
+    except FormatError:
+        return None
+
+
+def _lacks_outcomes(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bool:
+    return any(name not in pieces for name in record.outcomes)
+
+
+def _without_frame(
+    record: TurnRecord, rows: list[bytes], system: bytes | None, tools: bytes | None
+) -> bytes:
+    fields = [encode(_OWN_KEY.get(record.format, "messages")) + b":[" + b",".join(rows) + b"]"]
+    if system is not None:
+        fields.append(b'"system":' + system)
+    if tools is not None:
+        fields.append(b'"tools":' + tools)
+    return b"{" + b",".join(fields) + b"}"
