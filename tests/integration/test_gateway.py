@@ -767,6 +767,7 @@ def test_tail_and_explain_find_the_gateways_that_run(
         assert [one.name for one in folder.iterdir()] == [file.name]
     away = run("tail", "--once")
     assert (away.exit_code, "recollect gateway" in away.output) == (2, True)
+    assert "`recollect tail --url URL`" in run("explain", "--live").output, "it has no --url"
     gone = run("tail", "--once", "--url", first.address)
     assert (gone.exit_code, "no gateway answers" in gone.output) == (2, True)
 

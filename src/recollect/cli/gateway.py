@@ -290,7 +290,7 @@ def _gateways() -> list[RunningGateway]:
     if not found:
         raise RecollectError(
             "none of your gateways runs: start one with `recollect gateway` or "
-            "`recollect wrap AGENT`, or name one with --url"
+            "`recollect wrap AGENT`, or watch another with `recollect tail --url URL`"
         )
     project = project_space(str(Path.cwd()))
     return [one for one in found if one.project == project] or list(found)
