@@ -428,7 +428,9 @@ def _listed(
         return
     yield heading(standing.capitalize(), f"{len(found)}{note}", sheet)
     if not found:
-        yield Text("Nothing is lost: all of it is in the summary or was recalled.", style=GOOD)
+        count = len(findings)
+        none = f"None of the {count:,} details checked" if count > 1 else "No checked detail"
+        yield Text(f"{none} is lost: each is in the summary or was recalled.", style=GOOD)
     colour, sign = (LIMIT, "✗") if standing == "lost" else (MARK, "+")
     for one in found[:_MOST_LISTED]:
         text, sentence = plain_line(one.probe.text), plain_line(one.probe.sentence)
