@@ -62,3 +62,8 @@ class TestUndo:
         done = undo(made)
         assert set(done.edits) == {cut_at(5, 1), block_at(6)}
         assert "previous summary is active again" in str(done.reason)
+
+    def test_a_cut_stays_if_the_summary_before_it_is_not_kept(self) -> None:
+        done = undo((cut_at(9, 2, before=1),))
+        assert done.undone is None
+        assert "only the last two summaries are kept; the messages are in" in str(done.reason)

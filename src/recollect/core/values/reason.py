@@ -265,7 +265,10 @@ class Cause(Enum):
     ENGINE_CLOSED = "the engine was closed in the meantime"
     MADE_EARLIER = "made earlier, and recorded now"
     NOTHING_TO_UNDO = "this session has no compaction to undo"
-    UNDO_LOST = "the history before compaction {number} is no longer stored"
+    UNDO_LOST = (
+        "compaction {number} cannot be undone: only the last two summaries are kept; the messages "
+        "are in memory"
+    )
     UNDONE_TO_SUMMARY = "compaction {number} undone: the previous summary is active again"
     UNDONE = "compaction {number} undone: the whole history is shown again"
 
