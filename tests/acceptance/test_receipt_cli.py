@@ -134,6 +134,7 @@ def test_what_would_be_lost_is_pinned_in_the_summary(recollect: Recollect) -> No
     shown = recollect.text("receipt", "work", "--number", "1")
     assert "the first of this session" in shown
     assert f"+ constraint {RULE}" in shown
+    assert f"None of the {len(findings)} details checked is lost" in shown
 
 
 def test_compactions_are_listed(recollect: Recollect) -> None:
@@ -153,7 +154,8 @@ def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:
     missing = recollect.run("replay", "work", "--turn", "99")
     assert (missing.returncode, missing.stdout) == (2, b"")
     assert b"turn 99 is not in the ledger" in missing.stderr
-    assert "no session" in recollect.refused("undo", "nobody")
+    for command in (("undo", "nobody"), ("replay", "nobody", "--turn", "1")):
+        assert "no session 'nobody' is kept" in recollect.refused(*command)
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])

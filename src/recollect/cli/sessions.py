@@ -244,6 +244,9 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
         name = await _find_session(store, wanted)
         found = None if turn is None or listed else await rebuild_request(store, name, turn)
         kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
+        unknown = isinstance(found, NotRebuilt) and not kept and await store.session(name) is None
+        if unknown and name not in {one.session for one in await store.sessions()}:
+            raise _no_session(name)
         return name, found, kept
 
     name, found, kept = memory.run(work)
@@ -325,9 +328,7 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     async with opened(place) as store:  # an engine would create a store that is missing
         session = await _find_session(store, session)
         if await store.session(session) is None:
-            raise RecollectError(
-                f"no session {plain_line(session)!r} is kept in this space; {NO_SESSION}"
-            )
+            raise _no_session(session)
     settings = replace(  # undoing asks no model: no key, no embedder and no job is needed
         place.settings,
         models=Models(),
@@ -336,6 +337,10 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     )
     async with open_memory(space=place.space, store=place.url, settings=settings) as memory:
         return session, await memory.undo(session)
+
+
+def _no_session(name: str) -> RecollectError:
+    return RecollectError(f"no session {plain_line(name)!r} is kept in this space; {NO_SESSION}")
 
 
 def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
