@@ -36,6 +36,7 @@ from recollect.system import config
 from recollect.system.config.fields import shown
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import data_home, models_folders, user_settings_file
+from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
@@ -198,7 +199,7 @@ def _check_store(settings: Settings, space: str) -> Check:
     except RecollectError as problem:
         todo = "correct store.url, or run `recollect memory check`"
         return Check(name="store", state="broken", said=str(problem), todo=todo)
-    return Check(name="store", state="ok", said=f"it answers: {count} sessions")
+    return Check(name="store", state="ok", said=f"it answers: {number_of(count, 'session')}")
 
 
 def _check_embedder(settings: Settings) -> Check:
@@ -244,6 +245,8 @@ def _check_provider(settings: Settings) -> Check:
 
 def _name_a_model() -> str:
     if read_project_file(Path()) is None:
+        if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
+            return "run `recollect init`"
         return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
     return (  # another person may have written the project's file
         f"name one in {user_settings_file()} ([models] with provider and main), or set "

@@ -129,12 +129,18 @@ def checks() -> tuple[int, dict[str, dict[str, str]]]:
     return done.exit_code, {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
-def test_doctor_says_what_to_do_on_a_fresh_machine() -> None:
+def test_doctor_says_what_to_do_on_a_fresh_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     code, told = checks()
     assert code == 0
     assert set(told) == {*("settings", "data", "store", "embedder", "provider", "permissions")}
     assert "recollect init" in told["provider"]["todo"]
     assert "recollect init" in run("doctor").output
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    run("memory", "add", "The crane lifts forty tons.")
+    _, told = checks()
+    assert told["provider"]["todo"] == "run `recollect init`"
+    assert told["store"]["said"].endswith(": 1 session")
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
     run("init", "--yes")
     _, told = checks()
     todo = told["provider"]["todo"]
