@@ -187,7 +187,8 @@ def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     Prints a line per space as soon as it is deleted; with --json, its whole certificate.
     """
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
-    if not yes and not click.confirm(question, err=True):
+    unasked = "cannot ask for confirmation (no terminal): pass --yes to delete the tenant"
+    if not yes and not confirmed(question, as_json=memory.as_json, unasked=unasked):
         raise SystemExit(1)
 
     def certify(certificate: dict[str, Any]) -> None:

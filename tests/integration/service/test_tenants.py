@@ -199,6 +199,7 @@ def test_a_deleted_tenant_leaves_nothing_but_the_log(
         await fleet.close()
 
     asyncio.run(fill())
+    assert "pass --yes" in text_of(database, "tenant", "delete", "gone", code=2)
     told = text_of(database, "tenant", "delete", "gone", "--yes", "--json")
     certificate, deleted = [json.loads(line) for line in told.splitlines() if line[0] == "{"]
     assert deleted == {"deleted": "gone", "id": str(gone)}
