@@ -63,6 +63,9 @@ space_option = click.option(
     metavar="NAME",
     help='Use this memory. Default: that of this folder\'s project, else "default".',
 )
+_new_space_option = click.option(
+    "--space", metavar="NAME", help="Use this memory. Default: that of this folder's project."
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 workspace_option = click.option(
     "--workspace",
@@ -176,7 +179,8 @@ def _memory_options(*, create: bool) -> Callable[[Command], Command]:
         def run(*, url: str | None, space: str | None, as_json: bool, **given: Any) -> None:
             command(memory=Memory(url=url, space=space, as_json=as_json, create=create), **given)
 
-        return store_option(space_option(json_option(run)))
+        named = _new_space_option if create else space_option
+        return store_option(named(json_option(run)))
 
     return decorate
 
