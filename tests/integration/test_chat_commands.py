@@ -44,7 +44,7 @@ def test_the_person_is_asked_what_may_be_forgotten(tmp_path: Path) -> None:
         chat.terminal.send("n\r")
         chat.terminal.wait_for("answer 1")
         chat.say("again")
-        chat.terminal.wait_for("forget it? y / n, then Enter:")
+        chat.terminal.wait_for("forget it? y / n, then Enter:", times=2)
         chat.terminal.send("y\r")
         chat.terminal.wait_for("answer 2")
         chat.terminal.send(CTRL_D)

@@ -62,7 +62,6 @@ def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
     assert run.returncode == 0, err
     assert json.loads(out) == {
         "done": 2, "failed": 0, "dead": 0, "lost": 0, "facts_found": 0,
-        "spaces": {"default": {"done": 2, "failed": 0, "dead": 0, "lost": 0, "facts_found": 0}},
     }  # fmt: skip
     assert err == "recollect worker: 2 jobs done\n"
     again = command("--store", str(path), "--once", home=tmp_path)

@@ -186,7 +186,7 @@ def test_what_is_no_stream_is_told() -> None:
                 engine.watch("s", given)
         with pytest.raises(TypeError, match="`await` the client's call"):
             _ = engine.watch("s", coming())
-        with pytest.raises(TypeError, match="named by a string"):
+        with pytest.raises(TypeError, match="must be a string"):
             engine.watch(5, Stream())  # type: ignore[arg-type]
         await engine.close()
         with pytest.raises(RuntimeError, match="closed"):

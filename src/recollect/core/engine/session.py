@@ -222,7 +222,7 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
 
 def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
     """Messages as they were passed; TypeError if one is invalid."""
-    alone = isinstance(given, Mapping | str | bytes | bytearray)
+    alone = given is None or isinstance(given, Mapping | str | bytes | bytearray)
     messages = () if alone else tuple(given)
     if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
         raise TypeError(

@@ -62,6 +62,12 @@ class ShownItems(Sequence[int]):
     def __getitem__(self, at: int | slice) -> int | tuple[int, ...]:
         return tuple(self)[at]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownItems) and self.runs() == other.runs()
+
+    def __hash__(self) -> int:
+        return hash(self.runs())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptItem:
