@@ -248,7 +248,7 @@ def machine(folder: Path, name: str = "project") -> Iterator[Machine]:
             f'[gateway.upstream]\nanthropic = "{provider.url}"\nopenai = "{provider.url}/v1"\n'
             "[gateway]\nport = 0\n"
             f'[models]\nprovider = "openai-chat"\nbase_url = "{provider.url}"\nmain = "m"\n'
-            '[recall]\nembedder = "hash"\n[daemon]\nport = 0\n'
+            '[recall]\nembedder = "hash"\n'
         )
         made = Machine(folder, project, provider, evil)
         try:

@@ -32,12 +32,9 @@ from tools.service_faults.load import DEADLINE_SECONDS
 
 PGBOUNCER: Final = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 START_SECONDS: Final = 60.0
-LEASE_SECONDS: Final = 15.0
-"""After so long the job of a worker that was killed is another's."""
 SETTINGS: Final = {
     "RECOLLECT_RECALL__EMBEDDER": "hash",
     "RECOLLECT_JOBS__IN_PROCESS": "false",
-    "RECOLLECT_JOBS__LEASE_SECONDS": f"{LEASE_SECONDS:g}",
     "RECOLLECT_SERVE__DEADLINE_SECONDS": f"{DEADLINE_SECONDS:g}",
     "RECOLLECT_SECRET": "one long text for all nodes of this trial",
 }
