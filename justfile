@@ -131,6 +131,10 @@ live:
 live-real-model:
     recollect bench live --set agent --half held-out --window 16k --summaries model --statements 0 --strategy recollect --strategy recall-off --json
 
+# The charts of the docs, from the figures that are committed next to them
+charts:
+    python -m recollect_bench.charts docs
+
 # The pages that are generated from code, then the site in site/ (pip install --group docs)
 docs:
     python -m tools.reference

@@ -28,7 +28,6 @@ from recollect_bench.cost.data import (
     count_bytes,
     load_conversations,
 )
-from recollect_bench.cost.draw import plot
 from recollect_bench.cost.gateway import as_served, replay_gateway
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
 from recollect_bench.cost.strategies import (
@@ -303,16 +302,6 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_thresh
     assert math.isnan(good.value(OPENCLAW, "cost", 64_000, "held"))
 
 
-def test_the_picture_is_svg_and_shows_every_strategy() -> None:
-    drawn = plot(_result(105.0, 6))
-    root = ElementTree.fromstring(drawn)
-    titles = [one.text or "" for one in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert len(titles) == 3
-    assert any("cost 1.05, recovered 0.60" in title for title in titles)
-    assert any(title.endswith("useful 0.38") for title in titles)
-    assert drawn.count(' ring"') == 3
-
-
 def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
     tmp_path: Path,
 ) -> None:
@@ -330,7 +319,7 @@ def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
     assert {"cost_32k", "retention_32k", "cost_32k.mine"} <= set(shown["figures"])
     assert {"plain.cost_32k", "openclaw.cost_32k"} <= set(shown["baselines"])
     assert "secretive_name" not in run.output
-    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    assert "OpenClaw" in "".join(ElementTree.fromstring(picture.read_bytes()).itertext())
 
 
 def test_a_run_in_which_nothing_left_says_so_in_place_of_empty_tables(tmp_path: Path) -> None:

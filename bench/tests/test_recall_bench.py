@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,7 +24,6 @@ from recollect_bench import recall
 from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
 from recollect_bench.data import DataNotFoundError
 from recollect_bench.recall.ask import strangers_of
-from recollect_bench.recall.draw import plot
 from recollect_bench.recall.judge import (
     BUDGET_TOKENS,
     Judge,
@@ -263,26 +261,6 @@ def test_several_sets_keep_their_figures_apart_and_say_what_is_not_met() -> None
     assert result.baselines["madial.bm25.all_4k"] == 0.7
     assert any("NOT MET" in note for note in result.notes)
     assert joined(sets[:1], notes=[]).figures == {"all_4k": 0.5}
-
-
-def test_the_picture_is_xml_that_fetches_nothing_and_knows_the_dark() -> None:
-    one = SetResult(
-        name="locomo",
-        embedder="minilm",
-        figures={"all_4k": 0.88, "all_4k.hold": 0.87, "lost": 0.0},
-        baselines={"bm25": {"all_4k": 0.7}, "openclaw": {"all_4k": 0.8}},
-        thresholds=thresholds_of("locomo", "minilm"),
-    )
-    several = plot(joined([one, one], notes=[]))
-    assert ">hold" not in several, "of several sets only the first figures"
-    drawn = plot(joined([one], notes=[]))
-    root = ElementTree.fromstring(drawn)
-    bars = [rect for rect in root.iter() if rect.tag.endswith("rect") and len(rect)]
-    widths = sorted({float(bar.get("width", 0)) for bar in bars})
-    assert widths[-1] / widths[-2] == pytest.approx(0.88 / 0.87, abs=0.01)
-    assert "prefers-color-scheme: dark" in drawn
-    assert not re.search(r"(?:href|src|url\()", drawn)
-    assert root.get("viewBox", "").startswith("0 0 ")
 
 
 def test_missing_data_say_where_they_are_looked_for(

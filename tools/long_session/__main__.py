@@ -3,8 +3,8 @@
 Each window runs in a process of its own, through `open_memory`, with real SQLite and the default
 settings, and its past is replaced by summaries that say nothing. A plain chat of 300 messages
 without an embedder comes first. Prints each figure with its bound, and ends with 1 if one of them
-is missed. `--json FILE` writes the figures and their series. `--draw FILE` only draws
-series that were measured before and after a change, into `--svg FILE`.
+is missed. `--json FILE` writes the figures and their series. `--write docs` writes them to
+docs/images/long_sessions.json, and draws the chart next to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.long_session.measure import run_session
-from tools.long_session.picture import growth_picture
 
 _NOTHING_LOST: Final = {"over_limit": 0, "undurable": 0, "lost": 0}
 AT_MOST: Final[dict[str, dict[str, float]]] = {
@@ -43,11 +42,6 @@ CHAT_WINDOW: Final = 16_000
 def main() -> int:
     """Run what was asked for; the exit code."""
     options = _options()
-    if options.draw:
-        series = json.loads(options.draw.read_text("utf-8"))
-        picture = growth_picture(series["before"], series["after"])
-        options.svg.write_text(picture, encoding="utf-8")
-        return 0
     if options.session:
         print(json.dumps(_session(options)))
         return 0
@@ -63,7 +57,18 @@ def main() -> int:
             print(f"{name}: {line}", flush=True)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.write:
+        write_docs(options.write, results)
     return int(failed)
+
+
+def write_docs(docs: Path, results: Mapping[str, Any]) -> None:
+    """Write the figures with their series, and their chart."""
+    from recollect_bench.charts import growth_chart  # loads matplotlib
+
+    figures = docs / "images/long_sessions.json"
+    figures.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    figures.with_suffix(".svg").write_text(growth_chart(results), encoding="utf-8")
 
 
 def checked(kind: str, figures: Mapping[str, float]) -> Iterator[tuple[str, bool]]:
@@ -81,8 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3_000)
     parser.add_argument("--window", type=int, action="append", help="tokens; 16000 and 64000")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--draw", type=Path, help="series, as docs/images/long_sessions.json")
-    parser.add_argument("--svg", type=Path, default=Path("docs/images/long_sessions.svg"))
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="docs, to update its chart")
     parser.add_argument("--session", choices=("agent", "chat"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.window = options.window or [16_000, 64_000]

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 from recollect_bench.cost.data import Conversation, load_conversations, sliced
 from recollect_bench.cost.draw import draw as draw
-from recollect_bench.cost.draw import plot
 from recollect_bench.cost.result import (
     GATEWAY,
     OPENCLAW,
@@ -31,7 +30,6 @@ from recollect_bench.cost.result import (
     summed_up,
 )
 from recollect_bench.cost.strategies import Tally, replay_engine, replay_plain
-from recollect_bench.svg import write_svg
 
 WINDOWS: Final[tuple[int, ...]] = (64_000, 128_000, 200_000)
 QUICK_WINDOWS: Final[tuple[int, ...]] = (32_000,)
@@ -115,7 +113,9 @@ def run(
     ]
     result = summed_up(replays, [*NOTES, *([QUICK_NOTE] if quick else [])])
     if svg is not None:
-        write_svg(Path(svg), plot(result))
+        from recollect_bench.charts import cost_chart  # loads matplotlib
+
+        Path(svg).write_text(cost_chart(result.as_json()), encoding="utf-8")
     return result
 
 

@@ -18,14 +18,12 @@ from typing import Any, Final
 from recollect.errors import RecollectError
 from recollect_bench.recall.ask import Asker, RecallStage
 from recollect_bench.recall.draw import draw as draw
-from recollect_bench.recall.draw import plot
 from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 from recollect_bench.recall.own import NO_MISSES, measure_own
 from recollect_bench.recall.result import RecallResult, SetResult, joined
 from recollect_bench.recall.run import Progress, compare_stores, measure_set
 from recollect_bench.recall.sets import load_set
 from recollect_bench.store_target import open_target
-from recollect_bench.svg import write_svg
 
 OWN: Final = "own"
 NOTES: Final = (
@@ -95,7 +93,9 @@ def run(
     )
     result = asyncio.run(_run(options, stage or _product_stage(), progress))
     if svg is not None:
-        write_svg(Path(svg), plot(result))
+        from recollect_bench.charts import recall_chart  # loads matplotlib
+
+        Path(svg).write_text(recall_chart(result.as_json()), encoding="utf-8")
     return result
 
 

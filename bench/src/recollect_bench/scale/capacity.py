@@ -17,8 +17,6 @@ from typing import Any, Final, Self
 
 from recollect_bench.result import BenchResult, figure_text
 from recollect_bench.scale.load import MIX
-from recollect_bench.scale.pictures import flat_picture, rate_picture
-from recollect_bench.svg import write_svg
 
 FLEETS: Final[Mapping[str, int]] = {"1k": 1_000, "1M": 1_000_000, "100M": 100_000_000}
 DAY_SECONDS: Final = 86_400
@@ -417,16 +415,17 @@ def write_docs(folder: Path, result: ScaleResult) -> None:
     told = json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n"
     (folder / _DATA).write_text(told, encoding="utf-8")
     for name, text in generated(result).items():
-        if name.endswith(".svg"):
-            write_svg(folder / name, text)
-        else:
-            (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def generated(result: ScaleResult) -> dict[str, str]:
     """What follows from the figures, by its place in docs/."""
+    from recollect_bench.charts import flat_chart, rate_chart  # loads matplotlib
+
+    told = result.as_json()
     return {
         _PAGE: page(result),
-        _PICTURES[0]: rate_picture(result.figures),
-        _PICTURES[1]: flat_picture(flat_points(result.figures)),
+        _PICTURES[0]: rate_chart(told),
+        _PICTURES[1]: flat_chart(told),
     }

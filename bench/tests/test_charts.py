@@ -1,0 +1,84 @@
+"""The charts: they follow from their figures, every text is readable, and nothing is fetched."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from recollect_bench.charts import CHARTS, cost_chart, draw_docs, recall_chart
+from recollect_bench.recall.result import SetResult, joined
+
+DOCS = Path(__file__).parents[2] / "docs"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_committed_chart_follows_from_its_figures(chart: str) -> None:
+    assert (DOCS / chart).read_text(encoding="utf-8") == draw_docs(DOCS)[chart], "run `just charts`"
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_no_text_covers_another_or_leaves_the_chart(chart: str) -> None:
+    root = ElementTree.parse(DOCS / chart).getroot()
+    _, _, width, height = map(float, root.get("viewBox", "").split())
+    boxes = [_box(text) for text in root.iter(f"{SVG}text")]
+    assert len(boxes) > 8
+    for left, top, right, bottom in boxes:
+        assert left >= 0 and top >= 0 and right <= width and bottom <= height
+    for one, other in combinations(boxes, 2):
+        beside = one[2] <= other[0] or other[2] <= one[0]
+        assert beside or one[3] <= other[1] or other[3] <= one[1], (one, other)
+
+
+def _box(text: ElementTree.Element) -> tuple[float, float, float, float]:
+    """Left, top, right and bottom of a text, about as wide as common fonts draw it."""
+    style = text.get("style", "")
+    found = re.search(r"([\d.]+)px", style)
+    assert found is not None, style
+    size = float(found[1])
+    length = 0.52 * size * len("".join(text.itertext()).strip())
+    moved = re.search(r"translate\(([\d.-]+) ([\d.-]+)\)", text.get("transform", ""))
+    x, y = map(float, moved.groups() if moved else (text.get("x", ""), text.get("y", "")))
+    if "rotate(-90" in text.get("transform", ""):
+        return x - size, y - length, x, y
+    start = {"middle": length / 2, "end": length}.get(
+        (re.search(r"text-anchor: (\w+)", style) or ["", "start"])[1], 0.0
+    )
+    return x - start, y - 0.75 * size, x - start + length, y + 0.2 * size
+
+
+def test_a_chart_fetches_nothing_has_no_date_and_is_small() -> None:
+    for chart in CHARTS:
+        drawn = (DOCS / chart).read_text(encoding="utf-8")
+        assert len(drawn) < 60_000
+        assert not re.search(r'(?:href|src)="(?!#)|url\((?!#)|dc:date', drawn)
+
+
+def test_a_single_set_is_drawn_by_part_and_several_by_their_main_figure() -> None:
+    one = SetResult(
+        name="locomo",
+        embedder="minilm",
+        figures={"all_4k": 0.88, "all_4k.hold": 0.44, "lost": 0.0},
+        baselines={"bm25": {"all_4k": 0.7, "all_4k.hold": 0.6}},
+    )
+    single = _texts(recall_chart(joined([one], notes=[]).as_json()))
+    assert {"all_4k, hold", "0.44", "lost (less is better)", "words only (BM25)"} <= single
+    several = _texts(recall_chart(joined([one, one], notes=[]).as_json()))
+    assert {"LoCoMo", "0.88", "0.70"} <= several
+    assert not {"all_4k, hold", "0.44"} & several
+
+
+def test_a_run_without_some_figures_is_drawn_all_the_same() -> None:
+    compared = SetResult(name="locomo", embedder="none", figures={"same_top_50": 1.0})
+    assert "Recollect" not in _texts(recall_chart(joined([compared], notes=[]).as_json()))
+    short = {"figures": {"cost_32k": 1.1}, "baselines": {"plain.cost_32k": 1.0}}
+    assert {"32k window", "1.10", "plain compaction"} <= _texts(cost_chart(short))
+
+
+def _texts(drawn: str) -> set[str]:
+    texts = ElementTree.fromstring(drawn.encode()).iter(f"{SVG}text")
+    return {"".join(text.itertext()).strip() for text in texts}
