@@ -127,7 +127,8 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     found = await engine._look_up(lambda store: read_receipts(store, session))
     if not found.records:
         return "This session has no stored compaction."
-    return as_text(draw_receipt(found.page(int(wanted or 0) or None), Sheet(width=100)))
+    page = found.page(int(wanted or 0) or None)
+    return as_text(draw_receipt(page, Sheet(width=80)), width=80)  # fits most terminals
 
 
 MemoryAction: TypeAlias = Literal["show", "add", "search"]
