@@ -141,6 +141,6 @@ docs:
     zensical build --strict
     python -m tools.reference --full site/llms-full.txt
 
-# The picture of a chat: driven in a real terminal, with a scripted model
+# The pictures of chat, receipt and explain: driven in a real terminal, with a scripted model
 chat-picture:
     python -m tools.chat_picture docs/images

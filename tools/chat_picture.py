@@ -1,14 +1,16 @@
-"""Draws pictures of a real `recollect chat` in a terminal, with a scripted model.
+"""Draws pictures of commands in a real terminal; a scripted model answers the chats.
 
 python -m tools.chat_picture docs/images
 
-chat.svg: a question about something said before, a tool, a reply, the bar of the window.
+chat.svg: a question about something said before, a tool, a reply, the status line.
 receipt.svg: a window that fills, its compaction, and the receipt of what the summary dropped.
+explain.svg: a recorded session (`RECOLLECT_DATA`).
 """
 
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tempfile
 import time
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 from tests.acceptance.recollect_cli import PROGRAM, environment
@@ -24,8 +27,14 @@ from tests.harness.terminal import Terminal
 
 from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Says, ScriptedCall
+from recollect_bench.data import data_folder
 
-COLUMNS, ROWS, RECEIPT_ROWS = 88, 34, 44
+COLUMNS, ROWS, TALL = 88, 34, 90
+EXPLAIN = "recollect explain pi_before-compaction.jsonl.gz --window 128k"
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
+    "Fira Code,", "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono',"
+)
+"""Rich's own, with fonts of the reader's machine: nothing is fetched."""
 BEFORE = (
     "For the billing service we decided on PostgreSQL 16, with amounts as integers in cents, "
     "because rounding errors cost us two days in March."
@@ -73,14 +82,25 @@ Invoices that go out by themselves.
 - Invoices go out on the 3rd, never on a weekend.
 - Batches of 200: the provider answered 413 to 500.
 
-## Constraints
+## Open TODOs
+- None.
+
+## Constraints/Rules
 - No migrations on staging on Fridays.
+
+## Pending user asks
+- None.
+
+## Exact identifiers
+- INVOICE_RETRY_LIMIT
 """
+TURN_NOTES = "The user stated that customer 8841 pays by hand. The assistant read export.log."
 
 
 def _answer_long(asked: Asked) -> Says:
     if not asked.body.get("stream"):
-        return Says(text=SUMMARY)
+        split = b"the first part of a turn" in asked.content
+        return Says(text=TURN_NOTES if split else SUMMARY)
     messages = asked.body["messages"]
     usage = Usage(input_tokens=len(asked.content) // 4, output_tokens=60)
     if messages[-1]["role"] == "tool" or "NO_REPLY" in str(messages[-1]["content"]):
@@ -104,7 +124,7 @@ def _chatting(answer: Callable[[Asked], Says], window: str, rows: int) -> Iterat
         env.pop("COLUMNS")
         command = [*PROGRAM, "chat", str(work), "--provider", server.url, "--window", window]
         with Terminal(command, env=env, columns=COLUMNS, rows=rows) as terminal:
-            terminal.wait_for("ready")
+            terminal.wait_for("%  claude")
             yield terminal
 
 
@@ -117,14 +137,20 @@ def chat_screen() -> list[Text]:
         terminal.wait_for("new session")
         terminal.send(f"{QUESTION}\r")
         terminal.wait_for("Shall I")
-        terminal.wait_for("cache")
         time.sleep(1)
-        return terminal.drawn()
+        return _cropped(terminal.drawn(), "recollect ·")
+
+
+def _cropped(lines: list[Text], first: str) -> list[Text]:
+    """From the first line with this text on, without the empty rows above the status line."""
+    begins = next(at for at, line in enumerate(lines) if first in line.plain)
+    used = [at for at, line in enumerate(lines) if line.plain.strip()]
+    return [*lines[begins : used[-2] + 1], lines[used[-1]]]
 
 
 def receipt_screen() -> list[Text]:
-    """A compaction and its receipt, as far as they fit a screen."""
-    with _chatting(_answer_long, "8k", RECEIPT_ROWS) as terminal:
+    """A compaction and its receipt."""
+    with _chatting(_answer_long, "8k", TALL) as terminal:
         for number, text in enumerate(SPOKEN, 1):
             terminal.send(f"{text}\r")
             terminal.wait_for("Noted;", times=number)
@@ -132,20 +158,33 @@ def receipt_screen() -> list[Text]:
         terminal.send("/compact\r")
         terminal.wait_for("Compacted:")
         terminal.send("/receipt\r")
-        terminal.wait_for("things were known")
+        terminal.wait_for("Details checked")
         terminal.wait_for("›", times=len(SPOKEN) + 3)
         time.sleep(1)
-        return terminal.drawn()
+        return _cropped(terminal.drawn(), "› /compact")
+
+
+def explain_screen() -> list[Text]:
+    """Where the tokens of a recorded session go."""
+    with tempfile.TemporaryDirectory() as home:
+        env = environment(Path(home), columns=COLUMNS) | {"COLORTERM": "truecolor"}
+        command = [*PROGRAM, *EXPLAIN.split()[1:]]
+        folder = data_folder() / "transcripts"
+        with Terminal(command, env=env, cwd=folder, columns=COLUMNS, rows=TALL) as terminal:
+            terminal.wait_for("Next:")
+            time.sleep(1)
+            return [Text(f"$ {EXPLAIN}", style="bold"), *terminal.drawn()]
 
 
 def main() -> None:
     """Write the pictures."""
-    screens = {"chat": chat_screen, "receipt": receipt_screen}
+    screens = {"chat": chat_screen, "receipt": receipt_screen, "explain": explain_screen}
     for name, screen in screens.items():
         console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
         for line in screen():
             console.print(line, no_wrap=True, overflow="crop")
-        svg = console.export_svg(title="recollect chat", unique_id=name)
+        title = "recollect explain" if name == "explain" else "recollect chat"
+        svg = console.export_svg(title=title, code_format=FORMAT, unique_id=name)
         (Path(sys.argv[1]) / f"{name}.svg").write_text(svg + "\n")
 
 

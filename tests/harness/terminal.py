@@ -228,8 +228,12 @@ _NAMES = {"brown": "yellow", "brightbrown": "bright_yellow"}
 
 def _style(sign: Any) -> str:
     """A sign's style in rich's words."""
-    colour = _NAMES.get(sign.fg, sign.fg)
-    if len(colour) == 6 and all(digit in "0123456789abcdef" for digit in colour):
-        colour = f"#{colour}"
-    colour = colour.replace("bright", "bright_") if colour.startswith("bright") else colour
-    return f"{'bold ' if sign.bold else ''}{'italic ' if sign.italics else ''}{colour}"
+    marks = f"{'bold ' if sign.bold else ''}{'italic ' if sign.italics else ''}"
+    return f"{marks}{_colour(sign.fg)} on {_colour(sign.bg)}"
+
+
+def _colour(name: str) -> str:
+    name = _NAMES.get(name, name)
+    if len(name) == 6 and all(digit in "0123456789abcdef" for digit in name):
+        return f"#{name}"
+    return name.replace("bright", "bright_") if name.startswith("bright") else name
