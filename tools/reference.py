@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -88,7 +89,13 @@ def _read(name: str) -> str:
 
 
 def _cell(text: object) -> str:
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """One line. Code with a bar is HTML: GitHub and the site escape it in different ways."""
+    line = " ".join(str(text).split())
+    return re.sub(r"`([^`]*\|[^`]*)`", _code_with_bar, line).replace("|", "\\|")
+
+
+def _code_with_bar(found: re.Match[str]) -> str:
+    return f"<code>{escape(found[1], quote=False).replace('|', '&#124;')}</code>"
 
 
 def _table(head: str, rows: Iterable[tuple[object, ...]]) -> list[str]:
@@ -118,7 +125,7 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
     if not isinstance(command, click.Group):
         yield f"```\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```"
     options = [one.get_help_record(context) for one in command.params if one.name != "help"]
-    yield from _table("option | meaning", [(f"`{a}`", b) for a, b in filter(None, options)])
+    yield from _table("option | meaning", [(f"`{a}`", b) for a, b in filter(None, options) if b])
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
             found = command.get_command(context, child)
