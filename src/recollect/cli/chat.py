@@ -227,7 +227,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     except OSError as error:
         raise RecollectError(f"{folder} cannot be created: {error.strerror}") from error
     if os.path.lexists(settings_file):
-        click.echo(f"kept     {settings_file} (it exists already)")
+        click.echo(f"kept     {printable(settings_file)} (it exists already)")
     else:
         choice = _choose(found_choices(), yes=yes)
         text = settings_text(choice)
@@ -239,18 +239,18 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
         if choice is not None:
             _trust_own(folder, text)
         who = "no model named yet" if choice is None else choice.said
-        click.echo(f"written  {settings_file}: {who}")
+        click.echo(f"written  {printable(settings_file)}: {who}")
     if workspace:
         from recollect.adapters.session.workspace import create_missing_files
 
         created = create_missing_files(folder)
         for name in created.names:
-            click.echo(f"written  {folder / name}")
+            click.echo(f"written  {printable(folder / name)}")
         for note in created.notes:
             click.echo(note, err=True)
         if not created.names and not created.notes:
             click.echo("kept     the workspace's files (all exist already)")
-    where = "" if folder == Path() else f"cd {folder} && "
+    where = "" if folder == Path() else f"cd {printable(folder)} && "
     click.echo(f"Next: `{where}recollect doctor` checks it, `{where}recollect chat` begins.")
 
 
@@ -279,7 +279,7 @@ def _trust_own(folder: Path, text: str) -> None:
         try:
             record_trust(found)
         except SettingsError as problem:
-            click.echo(f"{problem}: run `recollect trust` in {folder}", err=True)
+            click.echo(f"{problem}: run `recollect trust` in {printable(folder)}", err=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ import click
 
 from recollect.cli.store_options import json_option, print_json
 from recollect.errors import RecollectError
+from recollect.system.config.trust import printable
 from recollect.system.places import project_space
+from recollect.system.plain_text import harmless
 
 if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName
@@ -72,11 +74,11 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     if as_json:
         _print_plan(plan, dry_run=dry_run)
     elif dry_run:
-        click.echo(plan.diff() if plan.changes else f"{path} stays as it is.")
+        click.echo(harmless(plan.diff()) if plan.changes else f"{printable(path)} stays as it is.")
     elif not plan.changes:
-        click.echo(f"The hooks of {agent} are in {path} already; `{undo}` removes them.")
+        click.echo(f"The hooks of {agent} are in {printable(path)} already; `{undo}` removes them.")
     else:
-        click.echo(f"The hooks of {agent} are in {path}; `{undo}` removes them.")
+        click.echo(f"The hooks of {agent} are in {printable(path)}; `{undo}` removes them.")
         click.echo(_INSTALLED)
         if agent == "codex":
             click.echo(_CONSENT)
@@ -101,11 +103,11 @@ def uninstall(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> Non
     if as_json:
         _print_plan(plan, dry_run=dry_run)
     elif not plan.changes:
-        click.echo(f"There are no hooks of ours in {path}.")
+        click.echo(f"There are no hooks of ours in {printable(path)}.")
     elif dry_run:
-        click.echo(plan.diff())
+        click.echo(harmless(plan.diff()))
     else:
-        click.echo(f"{'Removed' if plan.after is None else 'Restored'} {path}.")
+        click.echo(f"{'Removed' if plan.after is None else 'Restored'} {printable(path)}.")
 
 
 def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> None:
@@ -125,16 +127,18 @@ def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> N
         print_json(shown)
     elif not remove:
         if dry_run:
-            click.echo(f"Would put OpenClaw's plugin into {path} and change nothing else. Then:")
+            click.echo(
+                f"Would put OpenClaw's plugin into {printable(path)} and change nothing else. Then:"
+            )
         else:
-            click.echo(f"OpenClaw's plugin is in {path}{'' if changed else ' already'}.")
+            click.echo(f"OpenClaw's plugin is in {printable(path)}{'' if changed else ' already'}.")
         click.echo(_OPENCLAW.format(path=shlex.quote(str(path))))
     elif not there:
-        click.echo(f"There is no plugin in {path}.")
+        click.echo(f"There is no plugin in {printable(path)}.")
     elif dry_run:
-        click.echo(f"Would remove OpenClaw's plugin in {path}.")
+        click.echo(f"Would remove OpenClaw's plugin in {printable(path)}.")
     else:
-        click.echo(f"Removed {path}. {_OPENCLAW_GONE}")
+        click.echo(f"Removed {printable(path)}. {_OPENCLAW_GONE}")
 
 
 def _settings_of(agent: str, *, project: bool) -> tuple[AgentName, Path]:

@@ -284,9 +284,12 @@ async def _spool_waiting(place: Place, *, drain: bool) -> int:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object, in characters that standard output can encode."""
+    """Print one JSON object, in characters that standard output can encode and a terminal shows."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
-    click.echo(json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str))
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str)
+    if text != harmless(text):
+        text = json.dumps(value, indent=2, default=str)
+    click.echo(text)
 
 
 def console() -> Console:
