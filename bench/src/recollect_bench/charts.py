@@ -168,26 +168,38 @@ def flat_chart(told: Json) -> str:
 
 @mpl.rc_context(_LOOK)
 def growth_chart(told: Json) -> str:
-    """The data folder and the CPU of prepare, over the turns of long sessions."""
+    """The data folder and the CPU of prepare, over the turns of long sessions; dashed the folder
+    while each turn was still recorded whole."""
     figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
     folder, cpu = figure.subplots(1, 2)
-    sessions = {name: result for name, result in told.items() if name != "chat"}
-    for (window, result), colour in zip(sessions.items(), (_BLUE, _ORANGE, _PURPLE), strict=False):
-        samples = result["samples"]
-        turns = [sample["turn"] for sample in samples]
-        ratios = [sample["folder_bytes"] / sample["archived_bytes"] for sample in samples]
-        folder.plot(turns, ratios, color=colour, label=f"{int(window) // 1000}k window")
+    colours = {"16000": _BLUE, "64000": _ORANGE}
+    for window, result in told.items():
+        if window not in colours:
+            continue
+        colour, name = colours[window], f"{int(window) // 1000}k window"
+        folder.plot(*_ratios(result), color=colour, label=name)
+        turns = [sample["turn"] for sample in result["samples"]]
         medians = result["cpu_p50_ms"][: len(turns)]
         cpu.plot(turns[: len(medians)], medians, color=colour)
+        if before := told.get("before", {}).get(window):
+            folder.plot(*_ratios(before), color=colour, linestyle="--", label=f"{name}, before")
+    folder.set_yscale("log")
+    folder.yaxis.set_major_formatter("{x:,.0f}")
     folder.set_title("Data folder / archived text")
+    cpu.set_ylim(bottom=0)
     cpu.set_title("CPU of prepare, median, ms")
     for axes in (folder, cpu):
-        axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
         axes.set_xlabel("turns")
         axes.xaxis.set_major_formatter("{x:,.0f}")
     _add_legend(figure, folder)
     return _as_svg(figure, "Growth of long sessions")
+
+
+def _ratios(session: Json) -> tuple[list[int], list[float]]:
+    samples = session["samples"]
+    ratios = [sample["folder_bytes"] / sample["archived_bytes"] for sample in samples]
+    return [sample["turn"] for sample in samples], ratios
 
 
 CHARTS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
