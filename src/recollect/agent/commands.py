@@ -1,4 +1,4 @@
-"""Slash commands: parsing a line, and the answers that need no agent.
+"""Slash commands: parsing a line, and the answers that need no agent. `loop` carries out the rest.
 
 A command is never sent to a model, nor is a mistyped one. Any other line is a message: a path
 begins with a slash too. `/memory` leaves no fact's text in the transcript, because forgetting could

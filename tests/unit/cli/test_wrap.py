@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from recollect.cli import main
-from recollect.cli.gateway import lines_of, sums_of, wrapped_settings
+from recollect.cli.gateway import AGENT_NAMES, lines_of, sums_of, wrapped_settings
 from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
 from recollect.system.config import Settings
 
@@ -178,3 +178,7 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]
+
+
+def test_the_command_offers_every_agent() -> None:
+    assert sorted(AGENT_NAMES) == sorted(AGENTS)

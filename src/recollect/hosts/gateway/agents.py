@@ -1,4 +1,8 @@
-"""The agents that `recollect wrap` starts, and how each one gets another base URL for one run."""
+"""The agents that `recollect wrap` starts, and how each one gets another base URL for one run.
+
+An agent is named twice more: in the command line's choice, which must not load this module, and in
+`caller`, which recognises its requests.
+"""
 
 from __future__ import annotations
 
