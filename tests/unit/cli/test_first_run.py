@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import tomllib
 from collections.abc import Iterator
@@ -206,3 +207,14 @@ def test_the_shell_completes_commands(shell: str) -> None:
     done = CliRunner().invoke(main, [], env=asked, prog_name="recollect")
     assert "receipt" in done.output
     assert "doctor" not in done.output
+
+
+def test_a_gateway_without_its_extra_names_it_and_does_not_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other extras bring its HTTP server, but not its client."""
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    done = CliRunner().invoke(main, ["gateway", "--port", "0"])
+    assert done.exit_code == 2
+    assert "pip install 'recollect[gateway]'" in done.output
+    assert "listens" not in done.output

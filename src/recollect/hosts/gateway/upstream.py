@@ -7,11 +7,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -113,7 +115,7 @@ class UpstreamReply:
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self.status = response.status
+        self.status: int = response.status
         self.headers: Headers = [
             (name, value)
             for name, value in (
@@ -154,7 +156,10 @@ class Upstreams:
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` gets one sentence at a time for a person; without it they are logged."""
+        """`tell` gets one sentence at a time for a person; without it they are logged. MissingExtra
+        before the gateway listens, also if another extra brought its server."""
+        if find_spec("aiohttp") is None:
+            raise MissingExtra(feature="the gateway", extra="gateway")
         self._settings = settings
         self._tell = tell or LOG.warning
         self._away: set[str] = set()
@@ -168,10 +173,8 @@ class Upstreams:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        try:
-            import aiohttp
-        except ImportError:
-            raise MissingExtra(feature="the gateway", extra="gateway") from None
+        import aiohttp
+
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
             connector=aiohttp.TCPConnector(limit=0),
@@ -310,7 +313,7 @@ class KeptReply:
     """The bytes of one reply as they passed."""
 
     def __init__(self, content_type: str, coding: str) -> None:
-        self.streamed = "event-stream" in content_type
+        self.streamed: bool = "event-stream" in content_type
         self._coding = coding.strip().lower()
         self._chunks: list[bytes] = []
         self._size = 0
@@ -399,7 +402,10 @@ def _brotli(body: bytes) -> bytes:
 
 def _zstd(body: bytes) -> bytes:
     try:
-        from backports import zstd
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     except ImportError:
         raise MissingExtra(feature="reading replies in Zstandard", extra="gateway") from None
     unpacking = zstd.ZstdDecompressor()

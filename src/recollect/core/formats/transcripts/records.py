@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,10 @@ def unpack(data: bytes, *, name: str = "") -> bytes:
     subject = name or "the recording"
     if data.startswith(_ZSTANDARD_MAGIC):
         try:
-            from backports import zstd
+            if sys.version_info >= (3, 14):
+                from compression import zstd
+            else:
+                from backports import zstd
         except ImportError:
             raise MissingExtra(feature="reading Zstandard", extra="hooks") from None
         try:
