@@ -46,7 +46,7 @@ class Leaving(SQLiteStore):
 
     failure: BaseException | None = None
 
-    async def write(self, batch: Batch) -> WriteResult:
+    async def write(self, batch: Batch) -> WriteResult:  # type: ignore[misc]
         if self.failure is not None:
             raise self.failure
         return await super().write(batch)

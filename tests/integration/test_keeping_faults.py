@@ -54,7 +54,7 @@ class Failing(SQLiteStore):
     failure: BaseException | None = None
     seconds = 0.0
 
-    async def write(self, batch: Batch) -> WriteResult:
+    async def write(self, batch: Batch) -> WriteResult:  # type: ignore[misc]
         await asyncio.sleep(self.seconds)
         if self.failure is not None:
             raise self.failure

@@ -220,7 +220,7 @@ class SlowCount(SQLiteStore):
     seconds = 0.0
     fails = 0
 
-    async def add_model_use(self, use: ModelUse, *, day: str) -> None:
+    async def add_model_use(self, use: ModelUse, *, day: str) -> None:  # type: ignore[misc]
         await asyncio.sleep(self.seconds)
         self.fails -= 1
         if self.fails >= 0:

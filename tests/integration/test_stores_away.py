@@ -341,7 +341,7 @@ class Dear(SQLiteStore):
     seconds = 0.0
     hangs = False
 
-    async def page(self, **more: Any) -> Any:
+    async def page(self, **more: Any) -> Any:  # type: ignore[misc]
         await asyncio.sleep(self.seconds)
         return await super().page(**more)
 
@@ -417,7 +417,7 @@ class Slow(SQLiteStore):
 
     seconds = 0.0
 
-    async def write(self, batch: Batch) -> WriteResult:
+    async def write(self, batch: Batch) -> WriteResult:  # type: ignore[misc]
         await asyncio.sleep(self.seconds)
         return await super().write(batch)
 

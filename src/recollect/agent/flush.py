@@ -139,7 +139,7 @@ class SilentFilter:
 
     def __init__(self) -> None:
         self._held: str | None = ""
-        self.silent = False
+        self.silent: bool = False
         """The reply is NO_REPLY; known at its end."""
 
     def feed(self, text: str) -> str:

@@ -77,7 +77,7 @@ class CallRunner:
         self._tools = {tool.name: tool for tool in tools}
         self._work = AbortableWork()
         self._begun = 0
-        self.aborted = False
+        self.aborted: bool = False
 
     def abort(self) -> None:
         self.aborted = True

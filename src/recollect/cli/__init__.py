@@ -62,7 +62,7 @@ SECTIONS = {
     },
 }
 """The list of commands, so that showing it imports none of them."""
-COMMANDS = {
+COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("install", "uninstall"), "install"),
     **dict.fromkeys(("wrap", "gateway", "tail"), "gateway"),
     **dict.fromkeys(("mcp", "daemon", "hook"), "daemon"),

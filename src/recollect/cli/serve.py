@@ -93,8 +93,8 @@ class WorkLog:
     """Counts jobs and reports on standard error: to people, or as log lines without space names."""
 
     def __init__(self, *, as_lines: bool) -> None:
-        self.total = RunResult()
-        self.found = 0
+        self.total: RunResult = RunResult()
+        self.found: int = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
         """Reasons that a model was not asked, or did not answer; each is reported once."""

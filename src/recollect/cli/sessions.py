@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 _CHAT: Final = "main"
-session_argument = click.argument("session", default="", metavar="[SESSION]")
+session_argument: Final = click.argument("session", default="", metavar="[SESSION]")
 
 
 @click.command("explain")

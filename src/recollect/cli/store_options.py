@@ -51,14 +51,14 @@ NO_SESSION: Final = (
     "`recollect memory sessions` lists the sessions of a space, `recollect space list` the spaces"
 )
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-store_option = click.option(
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+store_option: Final = click.option(
     "--store",
     "url",
     metavar="URL",
     help="Use this store: a file, sqlite:///PATH or postgresql://…. Default: store.url.",
 )
-space_option = click.option(
+space_option: Final = click.option(
     "--space",
     metavar="NAME",
     help='Use this memory. Default: that of this folder\'s project, else "default".',
@@ -66,8 +66,8 @@ space_option = click.option(
 _new_space_option = click.option(
     "--space", metavar="NAME", help="Use this memory. Default: that of this folder's project."
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-workspace_option = click.option(
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+workspace_option: Final = click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
@@ -185,9 +185,9 @@ def _memory_options(*, create: bool) -> Callable[[Command], Command]:
     return decorate
 
 
-memory_options = _memory_options(create=False)
+memory_options: Final = _memory_options(create=False)
 """Add `--store`, `--space` and `--json`; the command gets them as `memory`."""
-new_memory_options = _memory_options(create=True)
+new_memory_options: Final = _memory_options(create=True)
 """The same for a command that creates a memory that is missing."""
 
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from recollect.core.engine import Engine, Session
 from recollect.core.engine.hooks import Hook, HookName
@@ -46,19 +46,19 @@ class BlockingEngine:
         self._thread.start()
         _close_at_exit(self)
 
-    prepare = _waited(Engine.prepare)
-    preview = _waited(Engine.preview)
-    observe = _waited(Engine.observe)
-    compact = _waited(Engine.compact)
-    undo = _waited(Engine.undo)
-    flushed = _waited(Engine.flushed)
-    ingest = _waited(Engine.ingest)
-    sessions = _waited(Engine.sessions)
-    messages = _waited(Engine.messages)
-    stats = _waited(Engine.stats)
-    forget = _waited(Engine.forget)
-    search = _waited(Engine.search)
-    settle = _waited(Engine.settle)
+    prepare: Final = _waited(Engine.prepare)
+    preview: Final = _waited(Engine.preview)
+    observe: Final = _waited(Engine.observe)
+    compact: Final = _waited(Engine.compact)
+    undo: Final = _waited(Engine.undo)
+    flushed: Final = _waited(Engine.flushed)
+    ingest: Final = _waited(Engine.ingest)
+    sessions: Final = _waited(Engine.sessions)
+    messages: Final = _waited(Engine.messages)
+    stats: Final = _waited(Engine.stats)
+    forget: Final = _waited(Engine.forget)
+    search: Final = _waited(Engine.search)
+    settle: Final = _waited(Engine.settle)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """As `Engine.session`."""
@@ -142,16 +142,16 @@ class BlockingFactBook:
         self._wait = wait
 
     if TYPE_CHECKING:
-        list = _fact_call(FactBook.list)
-        find = _fact_call(FactBook.find)
-        add = _fact_call(FactBook.add)
-        edit = _fact_call(FactBook.edit)
-        pin = _fact_call(FactBook.pin)
-        unpin = _fact_call(FactBook.unpin)
-        history = _fact_call(FactBook.history)
-        why = _fact_call(FactBook.why)
-        order_to_forget = _fact_call(FactBook.order_to_forget)
-        forget = _fact_call(FactBook.forget)
+        list: Final = _fact_call(FactBook.list)
+        find: Final = _fact_call(FactBook.find)
+        add: Final = _fact_call(FactBook.add)
+        edit: Final = _fact_call(FactBook.edit)
+        pin: Final = _fact_call(FactBook.pin)
+        unpin: Final = _fact_call(FactBook.unpin)
+        history: Final = _fact_call(FactBook.history)
+        why: Final = _fact_call(FactBook.why)
+        order_to_forget: Final = _fact_call(FactBook.order_to_forget)
+        forget: Final = _fact_call(FactBook.forget)
     else:
 
         def __getattr__(self, name: str) -> Any:

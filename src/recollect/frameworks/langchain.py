@@ -28,8 +28,8 @@ try:
         convert_to_openai_messages,
     )
     from langchain_core.utils.function_calling import convert_to_openai_tool
-except ImportError as error:
-    raise MissingExtra(feature="the middleware for LangChain", extra="langchain") from error
+except ImportError as _error:
+    raise MissingExtra(feature="the middleware for LangChain", extra="langchain") from _error
 
 ContextT = TypeVar("ContextT")
 ResponseT = TypeVar("ResponseT")
@@ -49,7 +49,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
         super().__init__()
-        self.turns = Turns(memory, "langchain")
+        self.turns: Turns = Turns(memory, "langchain")
         self.session = session
 
     def wrap_model_call(

@@ -35,8 +35,8 @@ try:
         get_text_at_path,
         validate_op_namespace,
     )
-except ImportError as error:
-    raise MissingExtra(feature="the store for LangGraph", extra="langchain") from error
+except ImportError as _error:
+    raise MissingExtra(feature="the store for LangGraph", extra="langchain") from _error
 
 SESSION_PREFIX: Final = "langgraph:"
 """Prefix of sessions that hold items; the labels of the namespace follow."""

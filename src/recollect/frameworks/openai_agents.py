@@ -29,10 +29,10 @@ try:
     from agents.models.chatcmpl_converter import Converter
     from agents.models.fake_id import FAKE_RESPONSES_ID
     from agents.run_config import CallModelData, ModelInputData
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtra(
         feature="the session for the OpenAI Agents SDK", extra="openai-agents"
-    ) from error
+    ) from _error
 
 if TYPE_CHECKING:
     from agents import TResponseInputItem
@@ -57,7 +57,7 @@ class RecollectSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings: SessionSettings | None = None
-        self.turns = Turns(memory, "openai_agents")
+        self.turns: Turns = Turns(memory, "openai_agents")
         self.history: Session = SQLiteSession(session_id) if history is None else history
 
     async def get_items(

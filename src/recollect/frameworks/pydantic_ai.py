@@ -40,8 +40,8 @@ try:
         UserPromptPart,
     )
     from pydantic_ai.models import ModelRequestContext
-except ImportError as error:
-    raise MissingExtra(feature="the capability for Pydantic AI", extra="pydantic-ai") from error
+except ImportError as _error:
+    raise MissingExtra(feature="the capability for Pydantic AI", extra="pydantic-ai") from _error
 
 _UNNAMED: Final = "tool"
 """The tool name of a stand-in result whose call is not shown."""
@@ -55,7 +55,7 @@ class RecollectCapability(AbstractCapability[Any]):
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
-        self.turns = Turns(memory, "pydantic_ai")
+        self.turns: Turns = Turns(memory, "pydantic_ai")
         self.session = session
 
     @classmethod

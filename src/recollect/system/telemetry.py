@@ -25,12 +25,13 @@ class Measured:
     __slots__ = ("_began", "attributes", "error", "kind", "name", "outcome", "seconds")
 
     def __init__(self, kind: MeasuredKind, name: str) -> None:
-        self.kind, self.name = kind, name
+        self.kind: MeasuredKind = kind
+        self.name: str = name
         self.attributes: dict[str, Attribute] = {}
-        self.outcome = "done"
-        self.error = ""
+        self.outcome: str = "done"
+        self.error: str = ""
         """The error by a name from a fixed set: a problem's, or an error's class."""
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self._began = 0.0
 
     def note(self, **attributes: Attribute) -> None:

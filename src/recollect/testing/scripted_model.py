@@ -104,7 +104,7 @@ class ScriptedModel:
         self._unexpected = 0
         self.prompts: list[Prompt] = []
         self.requests: list[Mapping[str, Any]] = []
-        self.closed = False
+        self.closed: bool = False
 
     @property
     def name(self) -> str:

@@ -50,7 +50,7 @@ class AnthropicModel(HttpChatModel):
     """A `ChatModel` behind the Messages API; close it in the event loop that used it."""
 
     format: Final = "anthropic"
-    wire: ClassVar = ReplyWire(
+    wire: ClassVar[ReplyWire] = ReplyWire(
         provider="anthropic",
         path="/messages",
         own_url="https://api.anthropic.com/v1",

@@ -78,7 +78,7 @@ class OpenAIChatModel(_OpenAIModel):
     """A `ChatModel` behind Chat Completions; close it in the event loop that used it."""
 
     format: Final = "openai-chat"
-    wire: ClassVar = ReplyWire(
+    wire: ClassVar[ReplyWire] = ReplyWire(
         provider="openai",
         path="/chat/completions",
         own_url=_OWN_URL,
@@ -210,7 +210,7 @@ class OpenAIResponsesModel(_OpenAIModel):
     """A `ChatModel` behind the Responses API; close it in the event loop that used it."""
 
     format: Final = "openai-responses"
-    wire: ClassVar = ReplyWire(
+    wire: ClassVar[ReplyWire] = ReplyWire(
         provider="openai",
         path="/responses",
         own_url=_OWN_URL,

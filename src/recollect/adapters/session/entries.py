@@ -220,7 +220,7 @@ class EntrySearch:
     def __init__(
         self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
     ) -> None:
-        self.matcher = TextMatcher(order)
+        self.matcher: TextMatcher = TextMatcher(order)
         self._order = order if by_time and order.by_time else None
         self._said = tuple(text for text in map(comparable, said) if text)
         long = [text for text in said if len(text.strip()) >= LEAST_CHARS]

@@ -220,7 +220,7 @@ class SessionTranscript:
         notes: Sequence[str],
     ) -> None:
         self.header = header
-        self.notes = tuple(notes)
+        self.notes: tuple[str, ...] = tuple(notes)
         """Repairs made when it was opened, one sentence each."""
         self._file = file
         self._entries = list(entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from recollect.adapters.wiring.stores import (
     SECRET_VARIABLE,
@@ -151,7 +151,7 @@ def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
     return open_blocking_memory
 
 
-open_blocking_memory = _blocking(open_memory)
+open_blocking_memory: Final = _blocking(open_memory)
 
 
 async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certificate:

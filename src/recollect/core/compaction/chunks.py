@@ -209,7 +209,7 @@ class PieceWriter:
     __slots__ = ("_count", "_known", "rules")
 
     def __init__(self, rules: WireRules, count_tokens: Callable[[str], int]) -> None:
-        self.rules = rules
+        self.rules: WireRules = rules
         self._count = count_tokens
         self._known: dict[Entry, tuple[str, int]] = {}
 

@@ -103,7 +103,7 @@ class Summarizer:
             one_pass=settings.mode == "default",
             focus=instructions,
         )
-        self.spent = Spent(max_calls=MOST_CALLS)
+        self.spent: Spent = Spent(max_calls=MOST_CALLS)
         self._spare = 1
         self._failures = 0
         self._merged_at_once = MERGED_AT_ONCE

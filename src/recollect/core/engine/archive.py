@@ -108,8 +108,8 @@ class DurableArchive:
         self._closed = False
         self._gave_up = False
         self._stuck: tuple[bytes, float] = (b"", 0.0)
-        self.set_aside = 0
-        self.replaced = 0
+        self.set_aside: int = 0
+        self.replaced: int = 0
         self._drain_said = ""
         self._took = False
         self._store_part, self._spool_part = Part("store"), Part("spool")

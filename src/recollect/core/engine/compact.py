@@ -112,7 +112,7 @@ class Compactor:
         self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
         self._running: set[asyncio.Task[CompactionResult]] = set()
         self._commits: set[asyncio.Task[CompactionResult]] = set()
-        self.part = Part("compaction")
+        self.part: Part = Part("compaction")
 
     @property
     def why_never(self) -> Reason | None:

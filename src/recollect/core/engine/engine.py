@@ -113,8 +113,8 @@ class Engine(StoredMemory):
     ) -> None:
         """`off_the_loop` runs pure stages in a thread, for servers. `open_memory` gives archive and
         model."""
-        self.settings = settings or Settings()
-        self.space = check_name(space, "space")
+        self.settings: Settings = settings or Settings()
+        self.space: SpaceId = check_name(space, "space")
         self._secret = space_secret(space, deployment_secret)
         own = os.urandom(32)  # seals are then valid in this engine alone
         self._seal: SealSecret = seal or (lambda: own)

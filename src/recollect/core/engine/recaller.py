@@ -69,7 +69,7 @@ class QuestionVectors:
         pii: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.embedders = tuple(embedders)
+        self.embedders: tuple[Embedder, ...] = tuple(embedders)
         self._seconds = seconds
         self._pii = pii
         self._monotonic = monotonic

@@ -42,11 +42,11 @@ class Session:
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
-        self.state = state or SessionState()
-        self.lock = asyncio.Lock()
-        self.remembered = LastRequest()
-        self.keeping = ArchiveState(loaded=state is not None)
-        self.sent_messages = len(self.state.path)
+        self.state: SessionState = state or SessionState()
+        self.lock: asyncio.Lock = asyncio.Lock()
+        self.remembered: LastRequest = LastRequest()
+        self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
+        self.sent_messages: int = len(self.state.path)
         """Length of the path in the last request; replies follow it."""
         self.last_draft: Draft | None = None
         """A compaction between turns starts from it."""

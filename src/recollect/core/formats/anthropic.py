@@ -533,4 +533,4 @@ def _input(written: str) -> Any:
 class SystemInsideCodec(AnthropicCodec):
     """Codec for requests whose beta feature allows system messages between turns."""
 
-    rules = replace(RULES, system_inside=True)
+    rules: WireRules = replace(RULES, system_inside=True)

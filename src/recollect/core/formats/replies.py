@@ -147,7 +147,7 @@ class StreamedReply:
     def __init__(self, events: Iterable[Any] = ()) -> None:
         """Take all `events`; FormatError if none of them is a stream event."""
         self._assembling: Assembling | None = None
-        self.events = 0
+        self.events: int = 0
         self.error: Any = None
         given = 0
         for event in events:

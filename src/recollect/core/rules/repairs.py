@@ -42,11 +42,11 @@ class Unit:
     """A run of rows that needs no work, without pieces."""
 
     def __init__(self, source: Arranged, pieces: list[SlotPiece] | None = None) -> None:
-        self.source = source
+        self.source: Arranged = source
         self.role: Role = source.role
-        self.intact = pieces is None
+        self.intact: bool = pieces is None
         self._pieces = pieces
-        self.anonymous = isinstance(source, Slot) and source.anonymous
+        self.anonymous: bool = isinstance(source, Slot) and source.anonymous
 
     @property
     def pieces(self) -> list[SlotPiece]:

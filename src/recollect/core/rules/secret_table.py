@@ -85,9 +85,9 @@ class SearchedText:
     __slots__ = ("_places", "found", "lowered", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.lowered = _in_lower_case(text)
-        self.found = keywords_in(text)
+        self.text: str = text
+        self.lowered: str = _in_lower_case(text)
+        self.found: int = keywords_in(text)
         self._places: dict[str, list[int]] = {}
 
     def places(self, keyword: str) -> list[int]:
@@ -107,7 +107,7 @@ class Keywords(Generic[Rule]):
 
     def __init__(self, rules: Iterable[tuple[str, Rule]]) -> None:
         self._rules = [(declare(keyword), keyword, rule) for keyword, rule in rules]
-        self.bits = reduce(or_, [bits for bits, _, _ in self._rules], 0)
+        self.bits: int = reduce(or_, [bits for bits, _, _ in self._rules], 0)
         self._held: dict[int, list[tuple[str, Rule]]] = {}
 
     def held(self, found: int) -> list[tuple[str, Rule]]:

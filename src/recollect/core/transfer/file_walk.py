@@ -88,7 +88,7 @@ class FollowedFiles:
         self, workspace: Path, extra_paths: Sequence[str] = (), *, own_files: bool = True
     ) -> None:
         """Follow `MEMORY.md`, `memory.md` and the folder `memory` if `own_files`."""
-        self.workspace = Path(os.path.realpath(workspace))
+        self.workspace: Path = Path(os.path.realpath(workspace))
         self._own_files = own_files
         self._home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - never raises
         self._roots = tuple([_root_of(path, self.workspace) for path in extra_paths])

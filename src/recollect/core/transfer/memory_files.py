@@ -290,7 +290,7 @@ class Following:
         self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
     ) -> None:
         self._look = look
-        self.interval_seconds = max(interval_seconds, LEAST_SECONDS)
+        self.interval_seconds: float = max(interval_seconds, LEAST_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop, self._looked = asyncio.Event(), asyncio.Event()

@@ -339,7 +339,7 @@ class Reason:
     __slots__ = ("cause", "numbers")
 
     def __init__(self, cause: Cause, **numbers: Number) -> None:
-        self.cause = cause
+        self.cause: Cause = cause
         self.numbers: Mapping[str, Number] = numbers
 
     def __str__(self) -> str:

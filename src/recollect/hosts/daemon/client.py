@@ -75,9 +75,9 @@ class DaemonReply:
     __slots__ = ("body", "status", "version")
 
     def __init__(self, status: int, version: str, body: bytes) -> None:
-        self.status = status
-        self.version = version
-        self.body = body
+        self.status: int = status
+        self.version: str = version
+        self.body: bytes = body
 
 
 def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECONDS) -> DaemonReply:

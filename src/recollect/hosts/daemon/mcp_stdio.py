@@ -295,7 +295,8 @@ class DaemonConnection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.status, self.version = 0, ""
+        self.status: int = 0
+        self.version: str = ""
 
     @classmethod
     async def open(cls, order: MemoryOrder) -> DaemonConnection:

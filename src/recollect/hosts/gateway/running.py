@@ -42,7 +42,8 @@ class BackgroundServer:
 
     def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
         self._socket = opened
-        self.url = self.address = address_of(opened)
+        self.address: str = address_of(opened)
+        self.url: str = self.address
         self._server = server
         self._thread = threading.Thread(
             target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True

@@ -115,20 +115,20 @@ class Gateway:
         `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
-        self.activity = Activity()
+        self.activity: Activity = Activity()
         self._prices = read_prices(settings.models.prices)
         self._token = token
         self._secret = installation_secret()
-        self.upstreams = Upstreams(settings.gateway, tell=tell)
+        self.upstreams: Upstreams = Upstreams(settings.gateway, tell=tell)
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
                 Upstreams(settings.gateway, tell=lambda _: None),  # turns report the problem
                 day_tokens=settings.jobs.day_tokens,
             )
-        self.memories = MemoryThread()
+        self.memories: MemoryThread = MemoryThread()
         """The only thread that uses `spaces`."""
-        self.spaces = OpenSpaces(settings, model=self._model, opened=opened)
+        self.spaces: OpenSpaces = OpenSpaces(settings, model=self._model, opened=opened)
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()

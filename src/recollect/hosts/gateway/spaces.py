@@ -50,7 +50,7 @@ class MemoryThread:
     """A thread with an event loop, in which memories run."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="recollect-memory", daemon=True)
         self._looked_at: asyncio.Future[None] | None = None
 
@@ -169,7 +169,7 @@ class OpenSpaces:
         self._closing: set[asyncio.Task[None]] = set()
         self._failed_at: dict[str, float] = {}
         self._opening: dict[str, asyncio.Task[SpaceMemory | None]] = {}
-        self.stateless = Engine(
+        self.stateless: Engine = Engine(
             replace(
                 settings,
                 compaction=replace(settings.compaction, enabled=False),

@@ -25,7 +25,7 @@ class LineClient:
         arrived: asyncio.Queue[bytes | None] | None = None,
     ) -> None:
         """`write` sends a line to the client."""
-        self.arrived = arrived or asyncio.Queue[bytes | None](maxsize=64)
+        self.arrived: asyncio.Queue[bytes | None] = arrived or asyncio.Queue(maxsize=64)
         """The client's lines; None is the end."""
         self.under_way: set[str] = set()
         self._write = write

@@ -82,7 +82,7 @@ class Service:
         """`secret` is the same on all nodes; `mcp` serves the paths that end in `/mcp`."""
         serve = settings.serve
         self._serve = serve
-        self.memories = memories or TenantMemories(settings, url)
+        self.memories: TenantMemories = memories or TenantMemories(settings, url)
         self._cursors = Cursors(secret)
         self._budgets = Budgets()
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
@@ -96,7 +96,7 @@ class Service:
         self._intake = Intake(MOST_REQUESTS, max_body_bytes=MOST_BODY_BYTES)
         self._purged_at = time.monotonic()
         self._document = _ENCODER.encode(openapi())
-        self.draining = False
+        self.draining: bool = False
 
     @property
     def waiting(self) -> int:

@@ -157,10 +157,10 @@ class Intake:
 
     def __init__(self, most_requests: int, *, max_body_bytes: int) -> None:
         self.most_requests = most_requests
-        self.most_reading = max(1, most_requests // READING_PART)
-        self.most_bytes = max(BODY_BYTES, 4 * max_body_bytes)
-        self.under_way = 0
-        self.all_bytes_held = 0
+        self.most_reading: int = max(1, most_requests // READING_PART)
+        self.most_bytes: int = max(BODY_BYTES, 4 * max_body_bytes)
+        self.under_way: int = 0
+        self.all_bytes_held: int = 0
         self.reading: Counter[UUID] = Counter()
         self.bytes_held: Counter[UUID] = Counter()
 

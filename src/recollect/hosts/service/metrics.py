@@ -65,7 +65,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.port = 0
-        self.registry = made = CollectorRegistry()
+        made = CollectorRegistry()
+        self.registry: CollectorRegistry = made
         Info("recollect_build", "Version that runs", registry=made).info(
             {"version": recollect.__version__}
         )
@@ -89,7 +90,7 @@ class Metrics:
             "recollect_queue_waiting", "Requests that wait for their turn", registry=made
         )
         self._memories = Gauge("recollect_open_memories", "Memories that are open", registry=made)
-        self.jobs_due_age = Gauge(
+        self.jobs_due_age: Gauge = Gauge(
             "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
             registry=made,
         )  # fmt: skip

@@ -45,7 +45,9 @@ class ProblemKind(Enum):
     DEADLINE = ("deadline", 504, "It was not done in time")
 
     def __init__(self, label: str, status: int, title: str) -> None:
-        self.label, self.status, self.title = label, status, title
+        self.label: str = label
+        self.status: int = status
+        self.title: str = title
 
 
 @dataclass(eq=False)

@@ -222,8 +222,8 @@ class BlockingAnthropicMemoryTool:
     def __init__(self, tool: AnthropicMemoryTool, memory: BlockingEngine) -> None:
         self._tool = tool
         self._memory = memory
-        self.name = tool.name
-        self.definition = tool.definition
+        self.name: str = tool.name
+        self.definition: Callable[[], dict[str, Any]] = tool.definition
 
     def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
         """As `AnthropicMemoryTool.call`, blocking."""

@@ -484,8 +484,8 @@ class BlockingMemoryTools:
     def __init__(self, tools: MemoryTools, memory: BlockingEngine) -> None:
         self._tools = tools
         self._memory = memory
-        self.names = tools.names
-        self.definitions = tools.definitions
+        self.names: tuple[ToolName, ...] = tools.names
+        self.definitions: Callable[[DefinitionFormat], list[dict[str, Any]]] = tools.definitions
 
     def call(
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None

@@ -41,8 +41,8 @@ try:
     from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.pq import Format
-except ImportError as error:  # pragma: no cover - held by a test in a process of its own
-    raise MissingExtra(feature="PostgreSQL", extra="postgres") from error
+except ImportError as _error:  # pragma: no cover - held by a test in a process of its own
+    raise MissingExtra(feature="PostgreSQL", extra="postgres") from _error
 
 
 MIGRATE_COMMAND: Final = "recollect db migrate URL"

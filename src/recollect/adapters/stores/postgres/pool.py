@@ -207,13 +207,13 @@ class Link:
     __slots__ = ("_broken", "_owing", "_pgconn", "_traffic", "connection", "used_at")
 
     def __init__(self, connection: Connection, traffic: Traffic) -> None:
-        self.connection = connection
+        self.connection: Connection = connection
         self._traffic = traffic
         self._pgconn = connection.pgconn
         self._pgconn.enter_pipeline_mode()
         self._owing = False
         self._broken = False
-        self.used_at = 0.0
+        self.used_at: float = 0.0
         """Time of the last release, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
@@ -298,10 +298,10 @@ class Transaction:
         self._seconds = seconds
         self._queue: list[Statement] = []
         self._sending: asyncio.Future[None] | None = None
-        self.space_id = space_id
-        self.space = ""
+        self.space_id: UUID = space_id
+        self.space: str = ""
         """The space's name, set by a writing store: the first write of a space stores it."""
-        self.vector_oid = vector_oid
+        self.vector_oid: int = vector_oid
         """The oid of pgvector's type in this database, for binary arrays."""
 
     def _add(self, query: str, parameters: Parameters = ()) -> Statement:
@@ -374,10 +374,10 @@ class Pool:
         # Waiting here means busy; waiting for a connection means down.
         self._turns = asyncio.Semaphore(size)
         self.size = size
-        self.in_use = 0
+        self.in_use: int = 0
         self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
-        self.traffic = Traffic()
+        self.traffic: Traffic = Traffic()
 
     @property
     def idle(self) -> int:

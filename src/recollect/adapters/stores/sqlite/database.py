@@ -36,8 +36,8 @@ class Database:
     __slots__ = ("connection", "unreadable_rows")
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self.connection = connection
-        self.unreadable_rows = 0
+        self.connection: apsw.Connection = connection
+        self.unreadable_rows: int = 0
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
         self._begun(statement, values).fetchall()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from recollect.adapters.stores.sqlite import archive, check, ledger
 from recollect.adapters.stores.sqlite import facts as fact_table
@@ -108,25 +108,25 @@ class SQLiteStore:
     def path(self) -> Path:
         return self._file.path
 
-    write = _writes(archive.write_batch)
+    write: Final = _writes(archive.write_batch)
 
     async def session(self, session: SessionId) -> StoredSession | None:
         lane = self._reader if session else self._pinger  # pings have no name, and never queue
         return await lane.read(lambda db: read_session(db, session))
 
-    sessions = _reads(archive.sessions)
-    segments = _reads(archive.segments)
-    known = _reads(archive.known)
-    tombstoned = _reads(archive.forgotten_ids)
-    page = _reads(archive.page)
-    passages = _reads(archive.passages)
-    replace_passages = _writes(archive.replace_passages)
-    unembedded = _reads(archive.unembedded)
-    withdraw = _writes(removal.withdraw, removal.after_withdrawing)
-    facts = _reads(archive.facts)
-    facts_revision = _reads(fact_table.facts_revision)
-    unembedded_facts = _reads(fact_table.unembedded_facts)
-    extracted_to = _reads(fact_table.extracted_to)
+    sessions: Final = _reads(archive.sessions)
+    segments: Final = _reads(archive.segments)
+    known: Final = _reads(archive.known)
+    tombstoned: Final = _reads(archive.forgotten_ids)
+    page: Final = _reads(archive.page)
+    passages: Final = _reads(archive.passages)
+    replace_passages: Final = _writes(archive.replace_passages)
+    unembedded: Final = _reads(archive.unembedded)
+    withdraw: Final = _writes(removal.withdraw, removal.after_withdrawing)
+    facts: Final = _reads(archive.facts)
+    facts_revision: Final = _reads(fact_table.facts_revision)
+    unembedded_facts: Final = _reads(fact_table.unembedded_facts)
+    extracted_to: Final = _reads(fact_table.extracted_to)
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
         return await self._searcher.read(
@@ -159,16 +159,16 @@ class SQLiteStore:
             lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
         )
 
-    claim = _writes(job_queue.claim)
-    heartbeat = _writes(job_queue.heartbeat)
-    fail = _writes(job_queue.fail)
-    jobs = _reads(job_queue.list_jobs)
-    queue = _reads(job_queue.queue_state)
-    add_model_use = _writes(job_queue.add_model_use)
-    model_use = _reads(job_queue.model_use)
-    pause = _writes(job_queue.pause)
-    resume = _writes(job_queue.resume)
-    revive = _writes(job_queue.revive)
+    claim: Final = _writes(job_queue.claim)
+    heartbeat: Final = _writes(job_queue.heartbeat)
+    fail: Final = _writes(job_queue.fail)
+    jobs: Final = _reads(job_queue.list_jobs)
+    queue: Final = _reads(job_queue.queue_state)
+    add_model_use: Final = _writes(job_queue.add_model_use)
+    model_use: Final = _reads(job_queue.model_use)
+    pause: Final = _writes(job_queue.pause)
+    resume: Final = _writes(job_queue.resume)
+    revive: Final = _writes(job_queue.revive)
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         def finish(db: Database) -> bool:
@@ -179,11 +179,11 @@ class SQLiteStore:
 
         return await self._writer.write(finish)
 
-    turns = _reads(ledger.turn_numbers)
-    turn = _reads(ledger.rebuilt_turn)
-    pieces = _reads(ledger.read_pieces)
-    compactions = _reads(ledger.read_compactions)
-    expire = _writes(ledger.expire)
+    turns: Final = _reads(ledger.turn_numbers)
+    turn: Final = _reads(ledger.rebuilt_turn)
+    pieces: Final = _reads(ledger.read_pieces)
+    compactions: Final = _reads(ledger.read_compactions)
+    expire: Final = _writes(ledger.expire)
 
     _forget = _writes(removal.forget, removal.after_change)
 
@@ -192,8 +192,8 @@ class SQLiteStore:
         left = await asyncio.to_thread(remove_embedding_cache, self._file.path, self.space)
         return replace(gone, cannot=(*gone.cannot, *left))
 
-    held = _reads(removal.stored_bodies)
-    rewrite = _writes(removal.rewrite, removal.after_change)
+    held: Final = _reads(removal.stored_bodies)
+    rewrite: Final = _writes(removal.rewrite, removal.after_change)
 
     async def scrub(self) -> ScrubResult:
         return await self._writer.run(removal.scrub)
