@@ -76,6 +76,15 @@ full:
     just soak-gateway
     just callers
     just service-soak
+    just packages
+
+# Wheel and sdist in empty environments: each extra, lowest dependencies, every Python found; complete types
+packages *ARGS:
+    python -m tools.packages {{ARGS}}
+
+# Set the version, build and check wheel and sdist; prints the commands that publish. --dry-run changes nothing
+release *ARGS:
+    python -m tools.release {{ARGS}}
 
 # A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
 real-model *ARGS:

@@ -1,0 +1,1 @@
+"""Tests of the built distributions, in empty environments."""
