@@ -257,20 +257,6 @@ def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDatabase
     asyncio.run(look())
 
 
-def test_later_columns_are_added_where_statistics_cannot_be_set(database: TestDatabase) -> None:
-    """Citus refuses SET STATISTICS on distributed tables: a migration goes on without it."""
-    asyncio.run(initialize(database.admin_url))
-    asyncio.run(distribute(database.admin_url))
-    run(database.admin_url, "DELETE FROM recollect.schema_versions WHERE version = 5")
-    for table in ("vectors", "fact_vectors", "embedders"):
-        run(database.admin_url, f"ALTER TABLE recollect.{table} DROP COLUMN half")
-    run(database.admin_url, "ALTER TABLE recollect.vectors DROP COLUMN length")
-    with pytest.raises(psycopg.errors.FeatureNotSupported):
-        run(database.admin_url, "ALTER TABLE recollect.jobs ALTER COLUMN key SET STATISTICS 0")
-    ran = asyncio.run(migrate(database.admin_url))
-    assert ran == ("005_pre_half_vectors", "005_post_half_vectors")
-
-
 def test_a_server_that_is_too_old_is_told(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,17 +273,14 @@ def test_a_migration_lets_others_go_first_and_tries_again(
     database = asyncio.run(server.migrated_database())
     run(
         database.admin_url,
-        "DELETE FROM recollect.schema_versions WHERE version = 2;"
-        " ALTER TABLE recollect.sessions ADD COLUMN about text[]",
+        "DELETE FROM recollect.schema_versions WHERE version = 8;"
+        " ALTER TABLE recollect.segments ADD COLUMN tags text",
     )
     waited: list[str] = []
     with psycopg.connect(database.admin_url) as reader:
-        reader.execute("SELECT count(*) FROM recollect.sessions")
+        reader.execute("SELECT count(*) FROM recollect.segments")
         with pytest.raises(StoreUnavailable, match="pg_stat_activity"):
             asyncio.run(migrate(database.admin_url, wait_seconds=0.5, waiting=waited.append))
         assert waited
-        run(database.app_url, "SELECT count(*) FROM recollect.sessions")
-    assert asyncio.run(migrate(database.admin_url)) == (
-        "002_pre_quotes_and_expiry",
-        "002_post_quotes",
-    )
+        run(database.app_url, "SELECT count(*) FROM recollect.segments")
+    assert asyncio.run(migrate(database.admin_url)) == ("008_post_no_tags",)

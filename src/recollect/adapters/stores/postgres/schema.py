@@ -1,6 +1,6 @@
 """The schema's versions, and the application's role with its rights and settings.
 
-Version 1 is `schema.sql`; later ones are numbered files in `migrations/`. `NNN_pre_*.sql` only
+Version 7 is `schema.sql`; later ones are numbered files in `migrations/`. `NNN_pre_*.sql` only
 adds, and runs before the code that needs it; `NNN_post_*.sql` removes, and runs when no older code
 is left. Each step is one transaction with its record, and retries rather than wait for a lock
 longer than `LOCK_SECONDS`. Opening a store never changes the schema. Settings are set on the login
@@ -184,6 +184,8 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 9
+_OLDEST: Final = 7
+"""The version that `schema.sql` has; older ones are not migrated."""
 SERVER_VERSION: Final = 16
 """The oldest PostgreSQL that supports the schema."""
 LOCK_SECONDS: Final = 3.0
@@ -199,7 +201,6 @@ _EACH_SPACE: Final = "-- For each space"
 _SPLIT: Final = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "[^"]*" | \$(\w*)\$.*?\$\1\$ | (?P<end>;)""", re.S | re.X
 )
-_STATISTICS: Final = re.compile(r"\bSET\s+STATISTICS\b", re.I)
 
 _TAKE_LOCK: Final = "SELECT pg_try_advisory_lock(%s)"
 _APPLIED: Final = """
@@ -279,7 +280,7 @@ def migrations() -> tuple[Migration, ...]:
     """List all migrations by number, pre before post."""
     package = resources.files("recollect.adapters.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
-    found = [Migration(version=1, phase="pre", name="schema", sql=first)]
+    found = [Migration(version=_OLDEST, phase="pre", name="outcomes", sql=first)]
     for path in (package / "migrations").iterdir():
         if (named := _NAME.fullmatch(path.name)) is not None:
             number, phase, name = named.groups()
@@ -422,7 +423,7 @@ async def _run(connection: Connection, migration: Migration, locks: LockRetries)
         async with connection.transaction():
             await limit_waiting(connection)
             for statement in migration.statements:
-                await _execute(connection, statement)
+                await connection.execute(statement.encode())
             if not migration.in_each_space:
                 await connection.execute(_RECORD, (*record, time.time()))
 
@@ -430,15 +431,6 @@ async def _run(connection: Connection, migration: Migration, locks: LockRetries)
     if migration.in_each_space:
         await _run_in_spaces(connection, migration, locks)
         await connection.execute(_RECORD, (*record, time.time()))
-
-
-async def _execute(connection: Connection, statement: str) -> None:
-    if _STATISTICS.search(statement):
-        with contextlib.suppress(sql_errors.FeatureNotSupported):  # Citus, on distributed tables
-            async with connection.transaction():
-                await connection.execute(statement.encode())
-    else:
-        await connection.execute(statement.encode())
 
 
 async def limit_waiting(connection: Connection) -> None:
@@ -551,7 +543,9 @@ async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
         for version, phase, name in await (await connection.execute(_APPLIED)).fetchall()
     }
     ours = {(step.version, step.phase): step.name for step in migrations()}
-    if any(name != ours.get(step) for step, name in done.items() if step[0] <= VERSION):
+    if any(
+        name != ours.get(step) for step, name in done.items() if _OLDEST <= step[0] <= VERSION
+    ) or (done and (_OLDEST, "pre") not in done):
         raise StoreCorrupt(
             "the database was made by an earlier development version: make it again. Bring its "
             "content along with `recollect export` of that version and `recollect import` of this"

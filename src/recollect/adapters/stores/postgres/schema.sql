@@ -1,4 +1,4 @@
--- Version 1 in one piece; what came later stands in migrations/.
+-- Version 7 in one piece; later versions are in migrations/.
 
 CREATE SCHEMA IF NOT EXISTS recollect;
 
@@ -126,6 +126,7 @@ ALTER TABLE recollect.postings
     ALTER COLUMN first_term SET STATISTICS 0,
     ALTER COLUMN last_term SET STATISTICS 0;
 
+-- half: it stores vectors in 16 bits. signed: it has so many that a search needs their signs.
 CREATE TABLE recollect.embedders (
     space_id    uuid NOT NULL,
     embedder_no integer NOT NULL,
@@ -133,21 +134,28 @@ CREATE TABLE recollect.embedders (
     dimensions  integer NOT NULL,
     vectors     bigint NOT NULL DEFAULT 0,
     complete_to bigint NOT NULL DEFAULT 0,
+    half        boolean NOT NULL DEFAULT true,
+    signed      boolean NOT NULL DEFAULT false,
     PRIMARY KEY (space_id, embedder_no),
     UNIQUE (space_id, name)
 );
 
--- float32, because exports give the same bytes back. Up to 2,000 dimensions it stands in its
--- row (toast_tuple_target); beyond that it does not fit a page and goes out of line, unpacked.
+-- Vectors whose numbers 16 bits hold exactly are stored in half, others, as imports have them, in v
+-- as float32. length is that of the vector. Up to 2,000 dimensions it is in its row
+-- (toast_tuple_target); beyond that it does not fit a page and is stored out of line, unpacked.
 CREATE TABLE recollect.vectors (
     space_id    uuid NOT NULL,
     embedder_no integer NOT NULL,
     passage_no  bigint NOT NULL,
     cold        boolean NOT NULL DEFAULT false,
-    v           vector STORAGE EXTERNAL NOT NULL,
+    v           vector STORAGE EXTERNAL,
+    half        halfvec,
+    length      real,
     PRIMARY KEY (space_id, embedder_no, passage_no)
 ) WITH (toast_tuple_target = 8160);
-ALTER TABLE recollect.vectors ALTER COLUMN v SET STATISTICS 0;
+ALTER TABLE recollect.vectors
+    ALTER COLUMN v SET STATISTICS 0,
+    ALTER COLUMN half SET STATISTICS 0;
 
 -- The signs of vectors, some hundred passages a block: a large space is searched in them
 -- first. A block stands in its row.
@@ -215,10 +223,13 @@ CREATE TABLE recollect.fact_vectors (
     space_id    uuid NOT NULL,
     embedder_no integer NOT NULL,
     fact_no     bigint NOT NULL,
-    v           vector STORAGE EXTERNAL NOT NULL,
+    v           vector STORAGE EXTERNAL,
+    half        halfvec,
     PRIMARY KEY (space_id, embedder_no, fact_no)
 ) WITH (toast_tuple_target = 8160);
-ALTER TABLE recollect.fact_vectors ALTER COLUMN v SET STATISTICS 0;
+ALTER TABLE recollect.fact_vectors
+    ALTER COLUMN v SET STATISTICS 0,
+    ALTER COLUMN half SET STATISTICS 0;
 
 -- How far sessions were read for facts, by a mark of their name, which may be forgotten.
 CREATE TABLE recollect.extracted (
@@ -233,7 +244,6 @@ CREATE TABLE recollect.sessions (
     session     text COLLATE "C" NOT NULL,
     turn        bigint NOT NULL,
     path_length integer NOT NULL,
-    about       text[] NOT NULL,
     state       bytea NOT NULL,
     PRIMARY KEY (space_id, session)
 );
@@ -353,8 +363,10 @@ CREATE TABLE recollect.turns (
     report_hash text,
     kept_rows   bigint NOT NULL,
     row_hashes  text[] NOT NULL,
+    outcome_hashes text[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (space_id, session, number)
 );
+CREATE INDEX turns_time ON recollect.turns (space_id, at);
 
 -- named holds the identities as they are called, where one is no number of 128 bits.
 CREATE TABLE recollect.compactions (
@@ -371,6 +383,21 @@ ALTER TABLE recollect.compactions
     ALTER COLUMN about SET STATISTICS 0,
     ALTER COLUMN named SET STATISTICS 0,
     ALTER COLUMN body SET STATISTICS 0;
+
+-- Tables that a space removed something from, so that a scrub rewrites these alone.
+CREATE TABLE recollect.unscrubbed (
+    space_id   uuid NOT NULL,
+    table_name text COLLATE "C" NOT NULL,
+    at         double precision NOT NULL,
+    PRIMARY KEY (space_id, table_name)
+);
+
+-- When a table was last rewritten, for all spaces. On Citus it stays on the coordinator.
+CREATE TABLE recollect.rewritten (
+    table_name text COLLATE "C" NOT NULL,
+    at         double precision NOT NULL,
+    PRIMARY KEY (table_name)
+);
 
 -- Row-level security on every table of spaces, for its owner too: a query that forgets its space
 -- filter finds nothing of another space, and without app.space_id nothing at all.
@@ -405,3 +432,114 @@ CREATE POLICY due_work ON recollect.spaces FOR SELECT
 ALTER TABLE recollect.counters SET (autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE recollect.sign_blocks SET (autovacuum_vacuum_scale_factor = 0.05);
 ALTER TABLE recollect.jobs SET (autovacuum_vacuum_scale_factor = 0.05);
+
+-- Which spaces of one shard have work, as a JSON array of times and names: asked shard by shard where
+-- a node of Citus is away. It sees no more than a worker does.
+CREATE OR REPLACE FUNCTION recollect.due_spaces(shard text, due double precision, most integer)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    found text;
+BEGIN
+    PERFORM set_config('app.worker', 'on', true);
+    EXECUTE format(
+        'SELECT json_agg(json_build_array(jobs_due_at, name))::text FROM ('
+        'SELECT jobs_due_at, name FROM %s WHERE jobs_due_at <= $1 ORDER BY jobs_due_at LIMIT $2'
+        ') AS waiting', shard::regclass) INTO found USING due, most;
+    RETURN found;
+END
+$$;
+
+-- Tenants above spaces, for `recollect serve`. A tenant's space is one like any other, named after
+-- both; these tables know who may ask for it. tenant_id leads every key but the tenants' names, so
+-- that on Citus all but recollect.tenants distribute by it; tenants is a reference table.
+
+CREATE TABLE recollect.tenants (
+    tenant_id           uuid NOT NULL,
+    name                text COLLATE "C" NOT NULL,
+    created_at          double precision NOT NULL,
+    requests_per_minute bigint,
+    tokens_per_day      bigint,
+    PRIMARY KEY (tenant_id),
+    UNIQUE (name)
+);
+
+-- Of a key only a hash is kept; key_id is the part of it that people may see.
+CREATE TABLE recollect.api_keys (
+    tenant_id  uuid NOT NULL,
+    key_id     text COLLATE "C" NOT NULL,
+    name       text NOT NULL,
+    hash       bytea NOT NULL,
+    scopes     text[] NOT NULL,
+    created_at double precision NOT NULL,
+    expires_at double precision,
+    revoked_at double precision,
+    PRIMARY KEY (tenant_id, key_id)
+);
+
+CREATE TABLE recollect.tenant_spaces (
+    tenant_id  uuid NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    created_at double precision NOT NULL,
+    PRIMARY KEY (tenant_id, name)
+);
+
+-- What was answered to a request with an Idempotency-Key: numbers and ids, nothing that was said.
+CREATE TABLE recollect.idempotency_keys (
+    tenant_id        uuid NOT NULL,
+    key_hash         bytea NOT NULL,
+    request_hash     bytea NOT NULL,
+    lease_token      text,
+    lease_expires_at double precision,
+    expires_at       double precision NOT NULL,
+    status           integer,
+    answer           bytea,
+    PRIMARY KEY (tenant_id, key_hash)
+) WITH (fillfactor = 70);
+CREATE INDEX idempotency_keys_expiry ON recollect.idempotency_keys (tenant_id, expires_at);
+
+-- How much of a budget is spent, by the number of its period: minutes or days since the epoch.
+CREATE TABLE recollect.tenant_usage (
+    tenant_id uuid NOT NULL,
+    budget    text COLLATE "C" NOT NULL,
+    period    bigint NOT NULL,
+    used      bigint NOT NULL,
+    PRIMARY KEY (tenant_id, budget, period)
+) WITH (fillfactor = 70);
+
+-- Administrative acts: who did what to what, and when. It outlives its tenant.
+CREATE TABLE recollect.audit_log (
+    tenant_id uuid NOT NULL,
+    at        double precision NOT NULL,
+    id        text COLLATE "C" NOT NULL,
+    actor     text NOT NULL,
+    act       text NOT NULL,
+    subject   text NOT NULL,
+    PRIMARY KEY (tenant_id, at, id)
+);
+
+DO $$
+DECLARE
+    named text;
+BEGIN
+    FOREACH named IN ARRAY ARRAY[
+        'tenants', 'api_keys', 'tenant_spaces', 'idempotency_keys', 'tenant_usage', 'audit_log'
+    ]
+    LOOP
+        EXECUTE format('ALTER TABLE recollect.%I ENABLE ROW LEVEL SECURITY', named);
+        EXECUTE format('ALTER TABLE recollect.%I FORCE ROW LEVEL SECURITY', named);
+        EXECUTE format(
+            $policy$
+            CREATE POLICY one_tenant ON recollect.%I
+            USING (tenant_id = nullif(current_setting('app.tenant_id', true), '')::uuid)
+            WITH CHECK (tenant_id = nullif(current_setting('app.tenant_id', true), '')::uuid)
+            $policy$,
+            named);
+    END LOOP;
+END
+$$;
+
+-- Who runs the service looks tenants up by name, and reads the log, and only when it says so.
+CREATE POLICY operator ON recollect.tenants FOR SELECT
+    USING (current_setting('app.operator', true) = 'on');
+CREATE POLICY operator ON recollect.audit_log FOR SELECT
+    USING (current_setting('app.operator', true) = 'on');
