@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.sizes import only_in_full
 
 from recollect.core.search.bm25 import Bm25Index
-from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.search.tokenize import WHOLE_MAX_CHARS
 from recollect.core.values.segment import NewSegment
 from recollect.errors import RecollectError
 from recollect_bench import store

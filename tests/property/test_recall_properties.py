@@ -22,9 +22,9 @@ from recollect.core.search.calibrate import calibrate
 from recollect.core.search.dates import days_meant, windows_asked
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import date_words_in, names_in, speaker_of
-from recollect.core.search.passages import MOST_OF_ONE, pack
 from recollect.core.search.question import read_question
 from recollect.core.search.rank import Weighing, fuse, rank
+from recollect.core.search.tokenize import MOST_OF_ONE, pack
 from recollect.core.turn.inject import inject
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId

@@ -19,8 +19,7 @@ import numpy as np
 
 from recollect.core.formats.stored_records import split_state
 from recollect.core.rules.identity import ROOT, chain, identify, segment_id, space_secret
-from recollect.core.search.passages import split_passages
-from recollect.core.search.tokenize import tokenize
+from recollect.core.search.tokenize import split_passages, tokenize
 from recollect.core.values.batch import (
     Batch,
     LedgerPiece,

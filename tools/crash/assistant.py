@@ -31,7 +31,7 @@ from recollect.agent.events import (
     Replied,
 )
 from recollect.agent.loop import Agent
-from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
+from recollect.agent.tools.confine import Tool, ToolOutcome, schema
 from recollect.core.engine import Engine
 from recollect.core.engine.session import Observation
 from recollect.core.values.model import Answer, Prompt

@@ -28,7 +28,7 @@ IMPORTED = (
     MODULE,
     "recollect.core.engine.background",
     "recollect.adapters.providers.overflow",
-    "recollect.adapters.embedders.choose",
+    "recollect.adapters.wiring.models",
     "recollect.adapters.wiring.models",
     "recollect.adapters.wiring.memory",
     "recollect.adapters.wiring.models",

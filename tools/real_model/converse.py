@@ -16,7 +16,7 @@ from typing import Any, Final
 from recollect import open_memory
 from recollect.adapters.providers.openai import OpenAIChatModel
 from recollect.adapters.session.transcript import open_transcript
-from recollect.agent import request
+from recollect.agent import conversation
 from recollect.agent.events import AgentEvent, Compacted, Ended, Failed, Flushed, Replied
 from recollect.agent.loop import Agent
 from recollect.core.engine.engine import Engine
@@ -84,7 +84,7 @@ async def converse(run: Run) -> Outcome:
                 redaction=Redaction(),
                 cwd=workspace,
             )
-            request.OWN_WORDS = OWN_WORDS
+            conversation.OWN_WORDS = OWN_WORDS
             with transcript:
                 agent = Agent(
                     engine,

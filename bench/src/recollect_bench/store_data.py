@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.search.tokenize import WHOLE_MAX_CHARS
 from recollect.core.values.batch import Batch, NewJob, SessionWrite
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.recall import AskedVector, CandidateQuery

@@ -21,9 +21,9 @@ from typing import Any
 
 from recollect.adapters.session.files import durably
 from recollect.adapters.session.workspace import LONG_TERM_NOTES
+from recollect.agent.conversation import Shape, messages_field, with_user_text
 from recollect.agent.events import FlushOutcome, FlushResult
-from recollect.agent.request import Shape, messages_field, with_user_text
-from recollect.agent.tools.outcome import CUT_OFF, ToolOutcome, failed, text_argument
+from recollect.agent.tools.confine import CUT_OFF, ToolOutcome, failed, text_argument
 from recollect.core.formats.translate import to_pi, to_wire
 from recollect.core.ports import ChatModel
 from recollect.core.rules.redaction import redact

@@ -3,7 +3,8 @@
 Every message is on the disk before the next request is sent. A turn ends in exactly one `Ended`,
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
 exactly one result, in order: a broken tool gives an error result, and calls of a reply that was cut
-off are answered but not run. One run of an agent is active at a time.
+off are answered but not run. One run of an agent is active at a time. A small window gets the
+search alone of the memory tools, whose definitions are sent with every request.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from recollect.adapters.session.exported import export_session
 from recollect.adapters.session.files import durably
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.commands import (
     Command,
     answer_memory,
     compaction_text,
+    export_session,
     help_text,
     read_command,
     receipt_text,
@@ -39,18 +40,18 @@ from recollect.agent.events import (
     UpkeepBegan,
 )
 from recollect.agent.steps import AbortableWork, Step, TurnSteps, is_whole
-from recollect.agent.tools.confine import ShellRule, ToolScope
+from recollect.agent.tools.confine import CUT_OFF, ShellRule, Tool, ToolOutcome, ToolScope, failed
 from recollect.agent.tools.files import edit_tool, read_tool, write_tool
-from recollect.agent.tools.memory import memory_agent_tools
-from recollect.agent.tools.outcome import CUT_OFF, Tool, ToolOutcome, failed
 from recollect.agent.tools.shell import bash_tool
 from recollect.core.boundary import Failure, SystemClock, attempted
 from recollect.core.engine.engine import Engine
+from recollect.core.engine.lookup import MemoryLookup
 from recollect.core.ports import ChatModel, Clock
+from recollect.core.values.history import SessionId
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.status import ContextStatus
 from recollect.hosts.inspect.turns import status_text
-from recollect.hosts.tools.handler import Confirm
+from recollect.hosts.tools.handler import ANSWER_TOKENS, Confirm, memory_tools
 from recollect.system.plain_text import plain_line
 
 AT_WORK = (
@@ -429,3 +430,45 @@ class Agent:
         before = self.conversation
         self._steps.conversation = Conversation(open_session(), clock=self._clock)
         before.transcript.close()
+
+
+SMALL_WINDOW_TOKENS: Final = 16_000
+"""Below it all five would take more than a tenth of the window."""
+_ANSWER_SHARE: Final = 8
+"""An answer takes at most this part of the window: an eighth."""
+
+
+def memory_agent_tools(
+    engine: Engine,
+    session: Callable[[], SessionId],
+    *,
+    window_tokens: int | None,
+    confirm: Confirm | None = None,
+) -> tuple[Tool, ...]:
+    """Create the memory tools for a window, none without a store; `session` returns the session."""
+    if not MemoryLookup(engine).is_stored:
+        return ()
+    answer_tokens = ANSWER_TOKENS
+    if window_tokens is not None:
+        answer_tokens = min(answer_tokens, window_tokens // _ANSWER_SHARE)
+    small = window_tokens is not None and window_tokens < SMALL_WINDOW_TOKENS
+
+    def bound(name: str) -> Callable[[Mapping[str, Any]], Any]:
+        async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
+            own = session() if engine.settings.recall.scope == "session" else None
+            tools = memory_tools(engine, session=own, confirm=confirm, answer_tokens=answer_tokens)
+            answer = await tools.call(name, arguments)
+            return ToolOutcome(text=answer.text, is_error=answer.is_error)
+
+        return run
+
+    return tuple(
+        Tool(
+            name=one["name"],
+            description=one["description"],
+            parameters=one["inputSchema"],
+            run=bound(one["name"]),
+        )
+        for one in memory_tools(engine).definitions("mcp")
+        if not small or one["name"] == "memory_search"
+    )

@@ -20,8 +20,11 @@ from recollect.adapters.session.workspace import LoadedWorkspace, load_workspace
 from recollect.agent.conversation import (
     SPENT,
     Conversation,
+    Shape,
     SidePurpose,
     first_kept_entry,
+    request_body,
+    system_prompt,
     unrecorded,
 )
 from recollect.agent.events import (
@@ -39,9 +42,7 @@ from recollect.agent.events import (
     Withdrawn,
 )
 from recollect.agent.flush import FlushOrder, SilentFilter, flush
-from recollect.agent.request import Shape, request_body, system_prompt
-from recollect.agent.tools.confine import ToolScope
-from recollect.agent.tools.outcome import Tool
+from recollect.agent.tools.confine import Tool, ToolScope
 from recollect.core.engine.engine import Engine
 from recollect.core.engine.session import Context, Observation
 from recollect.core.formats.pi_session import PiShown

@@ -287,9 +287,9 @@ def models() -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """List the installed models, the models to download, and the choice of `auto`."""
-    from recollect.adapters.embedders.choose import choose
     from recollect.adapters.embedders.download import KNOWN_MODELS
     from recollect.adapters.embedders.onnx import holds_model
+    from recollect.adapters.wiring.models import choose
 
     installed = [
         {

@@ -430,7 +430,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
 
 
 def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
-    from recollect.hosts.service.running import server_of, service_of, watch
+    from recollect.hosts.service.app import server_of, service_of, watch
     from recollect.hosts.service.telemetry import telling, write_line
 
     service = service_of(settings, mcp=_mcp())

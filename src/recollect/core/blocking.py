@@ -12,7 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from recollect.core.engine import Engine, Session
-from recollect.core.engine.hooks import Hook, HookName
+from recollect.core.engine.summary import Hook, HookName
 from recollect.core.values.history import SessionId, SessionState
 from recollect.core.values.upkeep import Certificate
 

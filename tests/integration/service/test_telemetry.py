@@ -33,9 +33,9 @@ from recollect.core.values.model import Prompt
 from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
+from recollect.hosts.service.app import watch
 from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect.hosts.service.metrics import Metrics
-from recollect.hosts.service.running import watch
 from recollect.hosts.service.telemetry import space_mark, telling
 from recollect.system.config import known_keys, load_settings
 from recollect.system.telemetry import LISTENERS, measured

@@ -16,7 +16,7 @@ from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, no
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.events import CallEnded, Ended, Flushed, Replied, Told
 from recollect.agent.loop import Agent
-from recollect.agent.tools.outcome import Tool, ToolOutcome, schema
+from recollect.agent.tools.confine import Tool, ToolOutcome, schema
 from recollect.errors import TranscriptError
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName

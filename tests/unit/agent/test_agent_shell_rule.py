@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.agent.agent_harness import AgentHarness
 
-from recollect.agent.tools.confine import ShellRule, ToolScope, bubblewrap_works
-from recollect.agent.tools.outcome import ToolOutcome
+from recollect.agent.tools.confine import ShellRule, ToolOutcome, ToolScope, bubblewrap_works
 from recollect.agent.tools.shell import NOBODY_ASKED, NOT_ALLOWED, SHELL_OFF, bash_tool
 from recollect.testing.scripted_model import ScriptedModel
 

@@ -11,8 +11,8 @@ import pytest
 
 from recollect.agent import flush as day_note
 from recollect.agent.commands import COMMANDS, Command, help_text, read_command
+from recollect.agent.conversation import Shape, request_body
 from recollect.agent.flush import NO_REPLY, NoteFile, SilentFilter, append_note, note_file
-from recollect.agent.request import Shape, request_body
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.system.config.settings import Redaction
 

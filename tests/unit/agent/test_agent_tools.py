@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from recollect.agent.tools import files
-from recollect.agent.tools.confine import ToolScope, confine
+from recollect.agent.tools.confine import Tool, ToolOutcome, ToolScope, confine
 from recollect.agent.tools.files import MAX_BYTES, MAX_LINES, edit_tool, read_tool, write_tool
-from recollect.agent.tools.outcome import Tool, ToolOutcome
 from recollect.agent.tools.shell import bash_tool
 
 

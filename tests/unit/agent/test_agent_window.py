@@ -10,9 +10,9 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, said
 
 from recollect.adapters.wiring import open_store
+from recollect.agent.conversation import Shape
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
 from recollect.agent.flush import FlushOrder, flush
-from recollect.agent.request import Shape
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.stored_records import join_state
 from recollect.core.formats.translate import Speaker

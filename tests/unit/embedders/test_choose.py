@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import graph, write_model
 
-from recollect.adapters.embedders.choose import choose
 from recollect.adapters.embedders.local import package_folder
+from recollect.adapters.wiring.models import choose
 from recollect.errors import MissingExtra
 
 pytestmark = pytest.mark.skipif(
@@ -114,7 +114,7 @@ def test_choosing_imports_no_heavy_package_and_loads_nothing(models: Path) -> No
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from recollect.adapters.embedders.choose import choose\n"
+        "from recollect.adapters.wiring.models import choose\n"
         "chosen = choose('auto', models=[Path(sys.argv[1])])\n"
         "assert len(chosen.embedders) == 2, chosen.said\n"
         "assert not any(embedder.ready for embedder in chosen.embedders)\n"

@@ -78,7 +78,7 @@ def test_hooks_are_told_what_openclaw_tells_them(tmp_path: Path) -> None:
 def test_hooks_run_together_and_a_bad_one_costs_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recollect.core.engine.hooks import Hooks
+    from recollect.core.engine.summary import Hooks
 
     usual = dict(Hooks.fire.__kwdefaults__ or {})
     monkeypatch.setattr(Hooks.fire, "__kwdefaults__", {**usual, "seconds": 0.3})

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.formats.memory_file import SECTION_CHARS, FileSection, read_sections
+from recollect.core.transfer.file_sections import SECTION_CHARS, FileSection, read_sections
 
 
 def told(text: str) -> list[tuple[int, str]]:

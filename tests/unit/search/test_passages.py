@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.search.passages import (
+from recollect.core.search.tokenize import (
     TAIL_MIN_CHARS,
     TARGET_CHARS,
     WHOLE_MAX_CHARS,

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.core.search.dates import windows_asked
-from recollect.core.search.passages import MOST_OF_ONE, pack
 from recollect.core.search.rank import (
     NEIGHBOUR_SHARE,
     ROLE_POINTS,
@@ -21,6 +20,7 @@ from recollect.core.search.rank import (
     rank,
     vector_shares,
 )
+from recollect.core.search.tokenize import MOST_OF_ONE, pack
 from recollect.core.values.recall import Candidate, EmbedderKind, Hit, Neighbour, Surroundings
 from recollect.core.values.segment import SegmentId
 

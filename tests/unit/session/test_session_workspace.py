@@ -14,7 +14,7 @@ from recollect.adapters.session.workspace import (
     create_missing_files,
     load_workspace,
 )
-from recollect.core.rules.critical_rules import critical_rules
+from recollect.adapters.wiring.memory import critical_rules
 
 TODAY = date(2026, 3, 1)
 

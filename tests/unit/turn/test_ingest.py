@@ -23,7 +23,7 @@ from recollect.core.rules.identity import ROOT, chain, identify, segment_id
 from recollect.core.rules.noise import reminder_spans, strip_channel_prefix
 from recollect.core.rules.text import thinking_spans
 from recollect.core.rules.tokens import Weigher
-from recollect.core.search.passages import WHOLE_MAX_CHARS
+from recollect.core.search.tokenize import WHOLE_MAX_CHARS
 from recollect.core.turn.align import LastRequest, enter, read
 from recollect.core.turn.ingest import (
     HEAD_PASSAGES,

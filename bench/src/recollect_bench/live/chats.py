@@ -13,8 +13,7 @@ import random
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from recollect.core.search.passages import split_passages
-from recollect.core.search.tokenize import tokenize
+from recollect.core.search.tokenize import split_passages, tokenize
 from recollect_bench.live.sessions import Exchange, LiveQuestion, LiveSession, Need, assistant, user
 from recollect_bench.recall.ask import strangers_of
 from recollect_bench.recall.judge import AnswerPassages

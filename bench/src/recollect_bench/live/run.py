@@ -19,7 +19,7 @@ from uuid import uuid4
 from recollect.adapters.wiring.memory import open_memory
 from recollect.core.engine import Engine
 from recollect.core.ports import Embedder, Model
-from recollect.core.search.passages import split_passages
+from recollect.core.search.tokenize import split_passages
 from recollect.core.values.model import Answer, Prompt
 from recollect.system.config import Settings, load_settings
 from recollect_bench.live.feed import (

@@ -21,8 +21,7 @@ from typing import Final
 from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
 from recollect.core.search.bm25 import Bm25Index, inverse_document_frequency
 from recollect.core.search.names import speaker_of
-from recollect.core.search.passages import pack
-from recollect.core.search.tokenize import tokenize
+from recollect.core.search.tokenize import pack, tokenize
 from recollect.core.values.history import Entry
 from recollect.core.values.recall import RecalledPassage
 from recollect.core.values.segment import NewSegment, SegmentId

@@ -28,8 +28,7 @@ from psycopg.waiting import wait
 from recollect.adapters.stores.postgres.pool import SECONDS, Link, Pool, Statement
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
-from recollect.hosts.service.app import Service
-from recollect.hosts.service.running import service_of
+from recollect.hosts.service.app import Service, service_of
 from recollect.system.config import load_settings
 from recollect_bench.postgres_server import TestDatabase
 from recollect_bench.scale.fleet import BenchTenant

@@ -1,8 +1,11 @@
-"""Builds an engine from settings."""
+"""Builds an engine from settings, with the sections of AGENTS.md that are repeated after every
+compaction: "Session Startup" and "Red Lines" (docs/reference/session-files.md)."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
     from recollect.core.values.upkeep import Certificate
     from recollect.system.config.settings import Preset
+
 
 P = ParamSpec("P")
 LOOK_SECONDS = 300.0
@@ -296,8 +300,6 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
         return lambda: ""
 
     def read() -> str:
-        from recollect.core.rules.critical_rules import critical_rules
-
         try:
             data, _ = read_inside(Path(workspace), "AGENTS.md", _MOST_RULES_BYTES)
             return critical_rules(data.decode("utf-8", "replace"))
@@ -305,3 +307,75 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
             return ""
 
     return read
+
+
+LIMIT_CHARS: Final = 2000
+"""OpenClaw's limit of `<workspace-critical-rules>` (docs/contributing/sources.md)."""
+TITLES: Final = frozenset({"session startup", "red lines"})
+
+_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_LEFT_OUT: Final = "\n[…]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heading:
+    line: int
+    level: int
+    title: str
+
+
+def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
+    """Return the sections to repeat after a compaction, cut to the limit with a mark; empty if
+    there are none."""
+    lines = agents_md_text.split("\n")
+    headings = _headings(lines)
+    sections: list[str] = []
+    inside_until = -1
+    for at, heading in enumerate(headings):
+        if heading.title not in TITLES or heading.line < inside_until:
+            continue
+        ends = (later.line for later in headings[at + 1 :] if later.level <= heading.level)
+        inside_until = next(ends, len(lines))
+        sections.append("\n".join(lines[heading.line : inside_until]).strip())
+    return "\n\n".join(_fitted(sections, limit_chars))
+
+
+def _headings(lines: list[str]) -> list[_Heading]:
+    headings: list[_Heading] = []
+    fence = ""
+    for number, line in enumerate(lines):
+        marked = _FENCE.match(line)
+        if fence:
+            closes = marked is not None and marked[1].startswith(fence)
+            fence = "" if closes else fence
+        elif marked is not None:
+            fence = marked[1]
+        else:
+            heading = _HEADING.fullmatch(line.rstrip("\r"))
+            if heading is not None:
+                title = " ".join(heading[2].strip("*_: ").casefold().split())
+                headings.append(_Heading(line=number, level=len(heading[1]), title=title))
+    return headings
+
+
+def _fitted(sections: list[str], limit_chars: int) -> list[str]:
+    between = 2
+    left = limit_chars - between * (len(sections) - 1)
+    fitted = dict.fromkeys(range(len(sections)), "")
+    by_length = sorted(fitted, key=lambda at: len(sections[at]))
+    for done, at in enumerate(by_length):
+        share = max(0, left // (len(sections) - done))
+        fitted[at] = _cut(sections[at], share)
+        left -= len(fitted[at])
+    return [text for text in fitted.values() if text]
+
+
+def _cut(text: str, limit_chars: int) -> str:
+    if len(text) <= limit_chars:
+        return text
+    room = limit_chars - len(_LEFT_OUT)
+    if room <= 0:
+        return ""
+    whole, newline, _ = text[: room + 1].rpartition("\n")
+    return (whole.rstrip() if newline and whole.strip() else text[:room]) + _LEFT_OUT

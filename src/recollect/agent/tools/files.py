@@ -17,10 +17,12 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from recollect.adapters.session.files import durably
-from recollect.agent.tools.confine import Placed, ToolScope, confine
-from recollect.agent.tools.outcome import (
+from recollect.agent.tools.confine import (
+    Placed,
     Tool,
     ToolOutcome,
+    ToolScope,
+    confine,
     failed,
     number_argument,
     schema,

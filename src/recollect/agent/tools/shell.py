@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from recollect.agent.tools.confine import ToolScope
-from recollect.agent.tools.outcome import (
+from recollect.agent.tools.confine import (
     Tool,
     ToolOutcome,
+    ToolScope,
     failed,
     number_argument,
     schema,

@@ -19,16 +19,12 @@ from recollect.core.compaction.cut import (
     undo,
 )
 from recollect.core.compaction.summarize import Summarizer
-from recollect.core.engine.hooks import (
-    Hooks,
-    SuppliedSummary,
-    preparation,
-    supplied_summary,
-)
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.session import Session, load
 from recollect.core.engine.summary import (
+    Hooks,
     SummaryInput,
+    SuppliedSummary,
     base_edits,
     lines_room,
     mask_input,
@@ -36,8 +32,10 @@ from recollect.core.engine.summary import (
     mask_result,
     new_cut,
     plan_cut,
+    preparation,
     prove,
     summary_tokens,
+    supplied_summary,
     without_forgotten,
 )
 from recollect.core.formats.stored_records import write_record

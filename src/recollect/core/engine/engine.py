@@ -18,7 +18,6 @@ from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
-from recollect.core.engine.hooks import Hook, HookName, Hooks
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, overtaken
@@ -45,6 +44,7 @@ from recollect.core.engine.session import (
     context_of,
     load,
 )
+from recollect.core.engine.summary import Hook, HookName, Hooks
 from recollect.core.engine.watch import Watching, watched
 from recollect.core.formats.replies import StreamedReply
 from recollect.core.ports import (

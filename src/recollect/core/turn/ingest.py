@@ -23,9 +23,8 @@ from recollect.core.rules.text import (
 from recollect.core.rules.trust import fetched_calls, trust_of
 from recollect.core.search.dates import days_meant
 from recollect.core.search.names import speaker_of, speaker_words
-from recollect.core.search.passages import Passage, split_passages
 from recollect.core.search.statements import STANDING_WORD, is_standing
-from recollect.core.search.tokenize import tokenize
+from recollect.core.search.tokenize import Passage, split_passages, tokenize
 from recollect.core.values.batch import EMBED_JOB, NewJob
 from recollect.core.values.history import Entry
 from recollect.core.values.message import (

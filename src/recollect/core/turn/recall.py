@@ -13,7 +13,6 @@ from recollect.core.formats.recalled_block import passage_line, sitting_line, wr
 from recollect.core.ports import Archive
 from recollect.core.search.facts import FACTS_SHARE, LISTING_WORDS
 from recollect.core.search.names import speaker_of
-from recollect.core.search.passages import MOST_OF_ONE, MOST_OF_RESULT, pack
 from recollect.core.search.question import (
     Question,
     is_echo,
@@ -26,6 +25,7 @@ from recollect.core.search.rank import (
     rank,
     seeds,
 )
+from recollect.core.search.tokenize import MOST_OF_ONE, MOST_OF_RESULT, pack
 from recollect.core.turn.gate import (
     beside_cut,
     common_words,

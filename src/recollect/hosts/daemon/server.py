@@ -24,9 +24,9 @@ from recollect.hosts.hooks.transcript_file import AgentName
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
+    from recollect.hosts.daemon.mcp_stdio import LineClient
     from recollect.hosts.hooks.openclaw import OpenClawMemory
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.hosts.mcp.lines import LineClient
     from recollect.hosts.mcp.memory import ServedMemory
 
 BODY_SECONDS: Final = 10.0
@@ -188,7 +188,7 @@ class Daemon:
             return 409, {"error": "the process serves itself: its settings are others"}
         headers = [(b"content-type", b"application/x-ndjson"), _VERSION]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        from recollect.hosts.mcp.lines import LineClient
+        from recollect.hosts.daemon.mcp_stdio import LineClient
 
         own_loop = asyncio.get_running_loop()
 

@@ -1,30 +1,37 @@
 """The service as an ASGI application. It checks deadline and key first, then scope, the node's
 limits, the tenant's budgets, the body and the idempotency key. Only the key decides the tenant of a
-request, and no two requests of one idempotency key run at once."""
+request, and no two requests of one idempotency key run at once.
+
+At the first SIGTERM or SIGINT a node answers /readyz with 503 and continues for
+`serve.drain_seconds`. Then it accepts nothing, finishes open requests, and closes. A second signal
+ends the waiting.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 import recollect
-from recollect.adapters.wiring.stores import SECRET_VARIABLE
+from recollect.adapters.wiring import deployment_secret
+from recollect.adapters.wiring.stores import SECRET_VARIABLE, require_server
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.background import METER
 from recollect.core.values.model import ModelUse
 from recollect.core.values.tenant import Tenant, tenant_space
-from recollect.hosts.gateway.asgi import NoBody, Receive, Send, read_body
+from recollect.hosts.gateway.asgi import NoBody, Receive, Send, http_server, read_body
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
-from recollect.hosts.service.idempotency import IdempotencyKeys, KeyClaim
 from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
@@ -35,7 +42,9 @@ from recollect.hosts.service.requests import (
     Call,
     Cursors,
     Header,
+    IdempotencyKeys,
     Incoming,
+    KeyClaim,
     Scope,
     decoded,
     read_query,
@@ -46,6 +55,11 @@ from recollect.hosts.service.requests import (
 from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from recollect.hosts.service.metrics import Metrics
 
 MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
 """An application next to the API, for a request whose key and space are known."""
@@ -375,7 +389,13 @@ class Service:
         key = incoming.headers.get("idempotency-key")
         if key is None or route.idempotency == "none":
             return await self._done(route, call)
-        claim = await self._idempotency.claim(key, route, call, incoming)
+        claim = await self._idempotency.claim(
+            key,
+            call,
+            incoming,
+            keeps_answer=route.idempotency == "kept",
+            to_the_end=route.to_the_end,
+        )
         if claim is None:
             return await self._done(route, call)
         if not isinstance(claim, KeyClaim):
@@ -459,3 +479,58 @@ async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> 
     ]
     await send({"type": "http.response.start", "status": status, "headers": sent})
     await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
+    """The application of a node; SettingsError if its store is not a server."""
+    url = require_server(settings.store.url)
+    return Service(settings, url, secret=deployment_secret(), mcp=mcp)
+
+
+def watch(service: Service, metrics: Metrics) -> None:
+    """Let the metrics read a node's connections, queue and memories."""
+    memories = service.memories
+    metrics.watch(
+        lambda: memories.pool,
+        waiting=lambda: service.waiting,
+        memories=lambda: memories.open_memories,
+    )
+
+
+def server_of(
+    service: Service,
+    settings: Settings,
+    *,
+    on_ready: Callable[[], None] = lambda: None,
+    on_draining: Callable[[], None] = lambda: None,
+) -> uvicorn.Server:
+    """The HTTP server of a node, which drains before it ends."""
+    server = http_server(service, feature="the service", extra="serve")
+    server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
+
+    def end() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+
+    def drain_first(sig: int, frame: FrameType | None) -> None:
+        """Replaces uvicorn's handler, which would end the process by the signal, as if it had
+        failed."""
+        del sig, frame
+        if service.draining:
+            end()
+            return
+        service.drain()
+        loop = asyncio.get_running_loop()
+        loop.call_later(settings.serve.drain_seconds, end)
+        loop.call_soon(on_draining)  # not in a signal handler, and ending does not wait for it
+
+    start = server.startup
+
+    async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
+        await start(sockets)
+        if server.started:
+            on_ready()
+
+    server.startup = tell_when_ready  # type: ignore[method-assign]
+    server.handle_exit = drain_first  # type: ignore[method-assign]
+    return server
