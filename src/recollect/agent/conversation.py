@@ -195,7 +195,6 @@ class Conversation:
         return False
 
     def recorded_cuts(self) -> frozenset[int]:
-        """List the numbers of the engine's compactions in the transcript, undone or not."""
         found = [
             _number_of(entry) for entry in self.transcript.entries if entry.kind == "compaction"
         ]

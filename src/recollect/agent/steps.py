@@ -448,7 +448,6 @@ class TurnSteps:
         return self._request(context, wire), "next"
 
     async def status(self) -> ContextStatus:
-        """The contents of the window, and what the session has spent."""
         conversation = self.conversation
         made, which = await self.current_request()
         prices = read_prices(self.engine.settings.models.prices)

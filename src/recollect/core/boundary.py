@@ -92,7 +92,6 @@ class Boundary:
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
-        """The lines of failed and late stages."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     def expect_work(self) -> None:
@@ -191,7 +190,6 @@ class BoundedTasks:
     async def run(
         self, work: Callable[[], Awaitable[T]], seconds: float, whose: str = "the store"
     ) -> T | Failure:
-        """The result of `work` within this time."""
         running = self.begin(work)
         await done_within(running, seconds)
         return await self.ended(running, seconds, whose)
@@ -205,7 +203,6 @@ class BoundedTasks:
         return self.start(guard_work())
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start work as it is."""
         running = asyncio.create_task(work)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -244,7 +241,6 @@ async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
 
 
 def late(whose: str, seconds: float) -> Failure:
-    """The failure for a missing answer."""
     return Failure(said=f"{whose} gave no answer within {round(seconds, 1) or seconds:g} s")
 
 
@@ -267,5 +263,4 @@ class SystemClock:
     """The machine's own clock."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
         return time.time()

@@ -177,7 +177,6 @@ class PerLoop(Generic[T]):
         self._values: dict[asyncio.AbstractEventLoop, T] = {}
 
     def get(self) -> T | None:
-        """Return this loop's value."""
         return self._values.get(asyncio.get_running_loop())
 
     def put(self, value: T) -> T:
@@ -187,7 +186,6 @@ class PerLoop(Generic[T]):
         return self._values.setdefault(asyncio.get_running_loop(), value)
 
     def pop(self) -> T | None:
-        """Remove and return this loop's value."""
         return self._values.pop(asyncio.get_running_loop(), None)
 
 

@@ -43,7 +43,6 @@ def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
 
 
 def address_of(opened: socket.socket) -> str:
-    """Return the base URL of a server on this socket."""
     host, port = opened.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -32,7 +32,6 @@ def config_home() -> Path:
 
 
 def user_settings_file() -> Path:
-    """Return the user's own recollect.toml."""
     return config_home() / "recollect.toml"
 
 
@@ -42,12 +41,10 @@ def trust_folder() -> Path:
 
 
 def space_file(space: str) -> Path:
-    """Return the SQLite file of a space."""
     return spaces_folder() / f"{file_name(space)}.db"
 
 
 def spaces_folder() -> Path:
-    """Return the folder of the spaces' files."""
     return data_home() / "spaces"
 
 

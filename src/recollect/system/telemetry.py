@@ -88,7 +88,6 @@ def measured(kind: MeasuredKind, name: str) -> Measured:
 
 
 def count(event: CountedEvent, **labels: str) -> None:
-    """Count an event; labels are from fixed sets."""
     for listener in LISTENERS:
         listener.counted(event, **labels)
 

@@ -228,7 +228,6 @@ class Loading(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Return True if the value is there."""
         future = self._future
         return future is not None and future.done() and future.exception() is None
 
@@ -267,7 +266,6 @@ class LoadedEmbedder(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Return True if the model is loaded."""
         return self._loading.ready
 
     async def load(self) -> None:
@@ -347,7 +345,6 @@ class HashEmbedder:
         """Do nothing: there is no model to load."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Return one vector per text, in order."""
         return await in_stretches(self._vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
     def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
@@ -428,7 +425,6 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
         super().__init__(f"static:{_MODEL}:{mark}")
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Return one vector per text, in order."""
         vectors = partial(self._vectors, await self._loading.value())
         return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 

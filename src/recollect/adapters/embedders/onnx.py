@@ -64,7 +64,6 @@ class ModelFolder:
 
 
 def holds_model(path: Path) -> bool:
-    """Return True if the folder has a graph and a tokenizer."""
     return (path / _TOKENIZER).is_file() and _graph(path) is not None
 
 

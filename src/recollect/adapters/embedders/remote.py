@@ -174,7 +174,6 @@ class RemoteEmbedder:
         self._loaded = True
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """Return the vectors of passages, in order."""
         if not texts:
             return ()
         await self.load()
@@ -203,7 +202,6 @@ class RemoteEmbedder:
         return tuple(chain.from_iterable(vectors))
 
     async def close(self) -> None:
-        """Close this event loop's connections."""
         await self._connections.close()
 
     def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:

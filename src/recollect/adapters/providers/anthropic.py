@@ -70,7 +70,6 @@ class AnthropicModel(HttpChatModel):
         return replace(answer, text=encode(forced[0].get("input")).decode(), stop=stop)
 
     async def stated_window(self) -> int | None:
-        """Ask the server for the model's window; None if it does not state one."""
         if self._address.own:
             stated = None if self._keyless else await self._stated_for_model()
         else:

@@ -82,7 +82,6 @@ class ProviderError:
 
     @property
     def is_spent(self) -> bool:
-        """Return True if the account has no money left."""
         return self.status == 402 or not _NO_MORE_MONEY.isdisjoint(self.codes)
 
     @property
@@ -259,7 +258,6 @@ class Reply:
         self._opened = opened
 
     async def piece(self, *, within: float) -> bytes | NetworkTrouble | None:
-        """Return the next bytes; None at the end."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
@@ -315,7 +313,6 @@ class Calls:
         return piece
 
     async def rest(self, reply: Reply) -> bytes:
-        """Return all remaining bytes of a reply."""
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
@@ -333,7 +330,6 @@ class Calls:
         return value if isinstance(value, Mapping) else {}
 
     async def close(self) -> None:
-        """Close the connections of this event loop; the next call opens new ones."""
         await self._connections.close()
 
     async def _begin(self, path: str, body: Body, until: float) -> Reply:

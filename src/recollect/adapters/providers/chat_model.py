@@ -65,7 +65,6 @@ class ParsedReply:
     """The provider's own word for it."""
 
     def events(self) -> Iterator[ReplyEvent]:
-        """Return the reply as stream events."""
         if self.thinking:
             yield ThinkingDelta(text=self.thinking)
         if self.text:
@@ -121,7 +120,6 @@ class HttpChatModel(ABC):
 
     @property
     def name(self) -> str:
-        """Return the model's name, as its provider knows it."""
         return self._model
 
     @property
@@ -150,7 +148,6 @@ class HttpChatModel(ABC):
         return self._remember_window(await self._stated_in_lists())
 
     async def close(self) -> None:
-        """Release the connections."""
         await self._calls.close()
 
     @staticmethod
@@ -300,7 +297,6 @@ class EventReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> Iterator[ServerEvent]:
-        """Return the events that this piece completes."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             event = self._line(line)
@@ -341,12 +337,10 @@ class EventReader:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """Return the object, or an empty one for another type."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; none for another type."""
     return [as_mapping(item) for item in value] if isinstance(value, list) else []
 
 

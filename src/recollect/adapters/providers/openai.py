@@ -96,7 +96,6 @@ class OpenAIChatModel(_OpenAIModel):
         return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer one prompt; under a schema the answer is JSON text."""
         # Whichever was sent, a server that wants the other names the newer one.
         doubtful = (_OWN_ROOM,)
         try:

@@ -90,7 +90,6 @@ def said_in(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def said_in_message(message: Any) -> Iterator[str]:
-    """Yield the same of a message."""
     if not isinstance(message, Mapping):
         yield from _strings(message)
         return
@@ -227,7 +226,6 @@ class EntrySearch:
         self._held = [TextMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
 
     def is_timely(self, seconds: float) -> bool:
-        """Return True if the order covers this time."""
         return self._order is not None and self._order.said_then(seconds)
 
     def line(self, line: bytes) -> bool:
@@ -251,7 +249,6 @@ class EntrySearch:
         )
 
     def entry(self, entry: PiEntry) -> bool:
-        """Return True if an entry goes because of its content."""
         strings = list(said_in(entry.value))
         text = text_of(entry)
         if text is None:
@@ -284,7 +281,6 @@ class EntriesForgotten:
 
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
-    """Forget in the bytes of a session file."""
     session = read_session(data)
     aged = _select_by_time(session, search)
     values = _forgotten(session, search, aged)
@@ -411,7 +407,6 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
 
 
 def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
-    """Mask the entry's secrets; the same object if there are none."""
     return mask_entry(value, Masks(pii=settings.pii)) if settings.enabled else value
 
 

@@ -121,7 +121,6 @@ def write_new_file(path: Path, content: bytes) -> None:
 
 
 def read_all(descriptor: int) -> bytes:
-    """Read the whole file, whatever the descriptor's position."""
     size = os.fstat(descriptor).st_size
     pieces: list[bytes] = []
     at = 0
@@ -156,19 +155,16 @@ _NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUI
 
 
 def new_session_id() -> str:
-    """Create an id for a new transcript."""
     return str(uuid.uuid4())
 
 
 def transcript_file(space: str, session_id: str) -> Path:
-    """Return the path of a session's transcript."""
     plain = _UUID.fullmatch(session_id) is not None
     name = session_id if plain else _NAMED + file_name(session_id)
     return sessions_folder(space) / f"{name}.jsonl"
 
 
 def sessions_file(space: str) -> Path:
-    """Return the path of the index of a space's sessions."""
     return sessions_folder(space) / INDEX_NAME
 
 
@@ -195,7 +191,6 @@ class SessionRecord:
         )
 
     def write(self) -> dict[str, Any]:
-        """Return the record for the file."""
         return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
 
 
@@ -212,15 +207,12 @@ class SessionIndex:
 
     @classmethod
     def of_space(cls, space: str, *, clock: Clock | None = None) -> SessionIndex:
-        """Open the index in the data folder."""
         return cls(sessions_file(space), clock=clock)
 
     def sessions(self) -> dict[str, SessionRecord]:
-        """Return every session, by its key."""
         return {key: SessionRecord.read(value) for key, value in self._read().items()}
 
     def get(self, key: str) -> SessionRecord | None:
-        """Return the session of this key, if there is one."""
         found = self._read().get(key)
         return None if found is None else SessionRecord.read(found)
 

@@ -92,7 +92,6 @@ class TranscriptFile:
         return cls(path, descriptor, size=size, lines=lines), session, notes
 
     def begin(self, *, session_id: str, timestamp: str, cwd: str) -> PiHeader:
-        """Write the header of a new session."""
         value = header_value(session_id=session_id, timestamp=timestamp, cwd=cwd)
         line = entry_line(value)
         self.append(line)
@@ -113,7 +112,6 @@ class TranscriptFile:
         return self._lines
 
     def close(self) -> None:
-        """Release the file and its lock."""
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)
@@ -233,17 +231,14 @@ class SessionTranscript:
 
     @property
     def path(self) -> Path:
-        """Return the file's path."""
         return self._file.path
 
     @property
     def session_id(self) -> str:
-        """Return the id in its header."""
         return self.header.id
 
     @property
     def entries(self) -> tuple[PiEntry, ...]:
-        """Return every entry as it is on the disk."""
         return tuple(self._entries)
 
     def context(self) -> PiContext:
@@ -256,7 +251,6 @@ class SessionTranscript:
         return build_history(self._unmasked_entries())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:
-        """Add a message in pi's form."""
         if not isinstance(message.get("role"), str):
             raise TranscriptError("a message without a role cannot be added; give it one")
         return self._add(lambda stamp: message_value(stamp, message))
@@ -305,7 +299,6 @@ class SessionTranscript:
         return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
 
     def append_name(self, name: str) -> PiEntry:
-        """Add a name for the session."""
         return self._add(lambda stamp: session_info_value(stamp, name=name))
 
     def close(self) -> None:

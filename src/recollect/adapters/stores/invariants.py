@@ -260,7 +260,6 @@ class Best:
 
 
 def best_of(facts: Numbers, scores: Scores, limit: int) -> Best:
-    """Choose the best `limit` of these facts."""
     if limit <= 0:
         return Best(sure=NO_NUMBERS, tied=NO_NUMBERS, wanted=0)
     if len(facts) <= limit:

@@ -121,7 +121,6 @@ class FileSpool:
         return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}*{_DAMAGED}")))
 
     async def append(self, record: bytes) -> None:
-        """Store a record, durable when this returns."""
         await self._insert(record, None)
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
@@ -165,7 +164,6 @@ class FileSpool:
         return changed
 
     async def waiting(self) -> int:
-        """Count the waiting records of this process and of dead ones."""
         return await self._ask(self._count, 0)
 
     async def refused(self) -> int:
@@ -182,7 +180,6 @@ class FileSpool:
         return await self._ask(self._state, nothing)
 
     async def close(self) -> None:
-        """Close the file; waiting records stay for the next process."""
         self._closed = True
         await self._lane.close()
         self._end_life()

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 class AnswersPrompts(Protocol):
     """The minimal interface of a caller's own model."""
 
-    async def ask(self, prompt: Prompt) -> Answer | str:
-        """Answer one prompt, with an `Answer` or only its text."""
-        ...
+    async def ask(self, prompt: Prompt) -> Answer | str: ...
 
 
 OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]

@@ -124,7 +124,6 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
 
 
 async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
-    """Open a server with many spaces."""
     from recollect.adapters.stores.postgres import PostgresFleet
 
     return await PostgresFleet.open(url, pool_size=pool_size)
@@ -233,7 +232,6 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
 
 
 def is_server(url: str | None) -> bool:
-    """Return True if a store's URL names a server, and not a file."""
     return url is not None and url.startswith(POSTGRES_SCHEMES)
 
 

@@ -78,7 +78,6 @@ def folded_call(number: int, name: str, arguments: Mapping[str, Any], ended: Cal
 
 
 def call_note(ended: CallEnded) -> str:
-    """The size of a tool's answer, or its error."""
     if not ended.is_error:
         return size_of(ended.text)
     lines = (line for line in ended.text.split("\n") if line.strip())
@@ -168,7 +167,6 @@ class MarkdownStream:
         return [block] if block.strip() else []
 
     def tail(self, chars: int) -> str:
-        """The end of the pending block, as Markdown."""
         if len(self.pending) <= chars:
             return self.pending
         return f"{self._fence}\n{self.pending[-chars:]}"

@@ -134,7 +134,6 @@ class Screen:
             self._doing, self._since = what, self._now()
 
     def begin(self) -> None:
-        """Start drawing a turn, or continue after a question."""
         self._do("preparing")
         self._live = Live(
             console=self._console,
@@ -148,7 +147,6 @@ class Screen:
         self.draw()
 
     def end(self) -> None:
-        """Stop drawing: the turn ended, or waits for an answer."""
         self._settle()
         self._doing = ""
         if self._live is not None:

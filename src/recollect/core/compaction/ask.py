@@ -59,7 +59,6 @@ def consumed(text: str) -> bool:
 
 
 def render(entries: Sequence[Entry]) -> str:
-    """The conversation, message by message."""
     written: list[str] = []
     for entry in entries:
         if entry.role != "system":
@@ -326,13 +325,11 @@ class PromptTerms:
 
 
 def initial_prompt(conversation: str, wanted: PromptTerms) -> Prompt:
-    """Notes of a conversation that has none yet."""
     task = f"Take notes of this conversation under these headings:\n\n{_SECTIONS}\n\n{_HONEST}"
     return _prompt([_tagged("conversation", conversation)], task, wanted)
 
 
 def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prompt:
-    """Notes that continue earlier ones."""
     task = (
         "The notes under previous-summary cover what came before this conversation. Write them "
         "anew so that they cover both, under these headings:\n\n"
@@ -382,7 +379,6 @@ def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> P
 
 
 def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
-    """The simplest prompt, after others have failed."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     task = (
         "List the facts of the above that are needed to go on with the work: what is wanted, "

@@ -43,7 +43,6 @@ TURN_SHARE = 0.5
 
 
 def fit(body: str, most_chars: int) -> str:
-    """The body in `most_chars` characters."""
     if len(body) <= most_chars:
         return body
     if most_chars <= 0:
@@ -55,7 +54,6 @@ def fit(body: str, most_chars: int) -> str:
 
 
 def fit_tokens(body: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
-    """The body within this many tokens; characters per token differ by script."""
     while (tokens := count_tokens(body)) > most_tokens and body:
         body = fit(body, min(len(body) - 1, len(body) * most_tokens * 98 // (tokens * 100)))
     return body
@@ -214,11 +212,9 @@ class PieceWriter:
         self._known: dict[Entry, tuple[str, int]] = {}
 
     def tokens(self, entry: Entry) -> int:
-        """Tokens of an entry as written for the model."""
         return self._entry(entry)[1]
 
     def text(self, entries: Sequence[Entry]) -> str:
-        """Entries as written for the model."""
         return "\n\n".join(filter(None, (self._entry(entry)[0] for entry in entries)))
 
     def pieces(
@@ -254,7 +250,6 @@ class PieceWriter:
         return len(thinned)
 
     def whole(self, entries: Sequence[Entry]) -> ReadPiece:
-        """Everything in one piece."""
         return ReadPiece(entries=tuple(entries), text=self.text(entries))
 
     def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
@@ -310,7 +305,6 @@ class Sizes:
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
-        """The summary length that a prompt of this kind asks for."""
         tokens = self.summary_tokens
         if kind == "turn":
             tokens = max(1, int(tokens * TURN_SHARE))
@@ -324,7 +318,6 @@ class Sizes:
         return asked + empty.max_output_tokens
 
     def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[ReadPiece, ...]:
-        """The pieces of a stretch."""
         overhead = self.overhead_tokens(kind)
         if self.one_pass:
             whole = self.scribe.whole(entries)

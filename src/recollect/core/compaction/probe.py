@@ -67,7 +67,6 @@ def contains(text: str, probe: Probe) -> bool:
 
 
 def without(sentence: str, texts: tuple[str, ...]) -> str:
-    """A sentence with these texts masked."""
     masked = " ".join(sentence.split())
     for text in sorted(texts, key=len, reverse=True):
         wanted = r"\s+".join(map(re.escape, text.split()))
@@ -76,7 +75,6 @@ def without(sentence: str, texts: tuple[str, ...]) -> str:
 
 
 def contains_literally(text: str, probe: Probe) -> bool:
-    """True if the text holds the probe as it is spelled."""
     wanted = " ".join(probe.text.split())
     if not wanted:
         return False

@@ -54,12 +54,10 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """True if nothing is missing."""
         return self.faults == 0
 
     @property
     def faults(self) -> int:
-        """The number of gaps."""
         return len(self.sections) + len(self.identifiers) + bool(self.ask)
 
     @property

@@ -119,7 +119,6 @@ class DurableArchive:
 
     @property
     def where(self) -> Where:
-        """The place that a batch is written to now."""
         if self._nowhere_since is not None:
             return "nowhere"
         return "spool" if self._spooling else "store"
@@ -156,7 +155,6 @@ class DurableArchive:
         return True
 
     async def store(self) -> Store:
-        """The open store; StoreError when it cannot be opened."""
         async with self._opening:
             if self._store is None and not self._closed:
                 opened = await self._open_store()

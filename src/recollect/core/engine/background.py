@@ -46,12 +46,10 @@ class MeteredModel:
 
     @property
     def name(self) -> str:
-        """As the model's."""
         return self._model.name
 
     @property
     def window_tokens(self) -> int | None:
-        """As the model's."""
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
@@ -74,12 +72,10 @@ class MeteredModel:
                     break
 
     async def close(self) -> None:
-        """Close the model."""
         await self._model.close()
 
 
 def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
-    """The uses summed up per purpose."""
     model_uses: dict[Purpose, ModelUse] = {}
     for use in uses:
         model_uses[use.purpose] = model_uses.get(use.purpose, ModelUse(purpose=use.purpose)) + use
@@ -109,15 +105,12 @@ class BackgroundNotes:
         self._uses: list[ModelUse] = []
 
     def add_line(self, line: str) -> None:
-        """Keep a line for the next report."""
         self._lines.append(line)
 
     def add_use(self, use: ModelUse) -> None:
-        """Keep a model call for the next report."""
         self._uses = list(by_purpose([*self._uses, use]).values())
 
     def take(self) -> tuple[tuple[str, ...], tuple[ModelUse, ...]]:
-        """Remove and return the lines and the model calls by purpose."""
         lines, uses = tuple(self._lines), tuple(self._uses)
         self._lines.clear()
         self._uses = []
@@ -198,8 +191,6 @@ def _make_when_needed(make: Callable[[], Handler]) -> Handler:
 
 
 def metered(model: Model, store: Store, clock: Clock, used: Used = lambda _: None) -> MeteredModel:
-    """The model, with its calls counted in this store."""
-
     async def record(use: ModelUse, day: str) -> None:
         await store.add_model_use(use, day=day)
 

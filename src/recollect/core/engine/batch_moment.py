@@ -80,7 +80,6 @@ def _durability_reason(kept: Kept) -> Reason:
 
 
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
-    """The draft under these edits; unchanged if they cannot be applied."""
     applied: Applied | None = await boundary.run(
         "pair", lambda: draft.applied(edits), unchanged=None, reason=lambda applied: applied.reasons
     )

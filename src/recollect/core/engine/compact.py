@@ -189,7 +189,6 @@ class Compactor:
                 return
 
     def cancel(self, session: Session) -> None:
-        """Cancel the work of a session; a commit continues."""
         for task in (*session.compactions, *([] if session.flush is None else [session.flush])):
             task.cancel()
 

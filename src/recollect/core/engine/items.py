@@ -57,7 +57,6 @@ class NewItem:
 
     @property
     def place(self) -> ItemPlace:
-        """Namespace and key."""
         return self.namespace, self.key
 
 
@@ -78,7 +77,6 @@ class StoredItem:
 
     @property
     def place(self) -> ItemPlace:
-        """Namespace and key."""
         return self.namespace, self.key
 
 
@@ -135,7 +133,6 @@ class ItemStore:
         return True
 
     async def namespaces(self) -> tuple[Namespace, ...]:
-        """The namespaces that hold items, in order."""
         sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(self._prefix)]
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))

@@ -50,7 +50,6 @@ _E = TypeVar("_E", bound=Edit)
 def session_write(
     session: str, state: SessionState, keeping: ArchiveState, redaction: RedactionSettings
 ) -> SessionWrite:
-    """The stored state of a session, with the unwritten part of its path."""
     written = keeping.path
     shared = len(written)
     if state.path[:shared] != written:  # the same names are compared at once
@@ -89,8 +88,6 @@ def _masked(edit: _E, redaction: RedactionSettings) -> _E:
 
 
 def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
-    """Masks the details that code carries, for storing."""
-
     def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(mask(text) for text in texts)
 
@@ -415,7 +412,6 @@ class IngestCounts:
     tokens: int = 0
 
     def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
-        """The sum with one more batch."""
         stored = frozenset(written.stored)
         new = [one.segment for one in made.segments if one.segment.id in stored]
         return replace(
@@ -459,7 +455,6 @@ def newest_session(
 
 
 def learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
-    """Note that these messages are durable."""
     keys = {entry.key for entry in chunk}
     keeping.waiting -= keys
     keeping.durable |= keys

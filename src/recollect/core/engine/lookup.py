@@ -39,25 +39,20 @@ class MemoryLookup:
 
     @property
     def space(self) -> str:
-        """The space's name."""
         return self._engine.space
 
     @property
     def own_session(self) -> SessionId | None:
-        """The session that asks; None without one."""
         return self._own_session
 
     @property
     def is_stored(self) -> bool:
-        """True if the space is stored at all."""
         return self._engine._stored is not None
 
     def now(self) -> float:
-        """The engine's time."""
         return self._engine._clock.now()
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of a text, as budgets count them."""
         return self._engine._weigher.text(text)
 
     async def search(
@@ -169,7 +164,6 @@ class MemoryLookup:
         return done
 
     async def facts(self) -> FactBook:
-        """The visible facts."""
         return await self._engine.facts(self._session)
 
     async def settled(self) -> bool:

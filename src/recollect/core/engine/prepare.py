@@ -62,7 +62,6 @@ async def prepare_turn(
     recaller: Recaller | None,
     durability: Durability | None,
 ) -> TurnResult:
-    """Run the path of a turn."""
     draft = await begin(given, boundary)
     if draft is None:
         return TurnResult()

@@ -62,7 +62,6 @@ class KeptTurn:
 
 
 async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
-    """The stored turns of a session, in order."""
     known: dict[PieceHash, str] = {}
     turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
     return tuple(turn for turn in turns if turn is not None)
@@ -88,7 +87,6 @@ async def _kept(
 
 
 async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Rebuilt | NotRebuilt:
-    """The request of turn `number` of a session."""
     turn = await store.turn(session, number)
     if turn is None:
         return NotRebuilt(reason=await _why_not(store, session, number))

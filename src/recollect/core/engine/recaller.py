@@ -366,7 +366,6 @@ class MemoryRecaller:
         return replace(recalled, notes=(note, *recalled.notes))
 
     async def close(self) -> None:
-        """Stop background work."""
         if self._upkeep is not None:
             await self._upkeep.close()
         await self._vectors.close()

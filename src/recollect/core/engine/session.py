@@ -178,7 +178,6 @@ def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
 
 
 def listed_message(stored: StoredSegment) -> StoredMessage:
-    """A stored message as programs list it."""
     one = stored.segment
     return StoredMessage(
         id=one.id,
@@ -232,7 +231,6 @@ def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
 
 
 def check_format(given: str | None) -> None:
-    """ValueError for an unknown wire format."""
     if given is not None and given not in CODECS:
         raise ValueError(f"format {given!r} is none of {', '.join(CODECS)}")
 
@@ -456,11 +454,9 @@ class ToldAnswers:
 
     @property
     def marks(self) -> Mapping[str, tuple[MessageId, ...]]:
-        """All marks that this process knows."""
         return dict(self._marks)
 
     def add(self, text: str, quotes: Sequence[MessageId]) -> None:
-        """Add an answer that quotes these messages."""
         mark, quoted = block_mark(text, self._secret), tuple(dict.fromkeys(quotes))
         if quoted and mark not in self._marks:
             self._unkept[mark] = quoted

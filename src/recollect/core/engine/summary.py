@@ -56,7 +56,6 @@ class HookAnswers:
 
     @property
     def cancelled(self) -> bool:
-        """True if a hook vetoes the compaction."""
         return any(isinstance(one, Mapping) and one.get("cancel") is True for one in self.answers)
 
 
@@ -82,7 +81,6 @@ class Hooks:
         return stop
 
     def listens(self, name: HookName) -> bool:
-        """True if a hook listens to this event."""
         return bool(self._listening.get(name))
 
     async def fire(
@@ -262,7 +260,6 @@ def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
 def new_cut(
     state: SessionState, base: tuple[Edit, ...], plan: CutPlan, summary: str, carried: Carried
 ) -> Cut:
-    """The edit that replaces the past."""
     number, before = state.compactions + 1, newest_cut(base)
     earlier = () if before is None else before.covers
     return Cut(
@@ -279,8 +276,6 @@ def new_cut(
 
 
 def mask_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
-    """The masked result, for storing."""
-
     def masked(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 
@@ -303,7 +298,6 @@ def mask_result(result: CompactionResult, redaction: RedactionSettings) -> Compa
 
 
 def mask_json(value: Any, mask: Callable[[str], str]) -> Any:
-    """JSON with its texts masked."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, list):

@@ -111,7 +111,6 @@ def spelled(id: str) -> str:  # noqa: A002
 
 
 async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
-    """The stored messages that a fact names, and their spans."""
     segments = {segment.segment.id: segment for segment in await store.segments(fact.sources)}
     sources: list[FactSource] = []
     for id_ in fact.sources:

@@ -393,7 +393,6 @@ class Decisions:
         return tuple(known.values())
 
     def done(self) -> str:
-        """The counts of the changes."""
         counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
         if not counts:
             return "no facts"

@@ -90,7 +90,6 @@ class FactHistory:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """The versions that are stored."""
         return tuple(version.fact for version in self.versions if version.fact is not None)
 
 
@@ -207,7 +206,6 @@ def is_users_word(old: Fact) -> bool:
 
 
 def new_fact(draft: FactDraft, *, now: float) -> Fact:
-    """The fact of a statement, without predecessors."""
     return Fact(
         id=fact_id(draft.evidence, draft.content),
         type=draft.type,

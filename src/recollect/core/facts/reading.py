@@ -302,7 +302,6 @@ _FORGED: Final = re.compile(
 
 
 def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
-    """The prompt for one page."""
     shown = [_tagged("earlier", page.earlier)] if page.earlier else []
     shown.append(_tagged("conversation", [_shown(line) for line in page.lines]))
     last = max((line.number for line in page.lines), default=0)

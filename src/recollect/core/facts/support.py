@@ -76,7 +76,6 @@ def sentence_before(text: str, start: int) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, in order, none blank."""
     return [text[start:end] for start, end in statement_spans(text, 0, len(text))]
 
 
@@ -345,7 +344,6 @@ class RepeatedForm:
 
 
 def as_statement(text: str) -> RepeatedForm:
-    """A text as a statement to search for."""
     orders = is_order(text)
     names = (
         *map(str.casefold, shapes_in(text)),

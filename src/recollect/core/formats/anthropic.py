@@ -452,7 +452,6 @@ class AnthropicAssembling:
 
     @property
     def complete(self) -> bool:
-        """True after `message_stop`."""
         return self._complete
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:

@@ -41,7 +41,6 @@ def read_wire(raw: bytes) -> dict[str, Any]:
 
 
 def word(fields: Mapping[str, Any], name: str) -> str:
-    """Return a field that holds a string, else ""."""
     value = fields.get(name)
     return value if isinstance(value, str) else ""
 
@@ -54,7 +53,6 @@ def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
 
 
 def read_content(content: Any) -> tuple[Part, ...]:
-    """Parse a message's content: a string equals one text part, null is none."""
     if isinstance(content, str):
         return (Text(text=content),)
     if isinstance(content, list):
@@ -65,7 +63,6 @@ def read_content(content: Any) -> tuple[Part, ...]:
 
 
 def read_block(block: Any) -> Part:
-    """Parse one content block."""
     if not isinstance(block, dict):
         return Text(text=block) if isinstance(block, str) else _other("value", block)
     kind = word(block, "type")
@@ -206,7 +203,6 @@ class WireMessage:
 
 
 def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the content as blocks; a string is one text block."""
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content else []
@@ -216,18 +212,15 @@ def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def text_in(block: Mapping[str, Any]) -> str:
-    """The text of a text block; empty for any other."""
     text = block.get("text") if block.get("type") == "text" else None
     return text if isinstance(text, str) else ""
 
 
 def texts_of(blocks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the texts that are not blank, in order."""
     return [text for block in blocks if (text := text_in(block))]
 
 
 def images_of(blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return media type and base64 data of the images, in order."""
     return [
         (str(block.get("mimeType") or "image/png"), block["data"])
         for block in blocks
@@ -272,14 +265,12 @@ class BlockType:
 
 
 def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
-    """Describe a call of a tool."""
     return BlockType(name=name, pair="call", run_by=run_by, id_field=id_field)
 
 
 def result_type(
     name: str, run_by: RunBy, answers: tuple[str, ...], id_field: str, said_by: Role
 ) -> BlockType:
-    """Describe the result of a call."""
     return BlockType(
         name=name, pair="result", run_by=run_by, answers=answers, id_field=id_field, said_by=said_by
     )
@@ -293,30 +284,25 @@ def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockT
 
 
 def other_type(name: str, said_by: Role = "assistant") -> BlockType:
-    """Describe a type that belongs to no pair."""
     return BlockType(name=name, said_by=said_by)
 
 
 def first_tool(body: Fields) -> Fields:
-    """Return the first of a request's tools, or an empty mapping."""
     tools = array_items(body.get("tools")) or [b""]
     return object_fields(tools[0]) or {}
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """Return the mappings of a list; empty for any other value."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return []
     return [other for other in value if isinstance(other, Mapping)]
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """Make pi's text block."""
     return {"type": "text", "text": text}
 
 

@@ -32,7 +32,6 @@ _STANDARD = json.JSONDecoder()
 
 
 def decode(raw: bytes) -> Any:
-    """Decode one JSON value, lone surrogates and NaN included."""
     try:
         return _ANY.decode(raw)
     except _REFUSED:
@@ -94,7 +93,6 @@ _CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=_plain)
 
 
 def object_spans(raw: bytes) -> dict[str, bytes]:
-    """Return the values of a JSON object as bytes, by key."""
     try:
         return {key: bytes(value) for key, value in _RAW_OBJECT.decode(raw).items()}
     except _REFUSED:
@@ -102,7 +100,6 @@ def object_spans(raw: bytes) -> dict[str, bytes]:
 
 
 def array_spans(raw: bytes) -> list[bytes]:
-    """Return the items of a JSON array as bytes."""
     try:
         return [bytes(item) for item in _RAW_ARRAY.decode(raw)]
     except _REFUSED:
@@ -126,7 +123,6 @@ def array_items(raw: bytes | None) -> list[bytes] | None:
 
 
 def text_of(fields: Fields, key: str) -> str | None:
-    """Return a field that is a string, else None."""
     raw = fields.get(key)
     if raw is None or raw[:1] != b'"':
         return None
@@ -307,13 +303,11 @@ def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[Obj
 
 
 def text_at(value: Mapping[str, Any], key: str) -> str | None:
-    """Return a field that is a string, else None."""
     found_value = value.get(key)
     return found_value if isinstance(found_value, str) else None
 
 
 def number_at(value: dict[str, Any], key: str) -> float | None:
-    """Return a field that is a finite number, else None."""
     found_value = value.get(key)
     if isinstance(found_value, bool) or not isinstance(found_value, int | float):
         return None

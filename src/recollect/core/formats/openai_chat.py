@@ -422,7 +422,6 @@ class ChatAssembling:
         return self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        """Return the choices that have begun."""
         choices = [self._choices[at] for at in sorted(self._choices)]
         shown = [{**choice, "message": _without_indexes(choice["message"])} for choice in choices]
         return {"object": "chat.completion", **self._top, "choices": shown}
@@ -531,7 +530,6 @@ def chat_thinking(fields: Mapping[str, Any]) -> str:
 
 
 def chat_text(content: Any) -> str:
-    """Return the text of a message's content, a string or parts."""
     if isinstance(content, str):
         return content
     parts = [mapping(part) for part in content] if isinstance(content, list) else []

@@ -72,7 +72,6 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
 
 
 def write_segment_line(segment: Segment) -> str:
-    """Write a segment as its line; a line of our own ends with a newline."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
     own = {
@@ -198,7 +197,6 @@ class KnowledgeLine:
 
 
 def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
-    """Read lines one by one; reports bad ones in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         name, content = text_at(value, "id"), text_at(value, "content")
@@ -235,7 +233,6 @@ def split_foreign(foreign: str) -> tuple[str, str]:
 
 
 def write_knowledge_line(fact: Fact) -> str:
-    """Write a fact as its line; a line of our own ends with a newline."""
     if fact.foreign is not None:
         return _up_to_date(fact, split_foreign(fact.foreign)[1])
     own: dict[str, Any] = {

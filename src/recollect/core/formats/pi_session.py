@@ -39,7 +39,6 @@ class PiHeader:
 
     @property
     def id(self) -> str:
-        """The session's id."""
         return str(self.value["id"])
 
     @property
@@ -78,13 +77,11 @@ class PiEntry:
 
     @property
     def message(self) -> Mapping[str, Any] | None:
-        """Message of a `message` entry."""
         value = self.value.get("message")
         return value if self.kind == "message" and isinstance(value, dict) else None
 
     @property
     def role(self) -> str | None:
-        """Role of a `message` entry's message."""
         return text_at(self.message or {}, "role")
 
     @property
@@ -106,7 +103,6 @@ class PiEntry:
         return _milliseconds_of(self.text("timestamp"))
 
     def text(self, key: str) -> str | None:
-        """Return a field that is a string, else None."""
         return text_at(self.value, key)
 
 
@@ -123,7 +119,6 @@ class PiSession:
 
 
 def read_session(data: bytes) -> PiSession:
-    """Read a session file of any version."""
     passed_over: list[str] = []
     lines = data.split(b"\n")
     torn = lines[-1] if lines[-1].strip() and not _is_object(lines[-1]) else b""
@@ -234,12 +229,10 @@ class Stamp:
     timestamp: str
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields in pi's order."""
         return {"id": self.id, "parentId": self.parent_id, "timestamp": self.timestamp}
 
 
 def entry_line(value: Mapping[str, Any]) -> bytes:
-    """Write the entry as a line without line end."""
     try:
         return stringify(_ordered(value)).encode()
     except RecursionError as error:
@@ -249,7 +242,6 @@ def entry_line(value: Mapping[str, Any]) -> bytes:
 def header_value(
     *, session_id: str, timestamp: str, cwd: str, parent_session: str | None = None
 ) -> dict[str, Any]:
-    """Build the first line of a file."""
     value = {
         "type": "session",
         "version": PI_VERSION,
@@ -261,7 +253,6 @@ def header_value(
 
 
 def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the entry of a message in pi's format."""
     return {"type": "message", **stamp.fields(), "message": message}
 
 
@@ -275,7 +266,6 @@ def compaction_value(
     from_hook: bool | None = False,
     retained_tail: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Build the entry of a compaction."""
     value = {
         "type": "compaction",
         **stamp.fields(),

@@ -31,7 +31,6 @@ _SITTING_LINE: Final = re.compile(r"\[[^\]]*\]")
 
 
 def write_block(facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]) -> str:
-    """Write the whole block."""
     sections = [BLOCK_OPENING, REFERENCE_NOTE]
     if facts:
         sections.append("\n".join(["<knowledge>", *map(fact_line, facts), "</knowledge>"]))
@@ -68,7 +67,6 @@ def write_standing(facts: Sequence[RecalledFact], lines: Sequence[tuple[str, str
 
 
 def standing_line(speaker: str, text: str) -> str:
-    """Write one sentence with its speaker."""
     return defuse_tags(f"{speaker}: {text}")
 
 
@@ -80,7 +78,6 @@ def fact_line(fact: RecalledFact) -> str:
 
 
 def passage_line(passage: RecalledPassage) -> str:
-    """Write one passage with its speaker."""
     speaker = passage.role if passage.speaker is None else passage.speaker
     named = [name for name in (speaker, passage.source) if name]
     marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""

@@ -160,7 +160,6 @@ class StreamedReply:
             )
 
     def take(self, event: Any) -> None:
-        """Add an event."""
         fields = _event_fields(event)
         kind = str(fields.get("type") or "")
         if kind in ("error", "response.failed") or fields.get("error"):

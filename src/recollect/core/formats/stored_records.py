@@ -267,7 +267,6 @@ class _EditWriter:
         self._places: dict[EntryKey, int] = {}
 
     def know_path(self, path: Sequence[EntryKey]) -> bool:
-        """Learn the path; return whether it extends the previous one."""
         known = len(self._path)
         grew = path[:known] == self._path
         if not grew:
@@ -424,7 +423,6 @@ class SoughtText:
         return "SoughtText(...)"
 
     def occurs_in(self, held: bytes | str | None) -> bool:
-        """Return whether the text occurs."""
         if not held or not self._folded:
             return False
         if isinstance(held, bytes):
@@ -483,7 +481,6 @@ class RecordedCompaction:
 
 
 def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
-    """Write the compaction as bytes for `read_record`."""
     written = {name: _plain(getattr(result, name)) for name in sorted(_RESULT_FIELDS)}
     written["reason"] = result.reason.to_dict()
     written["details"] = dict(result.details)
@@ -496,7 +493,6 @@ def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
 
 
 def read_record(raw: bytes) -> RecordedCompaction:
-    """Reverse `write_record`; FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
         raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")

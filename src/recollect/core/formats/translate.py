@@ -38,7 +38,6 @@ class Speaker:
         return self.provider or PROVIDERS.get(self.format, self.format)
 
     def made(self, message: Mapping[str, Any]) -> bool:
-        """Return whether this model wrote the message."""
         return (
             message.get("api") == APIS.get(self.format)
             and message.get("provider") == self.provider_name

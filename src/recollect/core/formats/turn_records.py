@@ -68,7 +68,6 @@ def with_texts_of_outcomes(raw: bytes, texts: bytes) -> bytes:
 
 
 def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
-    """Write the changes as bytes for `read_outcomes`."""
     table = _ReasonTable(mask)
     places = sorted(changes.fates)
     fates = [changes.fates[place] for place in places]
@@ -93,7 +92,6 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
 
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
-    """Reverse `write_outcomes`; FormatError for anything else."""
     if not raw.startswith(_MARK):
         raise FormatError("not the outcomes of a turn: they may be a newer version's")
     try:
@@ -160,7 +158,6 @@ def _unpacked(raw: bytes) -> dict[str, Any]:
 
 
 def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
-    """Apply all of these changes, oldest first."""
     fates: dict[int, Fate] = {}
     last = OutcomeChanges()
     for last in chain:

@@ -41,7 +41,6 @@ class Misfits:
         return bool(self.out or self.direct)
 
     def touches(self, entry: Entry | None) -> bool:
-        """Return whether any part of a message does not fit."""
         return entry is not None and (entry.key in self.out or entry.key in self.direct)
 
 
@@ -93,7 +92,6 @@ class _Links:
     out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)
 
     def read(self, entry: Entry, row: Arranged) -> None:
-        """Read the shown parts of a row's message."""
         pairs = _pairs_inside(row)
         for at, part in _parts(row):
             if not isinstance(part, Other):
@@ -203,7 +201,6 @@ class Group:
 
 
 def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
-    """Return the groups of a history, by place of their first member."""
     groups: list[Group] = []
     caller: dict[CallId, Group] = {}
     opened: dict[CallId, Group] = {}
@@ -299,12 +296,10 @@ def is_misplaced(part: Part, role: Role) -> bool:
 
 
 def call_ids(message: Message) -> tuple[CallId, ...]:
-    """Return the ids of this message's calls."""
     return tuple([part.id for part in message.parts if isinstance(part, ToolCall)])
 
 
 def result_ids(message: Message) -> tuple[CallId, ...]:
-    """Return the ids this message answers."""
     return tuple([part.call_id for part in message.parts if isinstance(part, ToolResult)])
 
 

@@ -52,7 +52,6 @@ def space_secret(space: str, deployment: bytes = b"") -> bytes:
 
 
 def segment_id(session: str, key: EntryKey) -> SegmentId:
-    """Return the id of a message's segment, from its session and its place."""
     named = f"{key}\0{session}".encode("utf-8", "surrogatepass")
     return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
 
@@ -64,7 +63,6 @@ def unnamed_session(format_name: str, first: str) -> str:
 
 
 def identify(message: Message, secret: bytes) -> MessageId:
-    """Return the identity of a message within a space."""
     described: list[str] = [message.role]
     for part in message.parts:
         described.extend(_described(part))
@@ -96,7 +94,6 @@ def is_sealed(text: str, secret: bytes) -> bool:
 
 
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
-    """Return the key of a message with this identity after `parent`."""
     joined = f"{parent}{identity}".encode("ascii")
     return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
 

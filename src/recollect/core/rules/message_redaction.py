@@ -221,7 +221,6 @@ class TextMask:
     judged: JudgedTexts | None = field(default=None, repr=False)
 
     def text(self, text: str) -> str:
-        """Mask a text for storage."""
         if not self.settings.enabled or not text:
             return text
         done = redact(text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged)

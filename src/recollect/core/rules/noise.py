@@ -161,7 +161,6 @@ def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]
 
 
 def without_reminders(text: str) -> str:
-    """Remove a coding agent's reminders."""
     pieces: list[str] = []
     at = 0
     for start, end in reminder_spans(text):

@@ -45,7 +45,6 @@ class EditPrice:
 
     @property
     def pays(self) -> bool:
-        """True if it saves more than it costs."""
         return self.saves > self.breaks
 
 

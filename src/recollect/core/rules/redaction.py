@@ -210,7 +210,6 @@ class JudgedTexts:
         self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
 
     def find(self, text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-        """Return the rules' findings in a text."""
         if len(text) < _LEAST_REMEMBERED_CHARS:
             return _matches(text, pii=pii)
         raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""

@@ -50,23 +50,19 @@ class Unit:
 
     @property
     def pieces(self) -> list[SlotPiece]:
-        """Pieces of the row, in order."""
         if self._pieces is None:
             self._pieces = list(pieces_of(self.source))
         return self._pieces
 
     def change(self, pieces: list[SlotPiece]) -> None:
-        """Show these pieces instead."""
         self._pieces = pieces
         self.intact = False
 
     @property
     def base(self) -> Entry | None:
-        """Message that provides the row's other fields."""
         return base_of(self.source)
 
     def arranged(self) -> Arranged:
-        """Return the row as pairing leaves it."""
         if self.intact:
             return self.source
         return Slot(
@@ -75,14 +71,12 @@ class Unit:
 
 
 def pieces_of(row: Arranged) -> tuple[SlotPiece, ...]:
-    """Return the pieces of a row."""
     if isinstance(row, Slot):
         return row.pieces
     return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
 
 
 def base_of(row: Arranged) -> Entry | None:
-    """Return the message that provides a row's other fields; None for a row of our own."""
     return row if isinstance(row, Entry) else row.base
 
 
@@ -162,7 +156,6 @@ def is_result(piece: SlotPiece) -> bool:
 
 
 def is_thinking(piece: SlotPiece) -> bool:
-    """Return whether the piece is unchanged thinking."""
     return isinstance(piece, KeptPart) and isinstance(part_of(piece), Thinking)
 
 
@@ -181,12 +174,10 @@ def _is_blank(piece: SlotPiece) -> bool:
 def repair_of(
     kind: RepairKind, entry: Entry, part: int | None, reason: Reason, call_id: CallId | None = None
 ) -> Repair:
-    """Describe a repair of one message, or of one of its parts."""
     return Repair(kind=kind, anchor=entry.key, part=part, reason=reason, call_id=call_id)
 
 
 def note_move(piece: KeptPart | RewordedPart) -> Repair:
-    """Describe a result that was moved."""
     part = part_of(piece)
     call_id = part.call_id if isinstance(part, ToolResult) else None
     return repair_of("moved", piece.entry, piece.part, Reason(Cause.RESULT_AWAY), call_id)

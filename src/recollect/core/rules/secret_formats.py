@@ -322,7 +322,6 @@ TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every token of a known format in the text."""
     for name, start, end in _find(reading):
         # A run of token characters includes these, so the text before them was read too.
         lead = reading.text[max(0, start - _LEAD_CHARS) : start]

@@ -91,7 +91,6 @@ class SearchedText:
         self._places: dict[str, list[int]] = {}
 
     def places(self, keyword: str) -> list[int]:
-        """Return the places of the keyword in the text, in order."""
         places = self._places.get(keyword)
         if places is None:
             places = self._places[keyword] = []
@@ -317,7 +316,6 @@ ON_LINE, BEFORE_ON_LINE = (-1, -1), (-1, 0)
 
 
 def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretMatch]:
-    """Return the findings of these rows in a text."""
     done: Row | None = None
     for keyword, row in rows.held(reading.found):
         if row.at or row.place is RowPlace.TEXT:
@@ -330,17 +328,14 @@ def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretM
 
 
 def by_keywords(rows: Iterable[Row]) -> Keywords[Row]:
-    """Index the rows under all of their keywords."""
     return Keywords((keyword, row) for row in rows for keyword in keys(row.keywords))
 
 
 def keys(text: str) -> tuple[str, ...]:
-    """Split keywords at bars."""
     return tuple(text.split("|"))
 
 
 def begins_word(lowered: str, at: int) -> bool:
-    """Return whether a word or a name begins there."""
     return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
 
 

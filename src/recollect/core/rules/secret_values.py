@@ -14,7 +14,6 @@ MASK = re.compile(r"\[REDACTED:[a-z0-9-]{1,40}\]")
 
 
 def words(text: str) -> frozenset[str]:
-    """Split a text into a set of words."""
     return frozenset(text.split())
 
 
@@ -117,12 +116,10 @@ def _entropy_bits(value: str) -> float:
 
 
 def is_published_sample(value: str) -> bool:
-    """Return whether this key is known from public test code."""
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:16] in _PUBLISHED_SAMPLES
 
 
 def is_filler(value: str) -> bool:
-    """Return whether a token-shaped text is filler: `xxxx`, one repeated character."""
     return _FILLER_RUN.search(value) is not None or _entropy_bits(value) < _PLACEHOLDER_ENTROPY_BITS
 
 
@@ -143,7 +140,6 @@ def _is_path(value: str) -> bool:
 
 
 def is_uuid(value: str) -> bool:
-    """Return whether the whole value is a UUID."""
     return _UUID.match(value) is not None
 
 

@@ -104,7 +104,6 @@ _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places of a text's sentences."""
     for line in _LINES.finditer(text):
         start, end = line.span()
         mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
@@ -250,7 +249,6 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """Remove the thinking from the text of a model's segment."""
     pieces: list[str] = []
     at = 0
     for start, end in thinking_spans(text):

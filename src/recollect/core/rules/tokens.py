@@ -389,15 +389,12 @@ class Weigher:
         self._count_text: CountText = count or chosen
 
     def message(self, parts: Iterable[Part]) -> int:
-        """Estimate one message of these parts."""
         return MESSAGE_TOKENS + sum([self.part(part) for part in parts])
 
     def text(self, text: str) -> int:
-        """Estimate bare text."""
         return self._count_text(text)
 
     def part(self, part: Part) -> int:
-        """Estimate one part."""
         if isinstance(part, Text):
             return self._count_text(part.text)
         if isinstance(part, ToolCall):

@@ -61,17 +61,14 @@ _FILE_END: Final = re.compile(r"\.(?:json|txt|html?|sh|gz|zip|tar|tgz|md|py|js|y
 
 
 def trust_of_role(role: Role) -> Trust:
-    """Return the trust of this role's own words."""
     return _BY_ROLE[role]
 
 
 def lowest(trusts: Iterable[Trust]) -> Trust:
-    """Return the least trusted of these; high if there are none."""
     return max(trusts, key=_PLACE.__getitem__, default="high")
 
 
 def is_below(trust: Trust, other: Trust) -> bool:
-    """Return whether `trust` is less than `other`."""
     return _PLACE[trust] > _PLACE[other]
 
 
@@ -95,7 +92,6 @@ def fetches(call: ToolCall) -> bool:
 
 
 def fetched_calls(parts: Iterable[Part]) -> frozenset[CallId]:
-    """Return the calls among these parts that fetch outside content."""
     return frozenset(part.id for part in parts if isinstance(part, ToolCall) and fetches(part))
 
 

@@ -130,12 +130,10 @@ class Bm25Index:
 
     @classmethod
     def build(cls, documents: Sequence[Sequence[str]]) -> Self:
-        """Index documents given as their words."""
         return cls([Counter(words) for words in documents])
 
     @property
     def documents(self) -> int:
-        """The number of documents."""
         return len(self._lengths)
 
     def scores(self, query: Iterable[str]) -> list[float]:

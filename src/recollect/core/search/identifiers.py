@@ -140,7 +140,6 @@ class ExactThing:
 
 
 def identifiers_in(text: str) -> dict[str, str]:
-    """Return the identifiers of a text as written, by their index word."""
     found: dict[str, str] = {}
     for written in shapes_in(text[:_READ_CHARS]):
         words = tokenize(written)
@@ -152,7 +151,6 @@ def identifiers_in(text: str) -> dict[str, str]:
 
 
 def shapes_in(text: str) -> Iterator[str]:
-    """Yield all identifiers of a text as written, repeats included."""
     # No shape contains white space; this skips most of a text.
     spelled = " ".join([run for run in _RUNS.findall(text) if not _is_plain_word(run)])
     for shape in _SHAPES.finditer(spelled):
@@ -185,7 +183,6 @@ def words_of(written: str) -> tuple[str, ...]:
 
 
 def exact_things(text: str) -> Iterator[ExactThing]:
-    """Yield the exact names and numbers of a text, in order."""
     done = 0
     for run in _EXACT_RUNS.finditer(text):
         if run.start() < done or _is_plain_word(run[0].rstrip(".,;:!?")):

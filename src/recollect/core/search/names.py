@@ -68,7 +68,6 @@ def is_german(text: str) -> bool:
 
 
 def names_in(question: str) -> tuple[tuple[str, ...], ...]:
-    """Return the index words of each name."""
     words = list(_WORDS.finditer(question))
     inner = [match for match in words if not _begins_sentence(question, match)]
     capitalised = [match for match in inner if match[0][:1].isupper()]
@@ -145,7 +144,6 @@ def speaker_of(text: str) -> str:
 
 
 def speaker_word(name: str) -> str:
-    """The index word of a speaker."""
     return _MARK + name.lower()
 
 

@@ -363,7 +363,6 @@ def leans(text: str) -> bool:
 
 
 def wants_list(text: str) -> bool:
-    """Return whether a message asks for all of something."""
     return len(text) <= _ASKING_CHARS and _LISTS.search(text) is not None
 
 

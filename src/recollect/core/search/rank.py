@@ -228,7 +228,6 @@ def lending(
 
 
 def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
-    """Return the segments of tools, and those of the user."""
     tools: set[SegmentId] = set()
     users: set[SegmentId] = set()
     for passage in passages:
@@ -343,7 +342,6 @@ class Ranking:
         )
 
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
-        """Drop unwanted passages."""
         return self._only([not unwanted(passage) for passage in self.passages])
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:

@@ -151,7 +151,6 @@ def is_order(sentence: str) -> bool:
 
 
 def is_error_line(line: str) -> bool:
-    """Return whether a line reports an error."""
     return _ERROR_LINE.search(line) is not None and _CODE.search(line) is None
 
 

@@ -99,7 +99,6 @@ def is_unspaced_pair(word: str) -> bool:
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the words of a text, repeats included, unordered."""
     if text.isascii():
         return list(chain.from_iterable(map(_words_of_chunk, _ASCII_CHUNKS.findall(text))))
     words = list(chain.from_iterable(map(_words_of_chunk, _ANY_CHUNKS.findall(text))))
@@ -194,7 +193,6 @@ class Passage:
 
 
 def split_passages(text: str) -> tuple[Passage, ...]:
-    """Split a text into passages; none for white space."""
     start = len(text) - len(text.lstrip())
     end = len(text.rstrip())
     if start >= end:

@@ -59,7 +59,6 @@ class _SectionHeading:
 
 
 def read_sections(text: str) -> tuple[FileSection, ...]:
-    """Split a file's text into sections."""
     return tuple(_MarkdownLines(text).sections())
 
 
@@ -249,7 +248,6 @@ def read_file(
 
 
 def session_of(label: str) -> str:
-    """Return the session of a file's sections."""
     return f"{SESSION_PREFIX}{label}"
 
 
@@ -391,7 +389,6 @@ class FileChange:
 
     @property
     def is_none(self) -> bool:
-        """True if the store is up to date."""
         return not (self.fresh or self.moved or self.gone)
 
 
@@ -406,7 +403,6 @@ class FileKeeper:
     async def stored(
         self, archive: Archive, session: str, owner: str
     ) -> Mapping[SegmentId, Segment]:
-        """Return the stored sections of a file of this owner."""
         segments: dict[SegmentId, Segment] = {}
         after = 0
         while page := await archive.page(after=after, limit=PAGE_SEGMENTS, session=session):
@@ -420,7 +416,6 @@ class FileKeeper:
     async def compare(
         self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
     ) -> FileChange:
-        """Compare a file with its stored sections."""
         ids = {section.id for section in read.sections}
         present = [section for section in read.sections if section.id in segments]
         missing = [section for section in read.sections if section.id not in segments]

@@ -123,11 +123,9 @@ class FollowedFiles:
         return listed or _is_missing(path)
 
     def lies_within(self, label: str, *, outside: bool) -> bool:
-        """Return whether the file of this name is in the workspace."""
         return self._path_of(label, outside=outside).is_relative_to(self.workspace)
 
     def label_of(self, path: Path) -> str:
-        """Return a path's name."""
         if self._is_inside(path):
             return clean_text(path.relative_to(self.workspace).as_posix())
         if path.is_relative_to(self._home):
@@ -135,7 +133,6 @@ class FollowedFiles:
         return clean_text(path.as_posix())
 
     def is_outside(self, path: Path) -> bool:
-        """Return whether the path is outside of the workspace."""
         return not self._is_inside(path)
 
     def _path_of(self, label: str, *, outside: bool) -> Path:
@@ -160,7 +157,6 @@ class _FileWalk:
         self._full = False
 
     def found(self) -> FoundFiles:
-        """Return the result so far."""
         return FoundFiles(
             files=tuple(self._files.values()),
             skipped=tuple(self._skipped),

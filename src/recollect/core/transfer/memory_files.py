@@ -80,11 +80,9 @@ class _Scan:
     redacted: int = 0
 
     def skip(self, label: str, reason: str) -> None:
-        """Record a skipped file."""
         self.skipped.append(SkippedFile(file=label, reason=reason))
 
     def tell(self, label: str, outcome: FileOutcome, change: FileChange) -> None:
-        """Record a scanned file."""
         self.forgotten.extend(section.origin for section in change.forgotten)
         self.files.append(
             MemoryFileResult(

@@ -61,7 +61,6 @@ class FileCounts:
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
-        """Add the counts of both."""
         return FileCounts(
             messages=self.messages.plus(other.messages),
             altered=self.altered + other.altered,
@@ -180,7 +179,6 @@ def _line_key(name: str) -> EntryKey:
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
-    """Group lines into write batches."""
     while chunk := list(islice(lines, BATCH_SEGMENTS)):
         yield chunk
 

@@ -188,7 +188,6 @@ class ImportCounts:
     """Secrets masked in stored messages."""
 
     def plus(self, other: ImportCounts) -> ImportCounts:
-        """Add the counts of both."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return ImportCounts(**dict(zip(_COUNTS, map(sum, pairs), strict=True)))
 

@@ -70,7 +70,6 @@ class ReadResult:
 
     @property
     def reason(self) -> Reason:
-        """The result, for the report."""
         return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.fresh))
 
 
@@ -132,7 +131,6 @@ def answers_in(
 
 
 def enter(reading: Reading, key: EntryKey) -> Entry:
-    """Give a reading its place."""
     return Entry(
         key=key,
         id=reading.id,

@@ -72,7 +72,6 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
 
 
 def shown_part(piece: SlotPiece) -> Part:
-    """The part that a piece shows."""
     if isinstance(piece, KeptPart):
         return _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(piece, OwnText):
@@ -100,7 +99,6 @@ def _under_id(part: Part, call_id: CallId | None) -> Part:
 
 
 def keys_of(row: Arranged) -> list[EntryKey]:
-    """The entries a row shows, in order."""
     if isinstance(row, Entry):
         return [row.key]
     keys: dict[EntryKey, None] = {}
@@ -238,7 +236,6 @@ class Applied:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """The changes by edits and by the provider's rules, for the report."""
         reasons = [Reason(Cause.VIEW_MADE, rows=len(self.view.rows))]
         if self.view.repairs:
             reasons.append(Reason(Cause.REPAIRED, repairs=len(self.view.repairs)))

@@ -67,17 +67,14 @@ class TurnInput:
 
     @property
     def codec(self) -> Codec:
-        """The rules and the writer of the request's format."""
         return codec_of(self.request)
 
     @property
     def version(self) -> int:
-        """The version of the session after this turn."""
         return self.state.turn + 1
 
     @property
     def number(self) -> int:
-        """The number of the request in its session, from 1."""
         return requests_of(self.state) + 1
 
     def calibrated(self, estimate_tokens: int) -> int:
@@ -134,11 +131,9 @@ class Draft:
     committed: bool = False
 
     def used_tokens(self) -> int:
-        """The calibrated size of the request."""
         return self.given.calibrated(self.given.fixed_tokens + self.view.tokens)
 
     def room_tokens(self) -> int:
-        """The tokens left of the limit."""
         return self.given.limits.available_tokens - self.used_tokens()
 
     def fills_up(self) -> bool:
@@ -146,7 +141,6 @@ class Draft:
         return self.given.may_compact and self.used_tokens() > self.given.limits.compact_tokens
 
     def applied(self, edits: Sequence[Edit]) -> Applied:
-        """The view of this history under these edits."""
         given = self.given
         return apply(
             self.entries,
@@ -159,7 +153,6 @@ class Draft:
         )
 
     def under(self, edits: tuple[Edit, ...]) -> Draft:
-        """The same history under other edits."""
         return replace(self, edits=edits, view=self.applied(edits).view)
 
     def visible(self) -> tuple[Entry, ...]:
@@ -184,7 +177,6 @@ class Draft:
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
 
     def trims(self) -> int:
-        """The number of trimmed messages and parts."""
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
@@ -206,12 +198,10 @@ class Draft:
         return branched or len(self.entries) < len(self.given.state.path)
 
     def blocks(self) -> list[Insert]:
-        """The recalled blocks among the edits."""
         inserted = [edit for edit in self.edits if type(edit) is Insert]
         return [edit for edit in inserted if is_block(edit)]
 
     def quoted(self) -> set[str]:
-        """The passages that recalled blocks of the view quote."""
         return {name for block in self.blocks() for name in block.recalled}
 
     def wanted_tokens(self, recall: RecallResult) -> int:
@@ -252,15 +242,12 @@ class Draft:
 
 @lru_cache(maxsize=512)
 def text_tokens(weigher: Weigher, text: str) -> int:
-    """Tokens of a text that is counted every turn: a block, or the system prompt."""
     return weigher.text(text)
 
 
 def is_block(edit: Edit) -> bool:
-    """True for a recalled block, and not a standing one."""
     return isinstance(edit, Insert) and edit.stage != "stand"
 
 
 def without_blocks(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-    """These edits without recalled blocks."""
     return tuple(edit for edit in edits if not is_block(edit))

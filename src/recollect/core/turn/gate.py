@@ -133,7 +133,6 @@ def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[Segmen
 
 
 def common_words(candidates: Candidates) -> frozenset[str]:
-    """Words in too many passages to search facts with."""
     most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
     return frozenset(
         word for word, count in candidates.document_frequencies.items() if count > most
@@ -284,12 +283,10 @@ def wants_statements(question: Question, *, among_tools: bool) -> bool:
 
 
 def of_the_user(candidates: Candidates) -> Candidates:
-    """The user's messages among these."""
     return replace(candidates, passages=tuple(filter(is_the_users, candidates.passages)))
 
 
 def is_the_users(candidate: Candidate) -> bool:
-    """True if the user said it."""
     return candidate.role == "user" and candidate.tool is None
 
 

@@ -56,7 +56,6 @@ _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
 def index(segment: Segment) -> tuple[NewPassage, ...]:
-    """The passages of a segment, in order; none for noise."""
     if segment.noise is not None:
         return ()
     text = segment.text
@@ -194,7 +193,6 @@ def ingest(
 
 
 def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
-    """The tool of each call in these messages."""
     return {
         part.id: part.name
         for entry in entries

@@ -77,7 +77,6 @@ def inject(
 def quote(
     segment: Segment, candidate: Candidate, score: float, citations: Citations
 ) -> RecalledPassage:
-    """A passage as the block shows it."""
     day, minute = day_and_minute(segment.said_at)
     text = segment.text[candidate.start : candidate.end]
     return RecalledPassage(
@@ -126,7 +125,6 @@ def _source(segment: Segment, citations: Citations) -> str:
 
 
 def block_text(recalled: Recalled) -> str:
-    """The block with everything that was recalled."""
     return write_block(recalled.facts, recalled.passages)
 
 

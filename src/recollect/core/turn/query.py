@@ -41,7 +41,6 @@ class QueryResult:
 
 
 def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
-    """The query of a turn over these entries; OpenClaw asks `with_noise`, too."""
     texts: list[str] = []
     for entry in reversed(entries):
         if len(texts) == QUERY_MESSAGES:

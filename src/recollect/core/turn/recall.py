@@ -168,7 +168,6 @@ class _MemorySearch:
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
-        """The segments that were read."""
         return self.reads.segments
 
     async def judged(self) -> _Judged:

@@ -71,7 +71,6 @@ COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
 def counted(count: int, what: str) -> str:
-    """The number and the plural name."""
     return f"{count:,} {_named(count, what)}"
 
 
@@ -99,7 +98,6 @@ class RedactionResult:
 
     @property
     def secrets(self) -> int:
-        """The number of secrets, wherever they can be masked."""
         return sum(count for kinds in self.kinds.values() for count in kinds.values())
 
     @property
@@ -123,7 +121,6 @@ class RedactionResult:
 
 
 def seal(certificate: Certificate) -> Certificate:
-    """The certificate with its checksum."""
     return replace(certificate, checksum=_checksum(certificate_json(certificate)))
 
 
@@ -152,7 +149,6 @@ def digest_of(identities: Iterable[MessageId]) -> str:
 
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
-    """The certificate as one JSON object with its checksum."""
     record = asdict(certificate)
     record["counts"] = dict(certificate.counts)
     return {"format": _FORMAT, **record}
@@ -234,7 +230,6 @@ class RedactionReport:
 
 
 def redaction_json(report: RedactionReport) -> dict[str, Any]:
-    """The report as one sealed JSON object."""
     done = report.done
     record = {
         "format": _REDACTION_FORMAT,

@@ -148,13 +148,9 @@ async def reindex(
 class OpenableArchive(Protocol):
     """Opens a space's store, and keeps a batch while it is down."""
 
-    async def store(self) -> Store:
-        """The open store."""
-        ...
+    async def store(self) -> Store: ...
 
-    async def write(self, batch: Batch) -> object:
-        """Make a batch durable."""
-        ...
+    async def write(self, batch: Batch) -> object: ...
 
 
 class VectorUpkeep:
@@ -211,7 +207,6 @@ class VectorUpkeep:
         self._queued()
 
     async def close(self) -> None:
-        """Stop looking."""
         task, self._task = self._task, None
         if task is not None and task.get_loop() is asyncio.get_running_loop() and not task.done():
             task.cancel()

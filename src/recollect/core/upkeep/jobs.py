@@ -72,7 +72,6 @@ class RunResult:
 
     @property
     def taken(self) -> int:
-        """The number of claimed jobs."""
         return self.done + self.failed + self.dead + self.lost
 
     def __add__(self, other: RunResult) -> RunResult:
@@ -259,7 +258,6 @@ class JobRunner:
 
 
 def day_of(now: float) -> str:
-    """The UTC day whose budget is charged."""
     return datetime.fromtimestamp(now, tz=UTC).date().isoformat()
 
 

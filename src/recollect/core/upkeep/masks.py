@@ -77,7 +77,6 @@ class Masks:
     copies: re.Pattern[str] | None = field(default=None, repr=False)
 
     def text(self, text: str) -> MaskedText:
-        """A text with its secrets masked."""
         changed, steps = text, []
         for _ in range(_MOST_PASSES):
             spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))

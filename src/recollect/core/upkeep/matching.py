@@ -42,12 +42,10 @@ class ForgetTargets:
 
     @property
     def nothing(self) -> bool:
-        """True if the order selects nothing."""
         return not (self.messages or self.facts or self.records)
 
     @property
     def messages(self) -> int:
-        """The number of messages, stored and spooled."""
         return len(self.stored) + len(self.spooled)
 
 
@@ -59,7 +57,6 @@ class TextMatcher:
         self._pattern = None if order.pattern is None else compiled(order.pattern)
 
     def __bool__(self) -> bool:
-        """True if there is anything to find."""
         return self._text is not None or self._pattern is not None
 
     def in_text(self, text: str) -> bool:
@@ -77,7 +74,6 @@ class TextMatcher:
         return any(self._pattern.search(text) for text in strings_in(raw, keys=True))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """The pattern's matches in a text."""
         return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
 
 
@@ -89,7 +85,6 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """True if the order names a segment, by content or by place."""
     return content_meant(order, segment) or place_meant(order, segment)
 
 
@@ -134,7 +129,6 @@ async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[Stored
 
 
 async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
-    """All segments of a store in the order of arrival, read page by page."""
     after = 0
     while page := await store.page(after=after, limit=PAGE_SEGMENTS):
         after = page[-1].sequence
@@ -145,7 +139,6 @@ async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
 async def every_body(
     store: Store, kinds: Iterable[BodyKind] = BODY_KINDS
 ) -> AsyncIterator[StoredBody]:
-    """All bodies of a store, read page by page."""
     for kind in kinds:
         after: str | None = None
         while page := await store.held(kind, after=after, limit=PAGE_BODIES):
@@ -182,7 +175,6 @@ async def said_again(
 
 
 async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
-    """The facts of a store that the order names directly."""
     if not TextMatcher(order) and not order.facts:
         return ()
     facts = await store.facts(superseded=True)

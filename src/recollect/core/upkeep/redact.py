@@ -63,7 +63,6 @@ _MOST_JOBS: Final = 100_000
 def mask_segment(
     segment: Segment, masks: Masks, kinds: Counter[str]
 ) -> tuple[Segment, MaskedText | None]:
-    """A masked segment and its text; None if it held no secret. `kinds` counts them."""
     masked = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
@@ -219,7 +218,6 @@ class _RedactionWalk:
         self._secrets: dict[str, set[str]] = {}
 
     def record(self, record: bytes) -> bytes:
-        """A spooled record after masking."""
         self._step(SPOOL, 1, None)
         kinds: Counter[str] = Counter()
         try:
@@ -343,7 +341,6 @@ class _RedactionWalk:
         return bool(left)
 
     async def bodies(self, kind: BodyKind) -> None:
-        """Mask every body of a kind."""
         after: str | None = None
         while page := await self._store.held(kind, after=after, limit=_PAGE_BODIES):
             after = page[-1].id
@@ -392,7 +389,6 @@ class _RedactionWalk:
             self._progress(place, self._looked_at[place], total)
 
     def result(self) -> RedactionResult:
-        """The findings and actions."""
         lines = [
             f"{count:,} {place} that could not be read" for place, count in self._unread.items()
         ]

@@ -205,7 +205,6 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        """True if there is nothing to write."""
         names = (one.name for one in fields(self) if one.name not in ("at", "facts_revision"))
         return not any(getattr(self, name) for name in names)
 

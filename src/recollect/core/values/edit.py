@@ -39,7 +39,6 @@ class Carried:
     lines: tuple[QuotedLine, ...] = ()
 
     def details(self) -> dict[str, Any]:
-        """Return OpenClaw's `details` object."""
         return {
             "readFiles": list(self.read_files),
             "modifiedFiles": list(self.modified_files),

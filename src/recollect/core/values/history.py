@@ -141,7 +141,6 @@ class Entry:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The message's parts."""
         return self.message.parts
 
 
@@ -228,7 +227,6 @@ def requests_of(state: SessionState) -> int:
 
 
 def newest_cut(edits: Sequence[Edit]) -> Cut | None:
-    """Return the newest cut."""
     cuts = [edit for edit in edits if type(edit) is Cut]
     return cuts[-1] if cuts else None
 

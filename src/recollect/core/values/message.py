@@ -96,7 +96,6 @@ class ToolResult:
 
     @property
     def has_images(self) -> bool:
-        """True if any of the content is an image."""
         return any(isinstance(part, Image) for part in self.content)
 
 
@@ -132,5 +131,4 @@ class Message:
 
 
 def text_of(message: Message) -> str:
-    """Return the text parts of the message, joined by newlines."""
     return "\n".join(part.text for part in message.parts if isinstance(part, Text))

@@ -49,7 +49,6 @@ class Usage:
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
-    """Add the usage of two exchanges."""
     return Usage(
         input_tokens=one.input_tokens + other.input_tokens,
         output_tokens=one.output_tokens + other.output_tokens,

@@ -391,7 +391,6 @@ class Reason:
 
 
 def join_reasons(reasons: tuple[Reason, ...]) -> str:
-    """Join several reasons to one line."""
     return "; ".join(map(str, reasons))
 
 

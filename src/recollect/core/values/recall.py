@@ -281,7 +281,6 @@ class Recalled:
 
     @property
     def empty(self) -> bool:
-        """True if there is nothing to recall."""
         return not self.facts and not self.passages
 
 

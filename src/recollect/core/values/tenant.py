@@ -55,7 +55,6 @@ class ApiKey:
     revoked_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
-        """Return whether the key is valid at this time."""
         ends = [at for at in (self.expires_at, self.revoked_at) if at is not None]
         return all(now < at for at in ends)
 

@@ -23,7 +23,6 @@ class ShownItems(Sequence[int]):
     size: int = 0
 
     def then(self, index: int) -> ShownItems:
-        """Return these items and one more."""
         if self.size and index == self.stop:
             return ShownItems(
                 before=self.before, start=self.start, stop=index + 1, size=self.size + 1
@@ -37,7 +36,6 @@ class ShownItems(Sequence[int]):
         return self.stop - 1 if self.size else None
 
     def runs(self) -> tuple[range, ...]:
-        """Return the items as ranges of neighbours, in order."""
         ranges: list[range] = []
         node: ShownItems | None = self
         while node is not None:

@@ -152,7 +152,6 @@ def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
 
 
 def listens() -> bool:
-    """True if a daemon listens."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connect(connection, time.monotonic() + 0.5)
@@ -217,7 +216,6 @@ def log_path() -> str:
 
 
 def note(text: str, who: str = "hook") -> None:
-    """Write one line to the log."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} {os.getpid()} {who}: {text}\n"
     opened = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

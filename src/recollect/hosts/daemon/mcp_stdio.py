@@ -324,7 +324,6 @@ class DaemonConnection:
         return opened
 
     async def send(self, line: bytes) -> None:
-        """Send a line, as a chunk of the body."""
         self._writer.write(b"%x\r\n%s\n\r\n" % (len(line) + 1, line))
         await self._writer.drain()
 
@@ -339,7 +338,6 @@ class DaemonConnection:
                     yield line
 
     def close(self) -> None:
-        """End the connection."""
         self._writer.close()
 
 
@@ -367,7 +365,6 @@ class Alone:
         self._answers: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def send(self, line: bytes) -> None:
-        """Pass a line to the SDK."""
         self._sent.put_nowait(line)
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -453,7 +450,6 @@ class LineClient:
             yield text
 
     async def write(self, line: str) -> None:
-        """Send a message."""
         message = json.loads(line)
         await self._write(line)
         if "method" not in message:

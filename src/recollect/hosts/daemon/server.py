@@ -73,7 +73,6 @@ class Daemon:
         self._hooks = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serve one ASGI scope."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":

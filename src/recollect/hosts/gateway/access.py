@@ -47,7 +47,6 @@ def without_token(path: str) -> tuple[str, str]:
 
 
 def is_token(given: str, token: str) -> bool:
-    """True if this is the token, compared in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 

@@ -63,7 +63,6 @@ class ExchangeRecord:
     outcome: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
         return asdict(self)
 
 
@@ -83,7 +82,6 @@ def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def usage_dict(usage: Usage | None) -> dict[str, int] | None:
-    """A provider's usage, ready for JSON."""
     if usage is None:
         return None
     return {
@@ -104,12 +102,10 @@ class Activity:
         self._number = 0
 
     def next_number(self) -> int:
-        """The number of the next request, from 1."""
         self._number += 1
         return self._number
 
     def add(self, record: ExchangeRecord) -> None:
-        """Add a finished request."""
         self._records.append(record)
         for queue in self._watchers:
             if queue.full():
@@ -117,7 +113,6 @@ class Activity:
             queue.put_nowait(record)
 
     def keep_report(self, space: str, report: dict[str, Any]) -> None:
-        """Store the newest report of a session."""
         key = (space, report["session"])
         self._reports[key] = report
         self._reports.move_to_end(key)
@@ -130,7 +125,6 @@ class Activity:
         return self._reports.get(next(ending, ("", "")))
 
     def newest(self, count: int) -> tuple[ExchangeRecord, ...]:
-        """The newest records, oldest first."""
         return tuple(self._records)[-count:] if count else ()
 
     async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:

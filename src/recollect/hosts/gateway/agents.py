@@ -203,7 +203,6 @@ def _take_back(shown: Path, own: Path) -> None:
 
 
 def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> list[str]:
-    """The command to run."""
     return [agent.program, *launch.arguments, *given]
 
 

@@ -61,7 +61,6 @@ class Exchange:
         return any(mark in self.ending for mark in _LAST_EVENTS)
 
     def note(self, **changes: Any) -> None:
-        """Note the handling."""
         self.record = replace(self.record, **changes)
 
 
@@ -162,7 +161,6 @@ def _text(raw: bytes) -> str:
 
 
 async def send_json(send: Send, status: int, fields: Any) -> None:
-    """Send a whole answer in JSON."""
     body = encode(fields)
     headers = [
         (b"content-type", b"application/json"),

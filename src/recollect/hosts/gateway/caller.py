@@ -268,7 +268,6 @@ class History:
         return self._mark(b"asked", self.ids[:count], self.system)
 
     def begun(self, count: int | None = None) -> str:
-        """The mark of its first `count` messages."""
         return self._mark(b"begun", self.ids[:count])
 
     def replied(self, reply: ReplyWords) -> str:
@@ -395,7 +394,6 @@ class SessionRecognition:
         return session in self._known
 
     def new_name(self, history: History) -> str:
-        """A name that no session has."""
         return f"{history.start}-{secrets.token_hex(4)}"
 
     def stored_before(self, session: str) -> EntryKey | None:
@@ -423,7 +421,6 @@ class SessionRecognition:
             self.forget(next(iter(self._known)))
 
     def forget(self, session: str) -> None:
-        """Drop the state of a session."""
         known = self._known.pop(session, None)
         for mark in () if known is None else known.marks:
             self._marked[mark].pop(session, None)

@@ -23,12 +23,10 @@ class BoundedHttp(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start waiting for a head."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
         self._cancel_timer()
         super().connection_lost(exc)
 
@@ -41,23 +39,19 @@ class BoundedHttp(HttpToolsProtocol):
             self.send_400_response("The head of the request is too large.")
 
     def on_message_begin(self) -> None:
-        """Start of a head."""
         super().on_message_begin()
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """End of the head."""
         self._cancel_timer()
         self._has_told = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Piece of a body."""
         self._has_told = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End of the body."""
         self._has_told = True
         super().on_message_complete()
 

@@ -33,7 +33,6 @@ def listening_socket(settings: Settings) -> socket.socket:
 
 
 def server_of(gateway: Gateway) -> uvicorn.Server:
-    """The HTTP server of a gateway; adds no headers to providers' replies."""
     return http_server(gateway, feature="the gateway", extra="gateway")
 
 

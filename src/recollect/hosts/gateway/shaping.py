@@ -81,7 +81,6 @@ class ShapedRequest:
 
     @property
     def session(self) -> str | None:
-        """The name of its session."""
         return None if self.named is None else self.named.session
 
 

@@ -55,7 +55,6 @@ class MemoryThread:
         self._looked_at: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Start taking work."""
         sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         self._thread.start()
 
@@ -78,7 +77,6 @@ class MemoryThread:
         return late or not self._thread.is_alive()
 
     async def answers(self) -> bool:
-        """Check that it responds."""
         if self.is_stuck:
             return False
         looked_at = self.ask(asyncio.sleep(0))
@@ -139,7 +137,6 @@ class SpaceMemory:
             self.running[session] += 1
 
     def end(self, session: str) -> None:
-        """End of a request."""
         with self.counting:
             self.running[session] -= 1
             if not self.running[session]:
@@ -226,11 +223,9 @@ class OpenSpaces:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the spaces whose memories are open."""
         return tuple(self._spaces)
 
     def opened(self) -> tuple[SpaceMemory, ...]:
-        """The memories that are open."""
         return tuple(self._spaces.values())
 
     async def warm(self, space: str) -> None:

@@ -158,11 +158,9 @@ class ClientModel:
         return decode(raw)
 
     async def open(self) -> None:
-        """Prepare for calls, in their event loop."""
         await self._upstreams.__aenter__()
 
     async def disconnect(self) -> None:
-        """Close the connections."""
         await self._upstreams.__aexit__(None, None, None)
 
     async def close(self) -> None:

@@ -84,7 +84,6 @@ def key_family(header: Callable[[str], str]) -> Family | None:
 
 
 def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
-    """The headers to forward."""
     listed = {
         name.strip().lower()
         for key, value in (pair for pair in headers if pair[0].lower() == "connection")
@@ -126,7 +125,6 @@ class UpstreamReply:
         ]
 
     def header(self, name: str) -> str:
-        """The value of a header; empty if it is missing."""
         return str(self._response.headers.get(name, ""))
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -199,7 +197,6 @@ class Upstreams:
             await self._session.close()
 
     def serves(self, family: Family) -> bool:
-        """True if a provider of this family is configured."""
         return family in self._bases
 
     def is_usual(self, family: Family) -> bool:
@@ -319,7 +316,6 @@ class KeptReply:
         self._size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Keep a chunk that was relayed."""
         self._size += len(chunk)
         if self._size <= MOST_BYTES:
             self._chunks.append(chunk)

@@ -47,11 +47,9 @@ class InstallPlan:
 
     @property
     def changes(self) -> bool:
-        """True if there is anything to do."""
         return self.before != self.after
 
     def diff(self) -> str:
-        """The change as a unified diff."""
         before, after = ((text or "").splitlines() for text in (self.before, self.after))
         name = str(self.path)
         return "".join(

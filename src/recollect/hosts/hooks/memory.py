@@ -109,7 +109,6 @@ class HookMemory:
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The names of the open memories."""
         return self._spaces.names
 
     @property
@@ -331,7 +330,6 @@ class HookMemory:
         return task
 
     async def close(self) -> None:
-        """Finish open work, and close every memory."""
         while self._beside:  # one may have begun another
             await asyncio.gather(*self._beside)
         await self._spaces.close()
@@ -441,7 +439,6 @@ def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: s
 
 
 def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
-    """A request of these messages."""
     key = b'"input"' if agent == "codex" else b'"messages"'
     return b"{%s:[%s]}" % (key, b",".join(raws))
 

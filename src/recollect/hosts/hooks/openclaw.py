@@ -64,7 +64,6 @@ class HostModel:
     window_tokens: int | None = None
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The plugin's answer."""
         running = _running.get()
         if running is None or not running.host_answers:
             raise ModelUnavailable("OpenClaw offers no model to ask here")
@@ -136,7 +135,6 @@ class OpenClawMemory:
 
     @property
     def spaces(self) -> tuple[str, ...]:
-        """The names of the open memories."""
         return self._spaces.names
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:

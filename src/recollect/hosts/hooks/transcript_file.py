@@ -75,11 +75,9 @@ class FollowedTranscript:
 
     @property
     def path(self) -> str:
-        """The file."""
         return self._path
 
     def look(self) -> TranscriptLook:
-        """The current contents; callable from any thread."""
         with self._lock:
             try:
                 with open(self._path, "rb", opener=open_regular) as file:

@@ -88,7 +88,6 @@ class ServedMemory:
                 await engine.search("warm up", budget_tokens=1)
 
     async def close(self) -> None:
-        """Close the engine, if it is open."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await attempted(engine.close())

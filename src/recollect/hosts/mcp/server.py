@@ -77,7 +77,6 @@ class Handlers:
     async def list_tools(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """List all tools."""
         del context, params
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(one, by_alias=True) for one in listed_tools()]

@@ -51,12 +51,10 @@ class ApiRoute:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The path's segments after the prefix."""
         return tuple(self.path.split("/")[1:])
 
     @property
     def operation(self) -> str:
-        """Its name in metrics."""
         return self.call.__name__
 
     @property
@@ -185,7 +183,6 @@ _STATUSES: Final[Mapping[str, str]] = {
 
 
 def openapi() -> dict[str, Any]:
-    """The OpenAPI document of the service."""
     types = {route.answer for route in ROUTES} | {route.body for route in ROUTES if route.body}
     types |= {m.ProblemAnswer, m.HealthAnswer}
     names = sorted(types, key=lambda one: one.__name__)

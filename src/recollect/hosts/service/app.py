@@ -114,11 +114,9 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their turn."""
         return self._queue.waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an ASGI scope."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":

@@ -52,7 +52,6 @@ def make_key(
     now: float,
     expires_at: float | None = None,
 ) -> MadeKey:
-    """A new key of a tenant."""
     key_id = secrets.token_hex(6)
     body = f"rk_{_spelled(tenant.bytes)}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     text = body + _check(body)

@@ -51,12 +51,10 @@ class FairQueue:
 
     @property
     def running(self) -> int:
-        """Requests at work."""
         return self._running.total()
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a turn."""
         return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
@@ -263,11 +261,9 @@ class Budgets:
         return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
 
     def period(self, budget: BudgetName) -> int:
-        """The number of the current period."""
         return int(self._now() // PERIOD_SECONDS[budget])
 
     def renews_in(self, budget: BudgetName) -> float:
-        """Seconds until the next period."""
         seconds = PERIOD_SECONDS[budget]
         return seconds - self._now() % seconds
 

@@ -126,20 +126,16 @@ class TenantMemories:
 
     @property
     def pool(self) -> Pool | None:
-        """The connections to the database, once it is open."""
         return None if self._fleet is None else self._fleet.pool
 
     @property
     def open_memories(self) -> int:
-        """The number of open memories."""
         return len(self._memories)
 
     async def records(self) -> TenantRecords:
-        """Tenants, keys and budgets."""
         return (await self.fleet()).tenants()
 
     async def store(self, tenant: UUID, space: str) -> Store:
-        """The store of a tenant's space."""
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:

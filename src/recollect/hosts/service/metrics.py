@@ -108,12 +108,10 @@ class Metrics:
             self._memories.set_function(memories)
 
     def began(self, what: Measured) -> None:
-        """Count running work."""
         if what.kind == "request":
             self._under_way.inc()
 
     def ended(self, what: Measured) -> None:
-        """Count work that has ended."""
         histogram = self._seconds.get(what.kind)
         if histogram is not None:
             labelled = histogram if what.kind == "queue" else histogram.labels(what.name)
@@ -145,7 +143,6 @@ class Metrics:
                 count["model_tokens"].labels(one.name, direction).inc(tokens)
 
     def counted(self, event: CountedEvent, **labels: str) -> None:
-        """Count an event."""
         self._counters["recalls" if event == "recall" else "compactions"].labels(**labels).inc()
 
 

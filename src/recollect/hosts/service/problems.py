@@ -68,7 +68,6 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
         return self.kind.label
 
     def body(self) -> bytes:
-        """The problem as it is sent."""
         return msgspec.json.encode(
             ProblemAnswer(
                 type=f"urn:recollect:problem:{self.kind.label}",
@@ -80,7 +79,6 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the answer."""
         sent = [(b"content-type", PROBLEM_TYPE)]
         if self.retry_after is not None:
             sent.append((b"retry-after", str(max(1, round(self.retry_after + 0.499))).encode()))

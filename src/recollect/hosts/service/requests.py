@@ -159,7 +159,6 @@ class Cursors:
         self._key = blake2b(secret, digest_size=32, person=b"recollect-page").digest()
 
     def write(self, position: Any, place: Sequence[str]) -> str:
-        """The cursor of the page after a position."""
         told = msgspec.json.encode(position)
         return urlsafe_b64encode(self._mark(told, place) + told).rstrip(b"=").decode()
 
@@ -207,12 +206,10 @@ class Call:
 
     @property
     def space(self) -> str:
-        """The space's name."""
         return self.path["space"]
 
     @property
     def session(self) -> str:
-        """The session in the path."""
         try:
             return check_session_name(self.path["session"])
         except ValueError as error:
@@ -220,7 +217,6 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The number in the path."""
         text = self.path["number"]
         if not (text.isascii() and text.isdigit() and len(text) < 16):
             raise Problem(ProblemKind.NOT_FOUND, "a number stands at the end of this path")
@@ -253,18 +249,15 @@ class Call:
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
-        """The store of the space, to read."""
         async with self.memory():
             yield await self.memories.store(self.tenant.id, self.space)
 
     def after(self, default: Any) -> Any:
-        """The start of the page in the query."""
         if self.query.cursor is None:
             return default
         return self.cursors.read(self.query.cursor, self._place(), type(default))
 
     def cursor(self, position: Any) -> str:
-        """The cursor of the page after this position."""
         return self.cursors.write(position, self._place())
 
     def _place(self) -> tuple[str, ...]:

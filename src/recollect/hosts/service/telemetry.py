@@ -96,7 +96,6 @@ class RequestRecord:
     reason: str = ""
 
     def tell(self, heard: Measured) -> None:
-        """Pass it to the measurement."""
         heard.name = self.operation
         if self.status:
             heard.note(http__response__status_code=self.status)
@@ -133,7 +132,6 @@ class LineFormatter(logging.Formatter):
         self._as_json = log_format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
         at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
         told: dict[str, Any] = {
             "time": at,
@@ -166,6 +164,5 @@ def begin_logging(log_format: LogFormat) -> logging.Handler:
 
 
 def end_logging(handler: logging.Handler) -> None:
-    """Undo `begin_logging`."""
     logging.getLogger().removeHandler(handler)
     logging.getLogger("recollect").setLevel(logging.NOTSET)

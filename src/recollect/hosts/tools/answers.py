@@ -30,7 +30,6 @@ _CLOSING_TOKENS: Final = 60
 
 
 def framed(lines: Iterable[str]) -> str:
-    """The whole answer with these lines."""
     return "\n".join([TOOL_OPENING, NOTE, *lines, BLOCK_CLOSING])
 
 
@@ -79,7 +78,6 @@ def fact_line(fact: Fact) -> str:
 
 
 def indented(text: str) -> str:
-    """Message text, each line indented."""
     return defuse_tags("\n".join(f" {line}" for line in text.splitlines() or [""]))
 
 
@@ -118,7 +116,6 @@ class AnswerLines:
 
     @property
     def room_tokens(self) -> int:
-        """Tokens left for more."""
         return self._room
 
     def head(self, text: str) -> None:
@@ -131,7 +128,6 @@ class AnswerLines:
             self._take([text], ())
 
     def add(self, lines: Sequence[str], quotes: Sequence[MessageId]) -> bool:
-        """Add these lines if all fit."""
         if self.count_tokens("\n".join(lines)) + 1 > self._room:
             self.left_out += 1
             return False

@@ -97,7 +97,6 @@ class Validated:
 
 @cache
 def annotations_of(group: type) -> Mapping[str, Any]:
-    """Return a group's type hints with their annotations."""
     return type_hints(group, include_extras=True)
 
 
@@ -201,7 +200,6 @@ def read_seconds(value: Any) -> float | None:
 
 
 def shown(value: Any) -> str:
-    """Format the value for a table."""
     if value is None:
         return NONE_WORD
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -133,7 +133,6 @@ def _build_group(group: type, nested: Mapping[str, Any]) -> Any:
 
 
 def value_of(settings: Settings, path: str) -> Any:
-    """Return the value at a dotted path."""
     value: Any = settings
     for name in path.split("."):
         value = getattr(value, name)

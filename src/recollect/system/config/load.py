@@ -263,7 +263,6 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
 
 
 def variable_name(path: str) -> str:
-    """Return the environment variable that sets a key."""
     return ENVIRONMENT_PREFIX + path.replace(".", "__").upper()
 
 

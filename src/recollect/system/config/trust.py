@@ -44,7 +44,6 @@ class ProjectFile:
 
     @property
     def digest(self) -> str:
-        """Hash path and content."""
         name = os.fsencode(self.path)
         return sha256(b"%d:%s%s" % (len(name), name, self.data)).hexdigest()
 
@@ -116,7 +115,6 @@ def printable(text: Path | str) -> str:
 
 
 def is_trusted(file: ProjectFile) -> bool:
-    """Return True if the user trusts this content at this place."""
     record = _record_file(file.path)
     if not _is_own_folder(record.parent):
         return False

@@ -153,12 +153,10 @@ _ESCAPED: Final = re.compile("\x1a([0-9a-f]{4})")
 
 
 def escaped(text: str) -> str:
-    """Escape the text for PostgreSQL."""
     return _ODD.sub(lambda odd: f"{_ESCAPE}{ord(odd.group()):04x}", text)
 
 
 def plain(text: str) -> str:
-    """Undo `escaped`."""
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text)

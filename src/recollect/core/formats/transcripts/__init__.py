@@ -64,7 +64,6 @@ class DetectedRecording:
 
 
 def detect_kind(data: bytes) -> TranscriptKind:
-    """Detect the kind of a recording."""
     return _detect(unpack(data)).kind
 
 

@@ -66,7 +66,6 @@ class LoggedMessage:
         return [b.call_id for b in fresh if b.type == "tool_use" and b.call_id is not None]
 
     def raw(self) -> bytes:
-        """Write the message as a request holds it."""
         if self.additions > 1:
             ordered = sorted(self.blocks, key=lambda block: block.type != "tool_result")
             content = b"[" + b",".join(block.raw for block in ordered) + b"]"
@@ -116,7 +115,6 @@ class _ClaudeSession:
 
 
 def read_claude_code(data: bytes) -> RecordedSession:
-    """Read a session file with all its branches."""
     reader = ClaudeCodeReader()
     reader.feed(data)
     return reader.session()
@@ -134,7 +132,6 @@ class ClaudeCodeReader:
         """A subagent's own file holds only sidechain lines: they are its conversation."""
 
     def feed(self, data: bytes) -> None:
-        """Read the next lines."""
         session, had_main = self._session, self._has_main
         passed_over = session.passed_over
         for record in records(data, passed_over=passed_over, before=self._lines):
@@ -162,7 +159,6 @@ class ClaudeCodeReader:
             self._taken = 0
 
     def session(self) -> RecordedSession:
-        """Return the session so far."""
         session = self._session
         for line in session.lines[self._taken :]:
             if not (self._has_main and is_set(line.record.fields, "isSidechain")):

@@ -62,7 +62,6 @@ class _Rollout:
 
 
 def read_codex(data: bytes) -> RecordedSession:
-    """Read a rollout."""
     reader = CodexReader()
     reader.feed(data)
     return reader.session()
@@ -76,7 +75,6 @@ class CodexReader:
         self._lines = 0
 
     def feed(self, data: bytes) -> None:
-        """Read the next lines."""
         rollout = self._rollout
         passed_over = rollout.passed_over
         for record in records(data, passed_over=passed_over, before=self._lines):
@@ -84,7 +82,6 @@ class CodexReader:
         self._lines += data.count(b"\n")
 
     def session(self) -> RecordedSession:
-        """Return the session so far."""
         return _session(self._rollout)
 
 

@@ -83,7 +83,6 @@ def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator
 
 
 def is_utf8(data: bytes) -> bool:
-    """Return whether these bytes are text."""
     if data.isascii():
         return True
     try:
@@ -94,7 +93,6 @@ def is_utf8(data: bytes) -> bool:
 
 
 def is_set(fields: Fields, key: str) -> bool:
-    """Return whether a field is true."""
     return fields.get(key) == b"true"
 
 
@@ -109,7 +107,6 @@ def value_of(raw: bytes | None) -> Any:
 
 
 def mapping_of(raw: bytes | None) -> dict[str, Any]:
-    """Decode an object; empty if it is not one."""
     value = value_of(raw) if raw is not None and raw.startswith(b"{") else None
     return value if isinstance(value, dict) else {}
 
@@ -136,7 +133,6 @@ def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
 
 
 def no_parent(line: int, parent: str) -> str:
-    """Describe an entry whose parent is missing."""
     return f"line {line}: its parent {parent!r} is not in the file, so nothing before it is shown"
 
 
@@ -240,7 +236,6 @@ class ModelRuns:
         )
 
     def requests(self) -> tuple[RecordedRequest, ...]:
-        """Return every call, in order."""
         self.close()
         return tuple(self._found)
 
