@@ -14,7 +14,6 @@ import pytest
 from recollect import Engine, SessionState, open_blocking_memory, open_memory
 from recollect.adapters.wiring import spool_state, stored_spaces
 from recollect.errors import RecollectError, StoreError
-from recollect.system.places import data_home, file_name, space_file
 from recollect_bench.postgres_server import PostgresServer
 
 SAID = [
@@ -148,26 +147,6 @@ def test_a_user_is_deleted_with_all_that_is_stored_of_them(place: str | None) ->
         assert not any(never.counts.values())
 
     asyncio.run(run())
-
-
-def test_a_cache_that_cannot_be_deleted_is_reported_and_the_store_opens(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    named = f"user-17\0{space_file('user-17').resolve()}"
-    cache = data_home() / "embeddings" / f"{file_name(named)}.db"
-    cache.mkdir(parents=True)  # a folder cannot be unlinked, whoever runs this
-
-    async def run() -> None:
-        memory = opened(None)
-        await memory.ingest("chat", SAID)
-        gone = await memory.forget(matching="Ottoline")
-        deleted = await memory.delete_space()
-        for certificate in (gone, deleted):
-            assert sum(str(cache) in line for line in certificate.cannot) == 1
-        assert await stored_spaces(None) == ()
-
-    asyncio.run(run())
-    assert str(cache) in caplog.text
 
 
 def test_a_host_s_own_store_is_not_deleted_by_an_engine(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -53,9 +52,7 @@ async def open_agent(
     config: Path | str | None = None,
     model: ChatModel | None = None,
     clock: Clock | None = None,
-    tz: tzinfo | None = None,
     read_only: bool = False,
-    create_files: bool = True,
     shell: ShellRule | None = None,
     confirm_forget: Confirm | None = None,
     settings: Settings | Mapping[str, Any] | None = None,
@@ -64,7 +61,7 @@ async def open_agent(
 
     The space is the workspace folder unless it is named. A given `model` replaces all models of the
     settings. Workspace files are created if `workspace.skip_bootstrap` is false, unless it is
-    read-only or `create_files` is off. `shell` is the rule for commands; by default they run with
+    read-only. `shell` is the rule for commands; by default they run with
     the rights of this process. `confirm_forget` asks the person before a memory tool forgets
     anything; without it none does. `config` is a settings file, which no tool writes.
     """
@@ -83,8 +80,7 @@ async def open_agent(
         shelf = _TranscriptFolder(
             space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
         )
-        create_files = create_files and not read_only
-        if create_files and not chosen.workspace.skip_bootstrap:
+        if not read_only and not chosen.workspace.skip_bootstrap:
             create_missing_files(folder)
         engine = open_memory(
             space=space,
@@ -106,11 +102,10 @@ async def open_agent(
             transcript,
             folder,
             clock=clock,
-            tz=tz,
             max_output_tokens=chosen.models.max_output_tokens,
             read_only=read_only,
             shell=shell,
-            first_run=create_files and all(one == transcript.path for one in others),
+            first_run=not read_only and all(one == transcript.path for one in others),
             open_session=shelf.next,
             choose_model=None if model is not None else partial(_named_model, chosen, opened),
             confirm_forget=confirm_forget,

@@ -58,20 +58,6 @@ def chat_history_file(space: str) -> Path:
     return sessions_folder(space) / "chat_history"
 
 
-def remove_embedding_cache(store: Path, space: str) -> tuple[str, ...]:
-    """Delete the vectors that an earlier version cached for the space of this file; returns one
-    line per file that cannot be deleted."""
-    named = f"{space}\0{store.expanduser().resolve()}"
-    left: list[str] = []
-    for ending in ("", "-wal", "-shm", "-journal"):
-        cache = data_home() / "embeddings" / f"{file_name(named)}.db{ending}"
-        try:
-            cache.unlink(missing_ok=True)
-        except OSError as error:
-            left.append(f"{cache}, cached vectors of an old version ({error.strerror}): delete it")
-    return tuple(left)
-
-
 def spool_folder() -> Path:
     """Return the folder of batches that wait for a store."""
     return data_home() / "spool"

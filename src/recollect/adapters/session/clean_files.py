@@ -59,7 +59,7 @@ STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
 """Places out of reach of every forget in files."""
 _LEFT_OVER: Final = re.compile(
     r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
-)  # the names of `replace_file`, and of an earlier version
+)  # the names of `replace_file`
 _LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _COMMAND: Final = re.compile(r"\A/\w+\s*")
@@ -177,9 +177,6 @@ class _Walk:
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
                 self._change(path, TRANSCRIPTS, partial(self.transcript, path))
-            elif path.suffix == ".outputs":
-                line = "outputs of commands that an earlier version kept: delete this folder"
-                self.leave(f"{path}, {line}", None)
         typed = chat_history_file(self._space)
         if typed.exists():
             self._change(typed, TYPED, self.typed)

@@ -325,7 +325,7 @@ class _Heading:
     title: str
 
 
-def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
+def critical_rules(agents_md_text: str) -> str:
     """Return the sections to repeat after a compaction, cut to the limit with a mark; empty if
     there are none."""
     lines = agents_md_text.split("\n")
@@ -338,7 +338,7 @@ def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
         ends = (later.line for later in headings[at + 1 :] if later.level <= heading.level)
         inside_until = next(ends, len(lines))
         sections.append("\n".join(lines[heading.line : inside_until]).strip())
-    return "\n\n".join(_fitted(sections, limit_chars))
+    return "\n\n".join(_fitted(sections, LIMIT_CHARS))
 
 
 def _headings(lines: list[str]) -> list[_Heading]:

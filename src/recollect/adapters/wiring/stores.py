@@ -22,7 +22,6 @@ from recollect.system.config import Settings
 from recollect.system.durable import own_secret
 from recollect.system.places import (
     installation_secret_file,
-    remove_embedding_cache,
     space_file,
     spaces_folder,
     spool_folder,
@@ -102,8 +101,6 @@ async def open_store(
     from recollect.adapters.stores.sqlite.connection import read_key
 
     path = sqlite_path(url, space)
-    for line in await asyncio.to_thread(remove_embedding_cache, path, space):
-        LOG.warning("could not delete %s", line)
     return await SQLiteStore.open(
         path,
         space=space,
@@ -313,7 +310,7 @@ async def delete_stored_space(
     finally:
         await store.close()
     if not is_server(url):
-        cannot += await asyncio.to_thread(_remove_files, space, url)
+        await asyncio.to_thread(_remove_files, space, url)
     spool = await open_spool(url, space=space, key=key)
     try:
         spooled = await spool.rewrite(lambda _: None)
@@ -349,8 +346,7 @@ async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
         )
 
 
-def _remove_files(space: SpaceId, url: str | None) -> tuple[str, ...]:
+def _remove_files(space: SpaceId, url: str | None) -> None:
     path = sqlite_path(url, space)
     for ending in ("-wal", "-shm", "-journal", ""):
         path.with_name(path.name + ending).unlink(missing_ok=True)
-    return remove_embedding_cache(path, space)

@@ -234,12 +234,11 @@ def append_carried(
     most_tokens: int,
     count_tokens: Callable[[str], int],
     lines_tokens: int = 0,
-    most_chars: int = SUMMARY_CHARS,
 ) -> str:
     """The whole summary: its body, then what code carries, within both limits, then missing
     lines."""
     body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
-    chars = most_chars
+    chars = SUMMARY_CHARS
     while True:
         whole = _assembled(body, carried, rules_text, chars)
         tokens = count_tokens(whole)

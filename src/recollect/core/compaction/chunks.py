@@ -102,12 +102,11 @@ def chunk(
     *,
     window_tokens: int,
     overhead_tokens: int = 0,
-    ratio: float | None = None,
     weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
-    """Chunk `entries` for a model of this window. `overhead_tokens` is added to each call. Without
-    a `ratio` it follows the average message. `halvings` shrinks all for a retry."""
+    """Chunk `entries` for a model of this window. `overhead_tokens` is added to each call. Its
+    size follows the average message. `halvings` shrinks all for a retry."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -118,8 +117,7 @@ def chunk(
             readable.append(unit)
         else:
             oversized.extend(unit)
-    if ratio is None:
-        ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
+    ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
     budget_tokens = max(1, int(room_tokens * ratio / MARGIN))
     chunks = _balance(readable, weights, budget_tokens)
     return ChunkResult(

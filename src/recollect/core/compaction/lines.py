@@ -234,9 +234,7 @@ def _words(text: str) -> frozenset[str]:
     )
 
 
-def rank_names(
-    entries: Sequence[Entry], before: Sequence[str] = (), *, most: int = MOST_NAMES
-) -> tuple[str, ...]:
+def rank_names(entries: Sequence[Entry], before: Sequence[str] = ()) -> tuple[str, ...]:
     """The names of `entries` and of the list `before`, ranked by worth."""
     fresh: dict[str, float] = {}
     in_results: dict[str, float] = {}
@@ -264,7 +262,7 @@ def rank_names(
     ordered = sorted(ranked, key=lambda name: (-ranked[name], places.get(name, len(places)), name))
     if folder:
         ordered.insert(0, folder)
-    return tuple(ordered[:most])
+    return tuple(ordered[:MOST_NAMES])
 
 
 def _names(text: str) -> set[str]:

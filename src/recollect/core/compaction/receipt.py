@@ -79,15 +79,14 @@ class AuditResult:
         return tuple(lines)
 
 
-def audit(summary: str, entries: Sequence[Entry], *, carried: bool = True) -> AuditResult:
+def audit(summary: str, entries: Sequence[Entry]) -> AuditResult:
     """Check that a summary of `entries` holds what it must."""
     lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
     there = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
         heading
         for heading in REQUIRED_HEADINGS
-        if heading.lstrip("# ").casefold() not in there
-        and not (carried and heading == IDENTIFIERS_HEADING)
+        if heading.lstrip("# ").casefold() not in there and heading != IDENTIFIERS_HEADING
     )
     folded = summary.casefold()
     lacking = [name for name in _last_identifiers(entries) if name.casefold() not in folded]

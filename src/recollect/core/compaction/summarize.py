@@ -86,15 +86,14 @@ class Summarizer:
         instructions: str = "",
         rules_text: str = "",
         mask: Callable[[str], str] = str,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`window_tokens` is the summarising model's window, `most_summary_tokens` the session's
         limit. `instructions` set a focus and never become a task. `rules_text` is appended
         unread."""
         self._ask, self._settings, self._count = ask, settings, count_tokens
         self._lines_tokens, self._focus, self._rules_text = lines_tokens, instructions, rules_text
-        self._mask, self._now = mask, now
-        self._deadline = now() + settings.deadline_seconds
+        self._mask = mask
+        self._deadline = time.monotonic() + settings.deadline_seconds
         self._sizes = Sizes(
             scribe=PieceWriter(rules, count_tokens),
             count_tokens=count_tokens,
@@ -250,11 +249,11 @@ class Summarizer:
         while True:
             if self.spent.calls >= self.spent.max_calls:
                 return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
-            if self._now() >= self._deadline:
+            if time.monotonic() >= self._deadline:
                 return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
             self.spent = replace(self.spent, calls=self.spent.calls + 1)
             try:
-                async with asyncio.timeout(self._deadline - self._now()):
+                async with asyncio.timeout(self._deadline - time.monotonic()):
                     answer = await self._ask(prompt)
             except TimeoutError:
                 return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)

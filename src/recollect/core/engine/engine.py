@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 from recollect.core.boundary import Boundary, Part, SystemClock, attempted
 from recollect.core.compaction.cut import UndoResult
@@ -73,9 +73,6 @@ from recollect.core.values.upkeep import Certificate
 from recollect.errors import StaleSession
 from recollect.system.config import Settings
 
-if TYPE_CHECKING:
-    from recollect.core.upkeep.forget import Cascade
-
 StreamT = TypeVar("StreamT")
 
 SHORT_BYTES = 65_536
@@ -104,7 +101,6 @@ class Engine(StoredMemory):
         workspace: str | None = None,
         compact_in_background: bool = True,
         embedders: Sequence[Embedder] = (),
-        cascades: Sequence[Cascade] = (),
         deployment_secret: bytes = b"",
         seal: SealSecret | None = None,
         off_the_loop: bool = False,
@@ -120,7 +116,6 @@ class Engine(StoredMemory):
         self._seal: SealSecret = seal or (lambda: own)
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
-        self._cascades = tuple(cascades)
         self._delete_stored = delete_stored
         self._beside = beside or BackgroundNotes()
         self._clock = clock or SystemClock()

@@ -40,7 +40,6 @@ from recollect.system.config import Settings
 
 if TYPE_CHECKING:
     from recollect.core.facts.book import FactBook
-    from recollect.core.upkeep.forget import Cascade
 
 StoredT = TypeVar("StoredT")
 NOTHING_KEPT = "nothing is kept here: set ingest.enabled = true"
@@ -56,7 +55,6 @@ class StoredMemory:
     _clock: Clock
     _weigher: Weigher
     _embedders: tuple[str, ...]
-    _cascades: tuple[Cascade, ...]
     _recaller: Recaller | None
     _stored: SessionKeeper | None
     """Reads the store, whether or not anything may be written."""
@@ -191,7 +189,6 @@ class StoredMemory:
             self._clock,
             embedders=self._embedders,
             spools=() if spool is None else (spool,),
-            cascades=self._cascades,
             forgotten=self._load_again,
             read_only=self._keeper is None,
             session=session,

@@ -79,17 +79,13 @@ class QuestionVectors:
         self._asking: set[asyncio.Task[Asked]] = set()
         self._part = Part("embedder")
 
-    async def of(
-        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
-    ) -> Asked:
+    async def of(self, request: RecallRequest, archive: Archive) -> Asked:
         """The vectors of a request's question: phrased, then embedded."""
-        return await self.embedded(await self.phrased(request, archive, among=among), among=among)
+        return await self.embedded(await self.phrased(request, archive))
 
-    async def phrased(
-        self, request: RecallRequest, archive: Archive, *, among: Sequence[Embedder] | None = None
-    ) -> Mapping[EmbedderKind, str]:
+    async def phrased(self, request: RecallRequest, archive: Archive) -> Mapping[EmbedderKind, str]:
         """The question for each kind of embedder; reads the archive, and asks no embedder."""
-        kinds = {embedder.kind for embedder in (self.embedders if among is None else among)}
+        kinds = {embedder.kind for embedder in self.embedders}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
             # before a name is removed from it: "Password: …" is masked by its first word
@@ -100,20 +96,17 @@ class QuestionVectors:
             kind: text if kind == "hash" else without_names[text] for kind, text in texts.items()
         }
 
-    async def embedded(
-        self, texts: Mapping[EmbedderKind, str], *, among: Sequence[Embedder] | None = None
-    ) -> Asked:
+    async def embedded(self, texts: Mapping[EmbedderKind, str]) -> Asked:
         """The vectors of a question that was phrased for the same embedders."""
-        asked = self.embedders if among is None else tuple(among)
-        asking = asyncio.get_running_loop().create_task(self._all(texts, asked))
+        asking = asyncio.get_running_loop().create_task(self._all(texts))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
         # a turn that ends sooner must still learn who hangs, or every turn would wait for it
         return await asyncio.shield(asking)
 
-    async def _all(self, texts: Mapping[EmbedderKind, str], asked: Sequence[Embedder]) -> Asked:
+    async def _all(self, texts: Mapping[EmbedderKind, str]) -> Asked:
         answers = await asyncio.gather(
-            *(self._vector(embedder, texts[embedder.kind]) for embedder in asked)
+            *(self._vector(embedder, texts[embedder.kind]) for embedder in self.embedders)
         )
         vectors = tuple(answer for answer in answers if isinstance(answer, AskedVector))
         notes = tuple(answer for answer in answers if isinstance(answer, Reason))
@@ -272,18 +265,15 @@ class MemoryRecaller:
         """The content that bears on the request; StoreUnavailable if memory cannot be searched."""
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
-        among = self._vectors.embedders
-        notes: tuple[Reason, ...] = ()
-        if self._upkeep is not None:
-            notes = self._upkeep.notes
+        notes = () if self._upkeep is None else self._upkeep.notes
         phrased = {} if request.reads is None else request.reads.phrased
         question = question_text(request)
         texts = phrased.get(question, {})
-        if any(embedder.kind not in texts for embedder in among):
+        if any(embedder.kind not in texts for embedder in self._vectors.embedders):
             texts = phrased[question] = await self._looked(
-                lambda store: self._vectors.phrased(request, store, among=among)
+                lambda store: self._vectors.phrased(request, store)
             )
-        vectors, missing = await self._vectors.embedded(texts, among=among)
+        vectors, missing = await self._vectors.embedded(texts)
         if self._settings.recall.method == "openclaw":
             recalled = await self._recall_openclaw(request, vectors)
         else:

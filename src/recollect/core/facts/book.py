@@ -30,7 +30,6 @@ from recollect.core.rules.redaction import redact
 from recollect.core.rules.text import clean_text
 from recollect.core.rules.trust import lowest
 from recollect.core.search.tokenize import tokenize
-from recollect.core.upkeep.forget import Cascade
 from recollect.core.upkeep.forget import forget as forget_all
 from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.core.values.fact import (
@@ -202,17 +201,15 @@ class FactBook:
         *,
         embedders: Sequence[str] = (),
         spools: Sequence[Spool] = (),
-        cascades: Sequence[Cascade] = (),
         forgotten: Callable[[], None] = lambda: None,
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
         """`session` limits the book to its facts and those of no session. Forgetting also reaches
-        `spools` and `cascades`, then calls `forgotten`."""
+        `spools`, then calls `forgotten`."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
-        self._cascades = tuple(cascades)
         self._forgotten = forgotten
         self._store = store
         self._settings = settings
@@ -335,19 +332,10 @@ class FactBook:
             at=self._clock.now(), facts=tuple(facts), segments=tuple(dict.fromkeys(segments))
         )
 
-    async def forget(
-        self, order: ForgetOrder, *, spools: Sequence[Spool] = (), cascades: Sequence[Cascade] = ()
-    ) -> Certificate:
-        """Forget permanently what `order_to_forget` named; further spools and cascades are
-        named."""
+    async def forget(self, order: ForgetOrder) -> Certificate:
+        """Forget permanently what `order_to_forget` named."""
         self._check_writable()
-        certificate = await forget_all(
-            self._store,
-            (*self._spools, *spools),
-            order,
-            now=self._clock.now(),
-            cascades=(*self._cascades, *cascades),
-        )
+        certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
         self._forgotten()
         return certificate
 

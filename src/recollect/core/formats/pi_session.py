@@ -398,10 +398,10 @@ class PiContext:
         return tuple(item.message for item in self.shown)
 
 
-def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """Build the context that pi shows at the leaf: the last summary on the path, what it kept, and
-    everything after it."""
-    path = path_to(entries, leaf)
+def build_context(entries: Sequence[PiEntry]) -> PiContext:
+    """Build the context that pi shows: the last summary on the path, what it kept, and everything
+    after it."""
+    path = path_to(entries)
     cut = _last_compaction(path)
     if cut is None:
         return _context(_shown(path), path)
@@ -416,9 +416,9 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     return _context(shown, path)
 
 
-def build_history(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """Build the full history on the path to the leaf, ignoring compactions."""
-    path = path_to(entries, leaf)
+def build_history(entries: Sequence[PiEntry]) -> PiContext:
+    """Build the full history on the path to the last entry, ignoring compactions."""
+    path = path_to(entries)
     return _context(_shown(path), path)
 
 

@@ -278,7 +278,7 @@ def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHi
     return sorted(best.values(), key=lambda hit: (-hit.score, place[hit.id]))
 
 
-def search_facts(query: str, facts: Sequence[Fact], *, limit: int = MOST_FACTS) -> list[Fact]:
+def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
     """Return the facts that hold enough of the query's words: all of up to two, half of up to
     eight, of more three in ten, six at most. Sorted by matching words, then newest first."""
     words = list(dict.fromkeys(_fact_words(query)))
@@ -292,7 +292,7 @@ def search_facts(query: str, facts: Sequence[Fact], *, limit: int = MOST_FACTS) 
         if count >= least:
             held.append((count, fact))
     held.sort(key=lambda one: (-one[0], -one[1].at))
-    return [fact for _, fact in held[:limit]]
+    return [fact for _, fact in held[:MOST_FACTS]]
 
 
 def _least_words(count: int) -> int:

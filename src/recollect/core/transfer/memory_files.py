@@ -109,14 +109,13 @@ class MemoryFiles:
         write: WriteBatch,
         clock: Clock,
         rules: FileRules,
-        step_seconds: float = STEP_SECONDS,
     ) -> None:
         """Follow `MEMORY.md`, `memory.md` and `memory/**/*.md` of the workspace if `own_files`."""
         self._followed = FollowedFiles(workspace, extra_paths, own_files=own_files)
         self._open_archive = open_archive
         self._clock = clock
         self._rules = rules
-        self._thread = ThreadRunner(step_seconds)
+        self._thread = ThreadRunner(STEP_SECONDS)
         self._keeper = FileKeeper(write=write, rules=rules, thread=self._thread)
         self._settled: dict[str, _Settled] = {}
         self._owners = {
@@ -324,12 +323,12 @@ class Following:
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
 
-    async def first_look(self, seconds: float = FIRST_LOOK_SECONDS) -> None:
-        """Start, and wait up to this long for the first scan."""
+    async def first_look(self) -> None:
+        """Start, and wait a while for the first scan."""
         self.wake()
         if self.last is None and self.running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), seconds)
+                await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_SECONDS)
 
     async def close(self) -> None:
         """Stop. The next scan finishes what this one could not."""

@@ -163,21 +163,19 @@ class VectorUpkeep:
         clock: Clock,
         *,
         queued: Callable[[], None] = lambda: None,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`queued` wakes the jobs."""
         self._archive = archive
         self._embedders = tuple(embedders)
         self._clock = clock
         self._queued = queued
-        self._monotonic = monotonic
         self._looked_at = -LOOK_SECONDS
         self._task: asyncio.Task[None] | None = None
         self.notes: tuple[Reason, ...] = ()
 
     def look_soon(self) -> None:
         """Check in the background, unless that was done lately."""
-        now = self._monotonic()
+        now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now

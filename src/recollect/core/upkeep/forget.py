@@ -1,5 +1,5 @@
 """Forget: remove messages everywhere, and certify it without content. Tombstones come first, so
-that nothing restores a message; then bodies that a pattern matches, cascades, spools. After a
+that nothing restores a message; then bodies that a pattern matches, spools. After a
 crash, forgetting again finishes it."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from recollect.core.ports import Spool, Store
 from recollect.core.upkeep.certificates import digest_of, seal
@@ -41,7 +41,7 @@ from recollect.core.values.upkeep import (
     Stats,
     StoredBody,
 )
-from recollect.errors import FormatError, RecollectError
+from recollect.errors import FormatError
 
 _LEFT: Final = (
     "{:,} records that the pattern matches in ledger, jobs and states, in their ids and keys "
@@ -51,8 +51,6 @@ _TORN: Final = (
     "{:,} torn records in which the pattern cannot be looked for: forget a text, which removes them"
 )
 
-Cascade: TypeAlias = Callable[[Store, Forgotten], Awaitable[Mapping[str, int]]]
-"""Removes what was derived; counts by kind. Raises `Unreached` if it cannot."""
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
     "facts that rest on them alone, and those that hold a text that was asked for",
@@ -153,19 +151,14 @@ def _plain(body: StoredBody) -> bytes:
     return readable_state(body.body) if body.kind == "states" else body.body
 
 
-class Unreached(RecollectError):  # noqa: N818 - no failure: the rest is forgotten all the same
-    """Content that a cascade could not remove, and the fix: a line of the certificate."""
-
-
 async def forget(
     store: Store,
     spools: Sequence[Spool],
     order: ForgetOrder,
     *,
     now: float,
-    cascades: Sequence[Cascade] = (),
 ) -> Certificate:
-    """Forget what the order names; `cascades` run in this order."""
+    """Forget what the order names."""
     gone = _gone(order)
     for spool in spools:  # the store cannot know a session that is only in a spool
         await spool.rewrite(gone.look_at)
@@ -176,11 +169,6 @@ async def forget(
     in_bodies = await forget_in_bodies(store, order)
     counts.update(_counts(in_bodies))
     cannot += in_bodies.cannot
-    for cascade in cascades:
-        try:
-            counts.update(await cascade(store, forgotten))
-        except Unreached as left:
-            cannot.append(str(left))
     counts.update(await _forget_spooled(store, spools, order, gone))
     lines = (*cannot, *_unreached(spools, gone), *CANNOT)
     return seal(

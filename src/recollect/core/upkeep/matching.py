@@ -24,7 +24,7 @@ from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extrac
 from recollect.core.values.fact import Fact, FactId, FactVectorSet, fact_identity, still_supported
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment, VectorSet
-from recollect.core.values.upkeep import BODY_KINDS, BodyKind, ForgetOrder, StoredBody
+from recollect.core.values.upkeep import BODY_KINDS, ForgetOrder, StoredBody
 from recollect.errors import FormatError
 
 PAGE_SEGMENTS: Final = 500
@@ -136,10 +136,8 @@ async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
             yield segment
 
 
-async def every_body(
-    store: Store, kinds: Iterable[BodyKind] = BODY_KINDS
-) -> AsyncIterator[StoredBody]:
-    for kind in kinds:
+async def every_body(store: Store) -> AsyncIterator[StoredBody]:
+    for kind in BODY_KINDS:
         after: str | None = None
         while page := await store.held(kind, after=after, limit=PAGE_BODIES):
             after = page[-1].id

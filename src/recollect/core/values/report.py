@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
@@ -251,19 +250,10 @@ class Outcomes:
 
     __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
 
-    def __init__(
-        self,
-        entries: Sequence[Entry],
-        view: View,
-        edits: Sequence[Edit],
-        *,
-        asked: AbstractSet[EntryKey] | None = None,
-    ) -> None:
-        """Restrict `at` to the messages in `asked`; None for all of them."""
+    def __init__(self, entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> None:
         self._entries = entries
         self._as_it_came = {id(row) for row in view.rows if isinstance(row, Entry)}
-        told = edits if asked is None else [edit for edit in edits if edit.anchor in asked]
-        self._reasons = _reasons(view, told)
+        self._reasons = _reasons(view, edits)
         self._shares = _shares(entries, view)
         self._cut = newest_cut(edits)
         self._covered: frozenset[str] = frozenset()

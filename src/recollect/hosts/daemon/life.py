@@ -58,12 +58,12 @@ class DaemonPlace:
             self.path.unlink(missing_ok=True)
 
 
-def take_place(seconds: float = TAKE_SECONDS) -> DaemonPlace | None:
+def take_place() -> DaemonPlace | None:
     """Take the daemon's place and listen there; None if another daemon has it. Waits for a daemon
     that has stopped listening and is finishing."""
     os.umask(0o077)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + seconds
+    until = time.monotonic() + TAKE_SECONDS
     while not locked_within(lock):
         if listens() or time.monotonic() > until:
             os.close(lock)

@@ -206,11 +206,10 @@ def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> l
     return [agent.program, *launch.arguments, *given]
 
 
-def write_configuration(path: Path, content: bytes, *, mode: int | None = None) -> None:
+def write_configuration(path: Path, content: bytes) -> None:
     """Replace a file atomically; its mode and a link stay."""
     path = path.resolve()
-    if mode is None:
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, mode=mode)
 

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,13 +85,7 @@ class _HookSession:
 class HookMemory:
     """Answers the hooks of every session, each in the memory of its project."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        opened: Callable[[str], Engine] | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         settings = settings.across_sessions()
         recall = settings.recall
         self._settings = replace(
@@ -100,8 +94,7 @@ class HookMemory:
             compaction=replace(settings.compaction, enabled=False),
             recall=replace(recall, hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS)),
         )
-        self._now = now
-        self._spaces = OpenSpaces(self._settings, opened=opened)
+        self._spaces = OpenSpaces(self._settings)
         self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
@@ -314,7 +307,7 @@ class HookMemory:
             space=hook.session.space,
             session=hook.session_id,
             file=hook.transcript.path,
-            now=self._now(),
+            now=time.time(),
             look_again=not hook.session.archived,
         )
 

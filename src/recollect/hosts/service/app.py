@@ -90,13 +90,12 @@ class Service:
         url: str,
         *,
         secret: bytes = b"",
-        memories: TenantMemories | None = None,
         mcp: MountMcp | None = None,
     ) -> None:
         """`secret` is the same on all nodes; `mcp` serves the paths that end in `/mcp`."""
         serve = settings.serve
         self._serve = serve
-        self.memories: TenantMemories = memories or TenantMemories(settings, url)
+        self.memories: TenantMemories = TenantMemories(settings, url)
         self._cursors = Cursors(secret)
         self._budgets = Budgets()
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -76,13 +76,7 @@ class TenantMemory:
 class TenantMemories:
     """The database of a service and its open memories."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        url: str,
-        *,
-        opened: Callable[[str], Engine] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, url: str) -> None:
         # A batch is in the database when its request is answered: giving up earlier, and
         # writing it again from a spool, would double the work of an overloaded node.
         patience = max(settings.store.write_seconds, MOST_SECONDS)
@@ -91,7 +85,6 @@ class TenantMemories:
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
         self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
         self._url = url
-        self._open = opened or self._opened
         self._fleet: PostgresFleet | None = None
         self._opening = asyncio.Lock()
         self._failed_at = -OPEN_AGAIN_SECONDS
@@ -156,7 +149,7 @@ class TenantMemories:
         key = (tenant, space)
         memory = self._memories.get(key)
         if memory is None:
-            memory = self._memories[key] = TenantMemory(self._open(tenant_space(tenant, space)))
+            memory = self._memories[key] = TenantMemory(self._opened(tenant_space(tenant, space)))
             self._close_unused()
         self._memories.move_to_end(key)
         memory.using += 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -31,8 +30,7 @@ from recollect.core.values.recall import (
     Surroundings,
 )
 from recollect.core.values.segment import SegmentId, Vector
-from recollect.core.values.upkeep import CheckResult, ForgetOrder, Forgotten, ScrubResult, Stats
-from recollect.system.places import remove_embedding_cache
+from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -185,13 +183,7 @@ class SQLiteStore:
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(ledger.expire)
 
-    _forget = _writes(removal.forget, removal.after_change)
-
-    async def forget(self, order: ForgetOrder) -> Forgotten:
-        gone = await self._forget(order)
-        left = await asyncio.to_thread(remove_embedding_cache, self._file.path, self.space)
-        return replace(gone, cannot=(*gone.cannot, *left))
-
+    forget: Final = _writes(removal.forget, removal.after_change)
     held: Final = _reads(removal.stored_bodies)
     rewrite: Final = _writes(removal.rewrite, removal.after_change)
 
