@@ -1,1 +1,1 @@
-"""Checks of the providers' rules, for your own tests."""
+"""A scripted model, for your own tests."""
