@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 from recollect_bench.gateway.measure import Chunk, Streams, quantile
+from recollect_bench.gateway.processes import bench_server, gateway_server
 from recollect_bench.gateway.traffic import LARGE_BYTES, growing, short
 
 
@@ -44,3 +46,13 @@ def test_a_gap_counts_only_beyond_what_lay_between_the_sendings() -> None:
 def test_quantiles_are_values_that_were_measured() -> None:
     assert quantile([5.0, 1.0, 3.0], 0.5) == 3.0
     assert quantile([5.0, 1.0, 3.0], 0.99) == 5.0
+
+
+def test_the_measured_gateway_starts_with_the_options_it_has_today(tmp_path: Path) -> None:
+    with (
+        bench_server("provider", folder=tmp_path) as upstream,
+        gateway_server(
+            tmp_path, upstream=upstream.url, window_tokens=8_000, folder=tmp_path, name="gateway"
+        ) as gateway,
+    ):
+        assert gateway.held().descriptors > 0

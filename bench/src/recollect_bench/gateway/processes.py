@@ -140,9 +140,9 @@ def gateway_server(
     """`recollect gateway` itself, with a memory of its own."""
     port = free_port()
     command = [sys.executable, "-m", "recollect", "gateway", "--port", str(port)]
-    command += ["--window", str(window_tokens)]
     environment = {
         "RECOLLECT_HOME": str(home),
+        "RECOLLECT_WINDOW_TOKENS": str(window_tokens),
         "RECOLLECT_GATEWAY__UPSTREAM__ANTHROPIC": upstream,
         "RECOLLECT_GATEWAY__UPSTREAM__OPENAI": f"{upstream}/v1",
     }
