@@ -7,7 +7,7 @@
     reply = await client.messages.create(**context.request)
     await memory.observe("my-session", reply)
 
-Names are imported when they are first used, so `import recollect` costs next to nothing.
+Each name is imported on first use, so `import recollect` itself takes almost no time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from __future__ import annotations
 __version__ = "0.1.0.dev0"
 
 TYPE_CHECKING = False
-"""As in `typing`, which is not imported: agents wait for their hooks, and those begin here."""
+"""Replaces `typing.TYPE_CHECKING`: importing `typing` would slow down every hook process, and the
+agent waits for those."""
 
 if TYPE_CHECKING:
     from recollect.adapters.wiring import open_blocking_memory as open_blocking_memory

@@ -1,4 +1,4 @@
-"""The engine, which runs every path over one stage boundary. Import `Engine` from here."""
+"""The engine: runs turns, compactions, imports and forgetting. Import `Engine` from here."""
 
 from recollect.core.boundary import SystemClock
 from recollect.core.engine.engine import Engine

@@ -1,6 +1,8 @@
-"""Write batches durably and read the store, each within a deadline. A batch that the store does not
-take goes to the spool, else it waits in memory; later batches wait behind it, so that the order
-stays. No turn waits for a store that is known to be down."""
+"""Write batches durably and read the store, each within a deadline. A batch that the store refuses
+or takes too long to write goes to the spool. If the spool fails too, the batch waits in memory.
+Later batches queue after it, so the order stays the same. If the store is known to be down, turns
+do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ UNDURABLE_SECONDS = 10.0
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
 DOUBT_SECONDS = 1.0
-"""After this long without an answer, a store must answer a trivial query, or it counts as down."""
+"""If a query has run this long, the store must answer a trivial query, or it is treated as down."""
 PING_SECONDS = 2.0
 SPOOL_SECONDS = 1.0
 AGAIN_SECONDS = 0.3
@@ -55,7 +57,7 @@ _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The place of a durable batch, and the problem if it is not in the store."""
+    """Where a batch was made durable, and the problem if that is not the store."""
 
     where: Where
     written: WriteResult | None = None
@@ -70,7 +72,7 @@ class _WaitingBatch:
 
 
 class DurableArchive:
-    """The way of one engine's space to its store."""
+    """Writes and reads the store of one engine's space, with the spool as fallback."""
 
     def __init__(
         self,
@@ -80,8 +82,8 @@ class DurableArchive:
         *,
         sent_again: bool = False,
     ) -> None:
-        """With `sent_again` the caller retries a batch that the store does not take in time: it is
-        dropped."""
+        """With `sent_again`, the caller sends a batch again if the store does not take it in time.
+        Such a batch is dropped here instead of being spooled."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -125,11 +127,12 @@ class DurableArchive:
 
     @property
     def spooling(self) -> bool:
-        """True if batches wait, in the spool or in memory."""
+        """True if batches wait in the spool or in memory."""
         return self.where != "store"
 
     def trouble(self, *, told: Container[object] = ()) -> str:
-        """Problems of the store and its spool that are not in `told`; empty if there are none."""
+        """Problems of the store and the spool, as text. Leaves out those in `told`; empty if there
+        are none."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
             texts.append(f"batches wait in the spool: {self._drain_said}")
@@ -140,8 +143,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def gives_up(self) -> bool:
-        """True if messages that are durable nowhere may leave a view, which would grow without
-        limit."""
+        """True if no message could be stored for `undurable_seconds`. Then unstored messages may
+        leave the view, because it would otherwise grow without limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -177,14 +180,14 @@ class DurableArchive:
             raise
 
     async def spool(self) -> Spool | None:
-        """The spool of this machine; None if there is none, or it cannot be opened."""
+        """The spool on this machine; None if there is none or it cannot be opened."""
         await self._look_at_spool()
         return self._spool
 
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Query the store within `seconds`, else `store.read_seconds`; a failure names the
+        """Query the store within `seconds` (default: `store.read_seconds`). A failure carries its
         reason."""
         await self._settle_in()
         if self._unread:
@@ -234,7 +237,7 @@ class DurableArchive:
         self._probe_soon()
 
     async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
-        """Make a batch durable. Batches that must keep their order are written one by one."""
+        """Make a batch durable. Batches that must keep their order are written one at a time."""
         await self._settle_in()
         await self._look_at_spool()
         await self.try_again()
@@ -248,7 +251,8 @@ class DurableArchive:
                 self._store_works()
                 self._note_jobs(answer)
                 return Kept(where="store", written=answer)
-            if not issubclass(answer.error, BatchRefused):  # reported when it is set aside
+            # A refused batch is reported when it is moved to the rejected batches.
+            if not issubclass(answer.error, BatchRefused):
                 self._store_fails(answer.said)
             text = answer.said
         if self._sent_again:
@@ -259,7 +263,7 @@ class DurableArchive:
         def work() -> Awaitable[WriteResult]:
             return self._answered(lambda store: store.write(batch))
 
-        if self._sent_again:  # as long as the caller waits: cancelled, it would be lost
+        if self._sent_again:  # no deadline: if this write were cancelled, the batch would be lost
             return await attempted(work())
         seconds = self.open_seconds if self._store is None else self._settings.write_seconds
         return await self._tasks.run(work, seconds)
@@ -288,8 +292,7 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """The states of a session that wait in the spool, oldest first; they are newer than the
-        store's."""
+        """Session states that wait in the spool, oldest first. They are newer than the store's."""
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
@@ -315,7 +318,7 @@ class DurableArchive:
         return found
 
     async def try_again(self) -> None:
-        """Retry batches that wait in memory, once; returns soon."""
+        """Retry the batches that wait in memory once, within a short time."""
         if not self._held or self._try_hangs:
             return
         self._tried.clear()
@@ -328,8 +331,8 @@ class DurableArchive:
             self._try_hangs = True
 
     async def settle(self, seconds: float) -> int:
-        """Wait this long for batches; return how many still wait, plus 1 if the spool cannot be
-        read."""
+        """Wait up to `seconds` for batches to reach the store. Return how many still wait, plus 1
+        if the spool cannot be read."""
         await self._settle_in()
         await self._look_at_spool()
         self._again.set()
@@ -346,7 +349,7 @@ class DurableArchive:
         return held + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> None:
-        """Stop all work and close what was opened; spooled batches stay."""
+        """Stop all work and close the store and the spool. Spooled batches stay on disk."""
         await self._settle_in()
         self._closed = True
         if self._held:
@@ -397,7 +400,7 @@ class DurableArchive:
         return f"the store cannot be used: {self._unread}"
 
     def _store_fails(self, text: str) -> None:
-        if not self._closed:  # work that began before `close` may end after it
+        if not self._closed:  # a call that began before `close` may fail after it
             self._store_part.away(text)
 
     def _store_works(self) -> None:
@@ -419,7 +422,7 @@ class DurableArchive:
             spool = await open_spool()
             if self._closed:
                 await spool.close()
-            else:  # here, so that it is closed even if no caller waits any more
+            else:  # set here, so that `close` finds it even if the caller stopped waiting
                 self._spool = spool
             return spool
 
@@ -445,7 +448,8 @@ class DurableArchive:
         elif self._held:
             text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
         else:
-            # Before the append, so that nothing overtakes it even if this call is cancelled.
+            # Set before the append, so that no later batch is written first even if this call is
+            # cancelled.
             self._spooling = True
             self._start_draining()
             kept = await self._tasks.run(
@@ -477,7 +481,7 @@ class DurableArchive:
 
     def _start_draining(self) -> None:
         if self._closed or loop_ends():
-            return  # no caller would stop work that begins now
+            return  # a task started now would never be stopped
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain(), context=Context())
 
@@ -499,14 +503,15 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
-            async with self._spool_lock:  # no append between the check and the release
+            async with self._spool_lock:  # no batch may be appended between the check and the reset
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 done = waiting == 0 and failed is None and not self._held
                 if done:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
                     self._spool_part.back(how="nothing waits for it any more")
-                    if self._took:  # a spool that stayed empty says nothing about the store
+                    # If the spool was empty, nothing was written: the store may still be down.
+                    if self._took:
                         self._store_works()
             self._try_hangs = False
             self._tried.set()
@@ -534,7 +539,7 @@ class DurableArchive:
             record = self._held[0].record
             taken = await attempted(self._take(record)) if failed is None else failed
             if isinstance(taken, Failure):
-                failed = taken  # later batches take the same way, or they would overtake this one
+                failed = taken  # spool the later batches too, so that they stay in order
                 if spool is None:
                     return failed
                 appended = await attempted(self._append(spool, record))
@@ -553,7 +558,8 @@ class DurableArchive:
         return failed
 
     async def _take(self, record: bytes) -> WriteResult | None:
-        # A batch that can never be written is set aside: it must not block the others.
+        # The store will never accept some batches. Move those out of the queue, so that they do not
+        # block the others.
         written = await attempted(self._write_record(record))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True

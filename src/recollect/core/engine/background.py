@@ -1,4 +1,4 @@
-"""Background jobs: their handlers, the count of model calls, and lines for the next report."""
+"""Background jobs: their handlers, the count of model calls, and their lines in the next report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MeteredModel:
     def __init__(
         self, model: Model, clock: Clock, record: Record, *, used: Used = lambda _: None
     ) -> None:
-        """`used` gets each call, for the report of the next turn."""
+        """`used` is called with each model call, for the next turn's report."""
         self._model = model
         self._clock = clock
         self._record = record
@@ -53,7 +53,7 @@ class MeteredModel:
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The model's answer; its tokens are counted even if it fails."""
+        """Return the model's answer. Its tokens are counted even if the call fails."""
         answer: Answer | None = None
         try:
             answer = await self._model.ask(prompt)
@@ -83,7 +83,7 @@ def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
 
 
 def use_reason(uses: Sequence[ModelUse]) -> Reason:
-    """The model calls since the last turn, for its report."""
+    """Summarize the model calls since the last turn, for the next report."""
     model_uses = by_purpose(uses)
     return Reason(
         Cause.MODELS_ASKED,
@@ -98,7 +98,7 @@ MOST_LINES: Final = 8
 
 
 class BackgroundNotes:
-    """Background work since the last turn, for the next report."""
+    """Notes on background work since the last turn, for the next report."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
@@ -117,7 +117,7 @@ class BackgroundNotes:
         return lines, uses
 
     def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
-        """Keep the lines of a report that no caller received."""
+        """Put back the lines of a report that no caller received, for the next report."""
         self._lines.extendleft(reversed(lines))
         self._uses = list(by_purpose([*uses, *self._uses]).values())
 
@@ -127,10 +127,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class PacksItsIndex(Protocol):
-    """A store whose index is ordered in the background, by jobs of the kind "pack"."""
+    """A store that can reorder its index in the background, in jobs of the kind "pack"."""
 
     async def pack(self) -> int:
-        """Order it; return how many passages were moved."""
+        """Reorder the index and return the number of passages moved."""
         ...
 
 
@@ -143,18 +143,18 @@ def handlers_of(
     model: Model | None = None,
     notify: Notify = lambda _: None,
 ) -> Mapping[str, Handler]:
-    """The handler per kind of job of this space; `model` extracts facts."""
+    """Return the handler for each kind of job of this space. `model` extracts facts."""
     names = tuple(embedder.name for embedder in embedders)
 
     handlers: dict[str, Handler] = {
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
-        # of earlier versions
+        # kinds that only earlier versions enqueued
         DIGEST_JOB: partial(_drop, clock=clock),
         "evict": partial(_drop, clock=clock),
     }
-    if model is not None:  # without a model they wait for a worker that has one
+    if model is not None:  # without a model, these jobs wait for a worker that has one
         reader = model
 
         def extraction() -> Handler:
@@ -170,7 +170,8 @@ def handlers_of(
             ).extract
 
         handlers[EXTRACT_JOB] = _make_when_needed(extraction)
-    elif settings.models.extraction is None:  # queued before a model was removed
+    elif settings.models.extraction is None:
+        # These jobs were enqueued before the model was removed from the settings.
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
@@ -208,7 +209,8 @@ def runner_of(
     used: Used = lambda _: None,
     heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """A worker for this space; `heard` gets every finished job, `used` every model call."""
+    """Make a worker for this space. It calls `heard` with every finished job and `used` with every
+    model call."""
     clock = clock or SystemClock()
     if model is not None:
         model = metered(model, store, clock, used)
@@ -231,7 +233,8 @@ def in_process_jobs(
     notify: Notify = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Jobs in the engine's process; None if a worker runs them."""
+    """Make the worker that runs jobs in the engine's process; None if a separate worker runs
+    them."""
     if not settings.jobs.in_process:
         return None
 
@@ -241,7 +244,8 @@ def in_process_jobs(
         if failure is None:
             part.back(whose=kind)
         elif not issubclass(failure.error, StoreError):
-            part.away(f"{kind}: {failure.said}", whose=kind)  # the store reports its own problems
+            # Store failures are reported elsewhere.
+            part.away(f"{kind}: {failure.said}", whose=kind)
 
     async def open_runner() -> JobRunner:
         store = await archive.store()

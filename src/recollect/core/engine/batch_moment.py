@@ -1,6 +1,7 @@
-"""Free space in a view at an edit batch: end blocks, prune results, trim messages. Decides if a
-compaction must come first. Messages leave a view only once durable, unless storing failed for too
-long."""
+"""Free space in a view at an edit batch: remove recalled blocks, prune tool results, trim messages.
+Decides whether a compaction must come first. A message leaves the view only after it is stored,
+unless storing has failed for too long.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.report import BatchMoment
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
-"""Share of the limit that pruning alone must reach; otherwise there is a compaction or a trim."""
+"""If pruning alone brings the view below this share of the limit, no compaction or trim follows."""
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
@@ -46,13 +47,14 @@ class Freed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
-    """Checks which messages of one turn are durable."""
+    """Finds the messages of a turn that are not stored yet."""
 
     keeper: SessionKeeper
     keeping: ArchiveState
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """The messages that must stay in the view; none if storing failed for too long."""
+        """Return the messages that must stay in the view because they are not stored. Empty if
+        storing has failed for too long."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
@@ -95,12 +97,13 @@ async def free(
     *,
     wanted_tokens: int = 0,
 ) -> Freed:
-    """Free the space that a batch needs; `wanted_tokens` is for a recalled block."""
+    """Free the space that an edit batch needs. `wanted_tokens` is the size of the recalled block to
+    add."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
     if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
-        return Freed(draft=draft)  # no message leaves the view
+        return Freed(draft=draft)  # every message stays in the view
     if durability is not None:
         work = replace(work, not_durable=await durability.not_durable(draft, boundary))
         if len(work.not_durable) == len(draft.entries):
@@ -117,7 +120,7 @@ class _Moment:
     not_durable: frozenset[EntryKey] = frozenset()
 
     async def free(self, draft: Draft) -> Freed:
-        """End blocks, prune, then compact or trim."""
+        """Remove recalled blocks and prune results, then compact or trim."""
         moment, given, limits = self.moment, draft.given, draft.given.limits
         if moment.kind in VOLUNTARY_MOMENTS:
             pruned = await self.prune(draft)
@@ -130,8 +133,8 @@ class _Moment:
             return Freed(draft=draft, moment=moment)
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
-            # If the past can become a summary, its results are worth more whole: measured,
-            # pruning first costs as much and keeps less.
+            # If a summary will follow, do not prune first: measured, that costs the same and keeps
+            # less.
             draft = await self.prune(draft) or draft
         if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
             draft = await self.prune(draft, everything=True) or draft
@@ -152,7 +155,7 @@ class _Moment:
     async def _prune_at_last(self, draft: Draft) -> Draft:
         limits = draft.given.limits
         if draft.used_tokens() > limits.limit_tokens:
-            draft = await self.prune(draft) or draft  # the set of recent messages has changed
+            draft = await self.prune(draft) or draft  # other messages are the most recent ones now
         if draft.used_tokens() > limits.available_tokens:
             draft = await self.prune(draft, everything=True) or draft
         return draft
@@ -179,15 +182,15 @@ class _Moment:
         return max(limits.low_water_tokens, enough)
 
     def _stays_full(self, draft: Draft) -> bool:
-        """True if pruning was not enough: a view that fills again soon breaks the provider's
-        cache."""
+        """True if pruning freed too little. The view would soon be full again, and each edit breaks
+        the provider's cache."""
         if self.moment.kind not in FULL_MOMENTS:
             return draft.fills_up()
         enough = PRUNED_ENOUGH_RATIO * draft.given.limits.compact_tokens
         return draft.given.may_compact and draft.used_tokens() > enough
 
     async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
-        """The draft with pruned results; None if nothing was pruned."""
+        """Return the draft with pruned tool results; None if nothing was pruned."""
         given, limits, used = draft.given, draft.given.limits, draft.used_tokens()
         target = limits.limit_tokens if everything else limits.low_water_tokens
         hidden = {
@@ -213,7 +216,7 @@ class _Moment:
             ),
             unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
             reason=lambda result: result.reason,
-            in_thread=True,  # long results are masked whole, then searched for telling lines
+            in_thread=True,  # masking and searching long results takes time
         )
         edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
         if not edits:

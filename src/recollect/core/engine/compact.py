@@ -1,5 +1,7 @@
-"""Compact sessions, one at a time, in parallel with turns. The steps: plan, make durable, hooks,
-summary, receipt, commit. No lock is held while a hook or a model is asked."""
+"""Compact sessions, one compaction per session at a time, in parallel with turns. The steps: plan,
+store the messages, call hooks, write the summary, check it, commit. No lock is held during a call
+of a hook or a model.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ COVERS_TOO_LITTLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOrder:
-    """The reason of a compaction, and the focus that a user asked for."""
+    """The reason for a compaction, and the focus that a user asked for."""
 
     trigger: Trigger
     instructions: str = field(default="", repr=False)
@@ -103,7 +105,7 @@ class Compactor:
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
     ) -> None:
-        """`critical_rules` are read again for every summary; `keeper` is None if nothing may be
+        """`critical_rules` is called for every summary. `keeper` is None if nothing may be
         written."""
         self._settings, self._model, self._hooks = settings, model, hooks
         self._keeper, self._reader, self._recaller = keeper, reader, recaller
@@ -114,14 +116,14 @@ class Compactor:
 
     @property
     def why_never(self) -> Reason | None:
-        """The reason why no summary is possible at all; None if one is."""
+        """Return why this engine can never compact; None if it can."""
         if self._model is None and not self._hooks.listens("session_before_compact"):
             return Reason(Cause.NO_MODEL)
         return None
 
     def why_not(self, state: SessionState, trigger: Trigger = "threshold") -> Reason | None:
-        """The reason why no compaction is possible now, or None. An overflow overrides a pause for
-        refills."""
+        """Return why this session cannot be compacted now; None if it can. A pause because the
+        window refilled too soon does not apply after an overflow."""
         if self.why_never is not None or trigger == "manual":
             return self.why_never
         if not self._settings.compaction.enabled:
@@ -134,8 +136,8 @@ class Compactor:
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
-        """Compact and wait. A running one is waited for instead, unless a user asked for this
-        one."""
+        """Compact and wait for the result. If a compaction is running, wait for that one instead,
+        unless a user asked for a new one."""
         while order.trigger != "manual" and (ahead := _waiting(session)):
             done = await _waited(ahead[0])
             if done.reason.cause is not Cause.ANOTHER_WAY:
@@ -143,7 +145,7 @@ class Compactor:
         return await _waited(self._started(session, draft, order, flush_first=False))
 
     def ahead_of_need(self, session: Session, draft: Draft, due: TriggerResult) -> None:
-        """Start in the background what a filling window needs."""
+        """Start a compaction or note-taking in the background before the window is full."""
         if _waiting(session):
             return
         if due.due == "flush":
@@ -171,11 +173,11 @@ class Compactor:
         return done
 
     async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
-        """Record durably that notes were written; the caller holds the session's lock."""
+        """Store that the host has written its notes. The caller holds the session's lock."""
         for _ in range(KEEP_TRIES):
             trouble = tuple(session.keeping.trouble)
             state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
-            session.keeping.trouble[:0] = trouble  # a turn's report shows it, not this one
+            session.keeping.trouble[:0] = trouble  # these problems belong in the report of a turn
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:
                 return
@@ -193,7 +195,7 @@ class Compactor:
             task.cancel()
 
     async def close(self) -> None:
-        """Stop all work, and wait for commits: a partial one could not be undone."""
+        """Cancel all work, but wait for running commits: a partial commit could not be undone."""
         loop = asyncio.get_running_loop()
         running = [task for task in self._running if task.get_loop() is loop]
         for task in running:
@@ -435,7 +437,8 @@ class Compactor:
     ) -> CompactionResult:
         plan, nothing = ready.plan, ready.nothing
         async with session.lock:
-            # A turn that waits for this compaction is not committed: its history is new.
+            # The turn that waits for this compaction is not in the stored state yet, so align the
+            # state with its history.
             state, began = session.state, draft.given.state
             if (state.path, state.edits) == (began.path, began.edits):
                 state = draft.aligned_state(state)
@@ -443,7 +446,8 @@ class Compactor:
             if base is None or plan.anchor not in state.path:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
             cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
-            blocks = newest_exchange(draft.entries)  # blocks recalled for it stay
+            # Keep the blocks recalled for the newest exchange.
+            blocks = newest_exchange(draft.entries)
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
             tokens_after = draft.under(edits).used_tokens()
             if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
@@ -491,7 +495,7 @@ class Compactor:
     async def _why_not_kept(
         self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
-        """Writes a session's state and records; returns the failure, or None."""
+        """Write a session's state and records. Return the reason if that failed, else None."""
         if self._keeper is None:
             return None
         kept = await self._keeper.keep_state(

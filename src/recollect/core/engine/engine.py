@@ -1,6 +1,7 @@
-"""The engine: one request in, one request out, and a report. It serialises the turns of a session.
-It never raises for message content: a request that it cannot shape is sent unchanged and
-reported."""
+"""The engine: takes one request, returns the request to send and a report. It runs the turns of a
+session one after the other. It never raises because of message content: a request that it cannot
+shape is sent unchanged and reported.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ StreamT = TypeVar("StreamT")
 
 SHORT_BYTES = 65_536
 SHORT_EVENTS = 100
-"""A longer reply is read in a thread."""
+"""A longer reply is parsed in a thread."""
 
 
 class Engine(StoredMemory):
@@ -107,12 +108,12 @@ class Engine(StoredMemory):
         reads_facts: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, for servers. `open_memory` gives archive and
-        model."""
+        """`off_the_loop` runs stages in a thread, for servers. Use `open_memory` to get an engine
+        with a store and a model."""
         self.settings: Settings = settings or Settings()
         self.space: SpaceId = check_name(space, "space")
         self._secret = space_secret(space, deployment_secret)
-        own = os.urandom(32)  # seals are then valid in this engine alone
+        own = os.urandom(32)  # without `seal`, only this engine can check its seals
         self._seal: SealSecret = seal or (lambda: own)
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
@@ -176,8 +177,9 @@ class Engine(StoredMemory):
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape one request: valid for its provider, within its window, explained. `betas` are the
-        provider's beta features in its headers; `window_tokens` replaces the setting."""
+        """Shape one request: valid for its provider, within the window, and explained by a report.
+        `betas` are the provider's beta features from the request's headers. `window_tokens`
+        overrides the setting."""
         handle = self._handle(session)
         request = checked_request(request)
         check_format(format)
@@ -189,7 +191,7 @@ class Engine(StoredMemory):
         if context is None:
             draft = handle.last_draft
             assert draft is not None
-            # The newest message holds tool results: no user message has come since.
+            # The newest message holds tool results, so the user has written nothing since.
             mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactor.run(handle, draft, order)
@@ -207,8 +209,8 @@ class Engine(StoredMemory):
         recall: bool = True,
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape a request as `prepare` would, but store and compact nothing: for a count of tokens,
-        or for a summary that the client writes (`recall=False`)."""
+        """Shape a request as `prepare` would, but store and compact nothing. Use it to count
+        tokens, or for a summary that the client writes (`recall=False`)."""
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
@@ -281,7 +283,7 @@ class Engine(StoredMemory):
             handle.state = context.state
             if done.draft is not None:
                 self._go_on(handle, done.draft, context)
-                # Let the write begin: a task that never ran is dropped when the loop is closed.
+                # Yield once: if the event loop closes before the task ran, the write is lost.
                 await asyncio.sleep(0)
             return context
 
@@ -322,8 +324,8 @@ class Engine(StoredMemory):
                 boundary.note("ingest", "skipped", trouble)
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
-        """Wait until all messages are in the store, at most this long; return how many batches
-        still wait. With `jobs` also wait for jobs that are due."""
+        """Wait up to `seconds` until all messages are in the store. Return how many batches still
+        wait. With `jobs`, also wait for jobs that are due."""
         self._check_open()
         for handle in tuple(self._watched):
             await self._end_watched(handle)
@@ -338,8 +340,8 @@ class Engine(StoredMemory):
         return waits
 
     async def close(self) -> None:
-        """Wait for pending writes, stop the jobs, and close the store. Spooled batches are written
-        next time."""
+        """Wait for pending writes, stop the jobs, and close the store. Batches left in the spool
+        are written the next time this space is opened."""
         for handle in tuple(self._watched):
             await self._end_watched(handle)
         self._closed = True
@@ -360,7 +362,7 @@ class Engine(StoredMemory):
         )
 
     def __exit__(self, *_: object) -> None:
-        """Python asks for it before `__enter__` can raise."""
+        """Exists only because Python requires it; `__enter__` raises."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -378,8 +380,9 @@ class Engine(StoredMemory):
         format: FormatName | None = None,  # noqa: A002
         window_tokens: int | None = None,
     ) -> CompactionResult:
-        """Replace the past of a session by a summary, now; from its last request, or from
-        `request`. `instructions` set the focus. Never raises if it fails: the result says why."""
+        """Replace the session's older messages with a summary now. Starts from `request`, or from
+        the session's last request. `instructions` set the focus of the summary. A failure does not
+        raise: the result holds the reason."""
         handle = self._handle(session)
         draft = handle.last_draft
         if request is not None:
@@ -398,22 +401,23 @@ class Engine(StoredMemory):
         return await self._compactor.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
-        """Show the session as before its last compaction, and pause automatic ones until
-        `compact`."""
+        """Restore the view from before the session's last compaction. Automatic compactions stop
+        until you call `compact`."""
         handle = self._handle(session)
         async with handle.lock:
             state = await load(handle, self._stored, self._boundary())
             return await self._compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
-        """Note that the host has written its notes: no flush is due until the next compaction."""
+        """Record that the host has written its notes: none are due until the next compaction."""
         handle = self._handle(session)
         async with handle.lock:
             await self._compactor.flushed(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Call `hook(event, context)` around compactions; the returned function stops it. Hooks run
-        in parallel and may be async. One that fails is noted and stops nothing."""
+        """Call `hook(event, context)` around compactions. Call the returned function to remove the
+        hook. Hooks run in parallel and may be async. A hook that fails adds a note to the report
+        and stops nothing."""
         return self._hooks.on(name, hook)
 
     async def observe(
@@ -425,17 +429,18 @@ class Engine(StoredMemory):
         wait: bool = True,
         mark: MarkReply | None = None,
     ) -> Observation:
-        """Store a reply and learn from it: usage calibrates the counter, an overflow the window.
-        `reply` is what the client returned or raised, as object, mapping, bytes or list of events.
-        `turn` is the request it answers: a reply to an earlier one is not stored. Without `wait` it
-        returns before the reply is stored. `mark` makes the marks by which `find_sessions` finds
-        this session."""
+        """Store a reply and learn from it: its usage calibrates token counts, an overflow error
+        corrects the window size. `reply` is the object your client returned or raised, as object,
+        mapping, bytes or list of events. `turn` is the request that it answers; a reply to an
+        earlier request is not stored. Without `wait` it returns before the reply is stored. `mark`
+        adds marks, by which `find_sessions` finds this session."""
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_short(reply))
             if turn is not None:
-                last = requests_of(await load(handle, self._stored, boundary))  # of any process
+                # The last request may come from another process.
+                last = requests_of(await load(handle, self._stored, boundary))
                 if turn > last and not boundary.failures:
                     unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
                     boundary.note("read", "failed", unknown)
@@ -448,8 +453,9 @@ class Engine(StoredMemory):
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """Return a stream to read in place of `stream`; the reply is observed when it ends. Events
-        and the stream's other methods pass unchanged. `session(...).observation` has the result."""
+        """Return a stream to read instead of `stream`. The reply is observed when the stream ends.
+        Events and the stream's other methods pass through unchanged. The result is in
+        `session(...).observation`."""
         return self._watch(session, stream, plain=False)
 
     def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:

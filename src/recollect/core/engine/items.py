@@ -1,5 +1,6 @@
-"""Values under keys in namespaces, for the stores of frameworks. An item is one segment in the
-session of its namespace: it is found by its text, and its JSON is stored next to it."""
+"""Values under keys in namespaces, for the stores of frameworks. Each item is one segment in the
+session of its namespace. Search finds it by its text; its JSON is stored with it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ ItemPlace: TypeAlias = tuple[Namespace, str]
 NO_ITEM: Final = ""
 _FIRST_VERSION: Final = "1"
 _PLACES: Final = 8
-"""Ids of an item: a new value is written under another one, so that a crash loses neither."""
+"""Number of ids that one item alternates between. A new value gets a different id, so a crash loses
+neither the old nor the new value."""
 _MOST_RACES: Final = 8
 _KNOWN_VERSIONS: Final = 8
 _PAGE: Final = 500
@@ -53,7 +55,8 @@ class NewItem:
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     replaces: str | None = None
-    """The version that must be there, or `NO_ITEM`; None for any."""
+    """The version that must be stored now, or `NO_ITEM` if there must be none; None skips the
+    check."""
 
     @property
     def place(self) -> ItemPlace:
@@ -88,16 +91,17 @@ class _Put:
 
 
 class ItemStore:
-    """The items of an engine's space whose sessions begin with `prefix`."""
+    """The items of a space whose session names start with `prefix`."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
-        """Labels of namespaces hold no full stop, which separates them in a session's name."""
+        """Namespace labels must not contain a full stop: it separates them in the session's
+        name."""
         self._engine = engine
         self._prefix = prefix
         self._changing = asyncio.Lock()
 
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
-        """Those of these items that exist."""
+        """Return the items at these places that exist."""
         wanted = {id_: place for place in places for id_ in self._ids(place)}
         stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
         return _newest(self._items(stored))
@@ -105,8 +109,8 @@ class ItemStore:
     async def put(
         self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
     ) -> bool:
-        """Store these values, and remove the versions in `gone`. False if another process changed
-        one."""
+        """Store these values and remove the versions in `gone`. Return False if another process
+        changed one of them."""
         if self._engine._keeper is None:
             raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
         async with self._changing:
@@ -138,7 +142,7 @@ class ItemStore:
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
     async def under(self, prefix: Namespace) -> list[StoredItem]:
-        """All items of the namespaces with this prefix, newest first."""
+        """Return all items in namespaces with this prefix, newest first."""
         found: dict[ItemPlace, StoredItem] = {}
         for namespace in await self._beginning(prefix):
             found |= _newest(self._items(await self._read(self._session(namespace))))
@@ -147,7 +151,8 @@ class ItemStore:
     async def scores(
         self, query: str, prefix: Namespace, *, limit: int
     ) -> Mapping[SegmentId, float]:
-        """The scores of the best items of these namespaces for the query; others are missing."""
+        """Score the best matches for the query in these namespaces. Items without a score are
+        missing."""
         question = read_question(query, asked_at=self._engine._clock.now())
         recaller = self._engine._recaller
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
@@ -161,7 +166,7 @@ class ItemStore:
         found = Candidates()
         for namespace in await self._beginning(prefix):
             more = await self._candidates(replace(asked, session=self._session(namespace)))
-            # the statistics are those of the space, whichever session is searched
+            # word statistics cover the whole space, whatever session is searched
             found = replace(more, passages=(*found.passages, *more.passages))
         weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
         ranking = rank(question, found, Surroundings(), weighing)
@@ -180,8 +185,8 @@ class ItemStore:
         items: Sequence[tuple[NewItem, str]],
         gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
-        """Writes items, then removes older versions of each place, but nothing that was written
-        since."""
+        """Write items, then remove the older versions of each. Keep versions written in the
+        meantime."""
         now = self._engine._clock.now()
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
@@ -238,7 +243,7 @@ class ItemStore:
         mask = TextMask(engine.settings.redaction)
         value = mask.json(written)
         text = mask.text(clean_text(item.text or ""))
-        if mask.secrets:  # a secret that one of them reveals is masked in both
+        if mask.secrets:  # a secret found in one of the two is masked in both
             value = mask.json(value)
         record = {
             "key": item.key,
@@ -314,7 +319,8 @@ class ItemStore:
 
 
 def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
-    """The newest value per place. Of two that replace the same version, the first one counts."""
+    """Return the newest value per place. If two values replace the same version, the first one
+    wins."""
     newest: dict[ItemPlace, StoredItem] = {}
     for item in sorted(items, key=lambda item: item.sequence):
         before = newest.get(item.place)

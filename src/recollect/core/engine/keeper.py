@@ -1,5 +1,6 @@
-"""Load sessions, and write each turn while the model answers. A turn waits for a write only before
-a message may leave the view. The writes of one session are sequential."""
+"""Load sessions, and write each turn while the model answers. A turn waits for a write only if a
+message is about to leave the view. The writes of one session run one after the other.
+"""
 
 from __future__ import annotations
 
@@ -61,15 +62,16 @@ T = TypeVar("T")
 
 REQUEST_FIRST_SECONDS = 0.03
 INLINE_BYTES = 8_000
-"""More is read and masked in a thread."""
+"""Longer input is read and masked in a thread."""
 CHUNK_MESSAGES = 200
-"""A long history is written in pieces, so that durable messages may leave the view early."""
+"""A long history is written in chunks of this size, so that stored messages can leave the view
+early."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
-"""More are embedded by a job."""
+"""A job embeds the passages above this number."""
 INLINE_SECONDS: Final = 0.5
-"""An embedder that hangs must not keep a message from the store."""
+"""Time limit, so that an embedder that hangs does not delay storing the message."""
 
 
 class SessionKeeper:
@@ -95,7 +97,7 @@ class SessionKeeper:
         self._closed = False
 
     def note_trouble(self, boundary: Boundary) -> None:
-        """Report problems of the store and its spool, unless a line does so already."""
+        """Report problems of the store and the spool, unless a line of the report already does."""
         told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
         if trouble := self.archive.trouble(told=told):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
@@ -103,7 +105,7 @@ class SessionKeeper:
     async def load(
         self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
     ) -> SessionState:
-        """The session's last state, of this process or another one."""
+        """Return the session's last state, from this process or another one."""
         boundary.add(keeping.trouble)
         keeping.trouble.clear()
         self.note_trouble(boundary)
@@ -129,7 +131,7 @@ class SessionKeeper:
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
         keeping.path = found.path
-        # A session that continued while the store was down keeps its own edits, if it has any.
+        # A session that continued while the store was down keeps the edits made in that time.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
         return replace(
@@ -142,24 +144,25 @@ class SessionKeeper:
         self, session: str, keeping: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
         begun, seconds = time.monotonic(), self.archive.open_seconds
-        # the spool first: a batch that moves in between is then seen twice, not missed
+        # Read the spool first: a batch that is moved to the store meanwhile is then read twice
+        # instead of missed.
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)
         found = await self.archive.ask(lambda store: store.session(session), seconds=left)
         boundary.allow(time.monotonic() - begun)
-        if isinstance(waiting, Failure):  # the next turn tries again
+        if isinstance(waiting, Failure):  # the next turn reads the spool again
             boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
             return found
         stored = newest_session(None if isinstance(found, Failure) else found, waiting)
         keeping.loaded = stored is not None or not isinstance(found, Failure)
-        if keeping.loaded and not keeping.tasks:  # another process stored it
+        if keeping.loaded and not keeping.tasks:  # the session was stored by another process
             keeping.where = self.archive.where
         return found if stored is None else stored
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Kept:
-        """Write these messages and wait. The write continues if the caller stops waiting."""
+        """Write these messages and wait. If the caller stops waiting, the write still completes."""
         kept = Kept(where="store", said="all of it")
 
         async def write() -> Kept:
@@ -173,7 +176,7 @@ class SessionKeeper:
         return kept
 
     def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
-        """The messages that may not leave a view yet."""
+        """Return the messages that may not leave a view yet."""
         return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
 
     def keep_turn(
@@ -187,7 +190,7 @@ class SessionKeeper:
         as_it_came: bool,
     ) -> None:
         """Start writing a turn: its new messages, the session's state, the ledger."""
-        if self._closed:  # a turn that ends after `close`: it would not be stored
+        if self._closed:  # the turn ended after `close`, so it is not stored
             keeping.where = "nowhere"
             return
         keeping.where = "store"
@@ -204,7 +207,7 @@ class SessionKeeper:
         now: float,
         pieces: tuple[LedgerPiece, ...] = (),
     ) -> None:
-        """Start writing a reply, with the marks by which it is found again."""
+        """Start writing a reply, with the marks that identify it later."""
         batch = Batch(at=now, pieces=pieces)
         self._beside(
             keeping,
@@ -251,7 +254,7 @@ class SessionKeeper:
             task.cancel()
 
     async def wait_for_all(self, seconds: float) -> None:
-        """Wait for the writes of every session, ended ones too."""
+        """Wait for the writes of every session, including ended sessions."""
         loop = asyncio.get_running_loop()
         running = {task for task in self._tasks if task.get_loop() is loop}
         if running:
@@ -263,7 +266,8 @@ class SessionKeeper:
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
         self._closed = True
-        await self.wait_for_all(CLOSE_SECONDS)  # late writes end now: the archive is closed
+        # Writes that are not finished now fail: the archive is closed.
+        await self.wait_for_all(CLOSE_SECONDS)
 
     async def hand_over(
         self,
@@ -275,7 +279,8 @@ class SessionKeeper:
         now: float,
         learned: bool,
     ) -> HandedOver:
-        """Wait until a session is stored, including what its replies taught."""
+        """Wait until a session is stored, including the usage and window learned from its
+        replies."""
         keeping.awaited.set()
         if not await self.wait(keeping, seconds):
             return "nowhere"
@@ -291,7 +296,7 @@ class SessionKeeper:
         said_at: float,
         now: float,
     ) -> IngestCounts:
-        """Write messages from outside of a turn, and wait; known and forgotten ones are left out.
+        """Write messages outside of a turn and wait. Skip known and forgotten messages. Raise
         StoreUnavailable if the store does not take them."""
         keeping = ArchiveState()
         counts = IngestCounts(read=len(entries))
@@ -322,7 +327,8 @@ class SessionKeeper:
                 await run()
             except asyncio.CancelledError:
                 if not keeping.abandoned:
-                    # The loop is closing, and waits for us: writing again changes nothing.
+                    # The closing loop cancelled this task but still waits for it. Write again: a
+                    # batch written twice changes nothing.
                     await run()
                 raise
 
@@ -375,8 +381,8 @@ class SessionKeeper:
         if written is not None and (written.session_stale or written.session_cleaned):
             keeping.load_again()
         elif kept.where == "spool":
-            # A waiting write may turn out stale, because another process's turn waits before it.
-            # No later write depends on it.
+            # The batch is in the spool. If a turn of another process is written first, this one
+            # becomes stale, so later writes must not build on it.
             keeping.path, keeping.last_record = (), LastRecord()
         else:
             keeping.path = path
@@ -459,7 +465,8 @@ class SessionKeeper:
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """Learns secrets of messages that another process wrote, to mask them in later ones."""
+        """Collect secrets from messages that another process wrote, so that later messages mask
+        them."""
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
@@ -528,8 +535,9 @@ class SessionKeeper:
 async def embed_now(
     segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
 ) -> tuple[VectorSet, ...]:
-    """Vectors of a few new passages by fast embedders, written with the batch; a job makes the
-    rest. An embedder that fails is added to `late`, and not asked here again."""
+    """Embed a few new passages with fast embedders, so that their vectors are written in the same
+    batch. A job embeds the rest. An embedder that fails is added to `late` and not called here
+    again."""
     passages = [
         (new.segment, ordinal, passage)
         for new in segments

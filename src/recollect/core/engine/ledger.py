@@ -1,6 +1,7 @@
-"""Write a session's state and ledger; `rebuild` reads them. A record names pieces that
-are stored once, and extends the record before it. Pieces are redacted before they are hashed. A
-rebuilt request is byte for byte as sent."""
+"""Write a session's state and its ledger, from which `rebuild` restores past requests. A record
+names pieces, each stored once, and builds on the previous record. Pieces are redacted before they
+are hashed. A request without redactions is rebuilt byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def session_write(
 ) -> SessionWrite:
     written = keeping.path
     shared = len(written)
-    if state.path[:shared] != written:  # the same names are compared at once
+    if state.path[:shared] != written:  # comparing tuples of the same strings is fast
         pairs = enumerate(zip(written, state.path, strict=False))
         shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
 
@@ -103,7 +104,7 @@ def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
     )
 
 
-@lru_cache(maxsize=512)  # edits last for many turns, and are written with each
+@lru_cache(maxsize=512)  # an edit is written in many turns
 def _mask_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
     return redact(text, pii=pii).text
 
@@ -113,7 +114,7 @@ NameChanges: TypeAlias = Callable[[OutcomeChanges], PieceHash]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOutcomes:
-    """The outcomes of a session's last record in this process."""
+    """The outcomes of the last turn that this process recorded for a session."""
 
     chain: tuple[_OutcomeRecord, ...] = field(default=(), repr=False)
     newest: OutcomeChanges = field(default_factory=OutcomeChanges, repr=False)
@@ -122,7 +123,7 @@ class RecordedOutcomes:
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
 
     def record(self, report: Report, name: NameChanges) -> RecordedOutcomes:
-        """The outcomes of one more turn; `name` stores a record."""
+        """Return the outcomes of one more turn. `name` stores a record and returns its name."""
         keys = tuple([entry.key for entry in report.entries])
         same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
         if self.chain and same and keys[: len(self.keys)] == self.keys:
@@ -153,13 +154,13 @@ class RecordedOutcomes:
 
     @property
     def names(self) -> tuple[PieceHash, ...]:
-        """The records to combine, oldest first."""
+        """Names of the records to combine, oldest first."""
         return tuple([record.name for record in self.chain])
 
 
 _STEP: Final = 4
-"""A record is at most this share of the one before. A turn then writes about as much as it changes,
-and its outcomes are read from few records."""
+"""A record is at most a fourth of the size of the one before. So a turn writes about as much as it
+changes, and few records are read to restore it."""
 _LEAST_WEIGHT: Final = 8
 
 
@@ -168,7 +169,7 @@ class _OutcomeRecord:
     name: PieceHash
     weight: int
     fates: Mapping[int, Fate]
-    """All outcomes, with those of the records before."""
+    """All outcomes, including those of earlier records."""
 
 
 def _weight(changes: OutcomeChanges) -> int:
@@ -187,8 +188,8 @@ def _changes_since(chain: tuple[_OutcomeRecord, ...], now: OutcomeChanges) -> Ou
 
 
 def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
-    """The outcome of each message that is not sent unchanged. Summarised messages, thousands in a
-    long session, keep the outcome object of the turn before."""
+    """Return the outcome of each message that is not sent unchanged. Summarized messages reuse the
+    outcome object of the previous turn, because long sessions have thousands of them."""
     outcomes = Outcomes(report.entries, report.view, report.edits)
     fates: dict[int, Fate] = {}
     for place, entry in enumerate(report.entries):
@@ -196,7 +197,7 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
             fate = outcomes.at(place)
         elif (known := before.get(place)) and _is_summary_of(known, entry):
             fate = known
-        else:  # all for one reason, which is recorded once
+        else:  # all summarized messages share one reason, which is recorded once
             fate = replace(outcomes.at(place), reasons=())
         if fate.fate != "kept":
             fates[place] = fate
@@ -209,7 +210,8 @@ def _is_summary_of(fate: Fate, entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The rows of a session's last record in this process, as sent and as named."""
+    """The rows of the last record that this process wrote for a session: their bytes and their
+    names."""
 
     raws: tuple[bytes, ...] = field(default=(), repr=False)
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
@@ -219,7 +221,7 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A turn's record, its unwritten pieces, and the base of the next record."""
+    """A turn's record, the pieces to write with it, and the base of the next record."""
 
     record: TurnRecord
     pieces: tuple[LedgerPiece, ...]
@@ -236,7 +238,8 @@ def record_turn(
     as_it_came: bool,
     forgotten: AbstractSet[MessageId] = frozenset(),
 ) -> RecordedTurn:
-    """The record of a turn. Pieces that quote a forgotten message are named, but not stored."""
+    """Make the record of a turn. It names pieces that quote a forgotten message, but does not store
+    them."""
     made: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=as_it_came)
@@ -289,7 +292,8 @@ def record_turn(
 
 
 def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
-    """False if keys are escaped or repeated: replay must not call that exact."""
+    """Return whether the frame gives back the exact bytes of the request. It does not if JSON keys
+    are escaped or repeated."""
     if not as_it_came or request.body is None:
         return True
     filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
@@ -297,7 +301,7 @@ def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
 
 
 def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
-    """The number of rows from the start that equal the last record's."""
+    """Count the rows from the start that equal those of the last record."""
     kept = 0
     for row, raw in zip(rows, last.raws, strict=False):
         if row.raw is not raw and row.raw != raw:
@@ -307,7 +311,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _mask_word(text: str, mask: TextMask) -> str:
-    """Masks it, unless it is a lower-case word, which is one of our codes."""
+    """Mask a text, unless it is a lower-case word: those are codes of Recollect."""
     is_code = text.isalpha() and text.islower() and text not in mask.secrets
     return text if is_code else mask.text(text)
 
@@ -334,7 +338,8 @@ def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
         texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
         held = [edit for edit in quoting if any(edit.text in text for text in texts)]
         if not held and not _BLOCKS.isdisjoint(row.notes):
-            held = quoting  # a block with another text: it may be any of them
+            # The text of the block has changed, so it may quote the messages of any block.
+            held = quoting
         covered = summarized if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
 
@@ -347,7 +352,7 @@ def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
-    """The messages whose words appear in edits: summaries, shortened results, recalled blocks."""
+    """Return the messages that edits quote: in summaries, shortened results and recalled blocks."""
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     covered = [id_ for cut in cuts for id_ in cut.covers]
     blocks = [block for cut in cuts for block in cut.ended]
@@ -361,26 +366,28 @@ _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 @dataclass(slots=True)
 class ArchiveState:
-    """The state of a session's archive in this process."""
+    """What this process knows about the stored part of a session."""
 
     loaded: bool = False
     stale: bool = False
     overtaken: bool = False
-    """The store left out the last write: another process was first."""
+    """The store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
-    """Messages that could be stored nowhere, and wait in memory."""
+    """Messages that neither the store nor the spool took. They wait in memory."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
-    """Messages that the store refused as forgotten: nothing quotes them again."""
+    """Messages that the store refused as forgotten: nothing may quote them again."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """Secrets of the session, to mask repetitions without a label. Never stored."""
+    """Secrets of the session, so that a secret is masked when it appears again without its label.
+    Never stored."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
     recorded_at: float = 0.0
-    """After a day the next record rests on no other one, which may have expired."""
+    """A day after this time, the next record builds on no earlier record, because that may have
+    expired."""
     refusals: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
@@ -389,20 +396,20 @@ class ArchiveState:
     abandoned: bool = False
 
     def begin_anew(self, replaced: int) -> None:
-        """Write the session from its start, to a store that replaces the earlier one."""
+        """Write the session again from its start, because the store was replaced."""
         self.replaced = replaced
         self.durable.clear()
         self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
-        """Use the stored state from now on, not the one in memory."""
+        """From now on use the stored state instead of the one in memory."""
         self.loaded, self.stale = False, True
         self.path, self.last_record = (), LastRecord()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestCounts:
-    """The outcome of ingested messages."""
+    """Counts of ingested messages by outcome."""
 
     read: int = 0
     stored: int = 0
@@ -425,7 +432,7 @@ class IngestCounts:
 
 
 def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
-    """Note where a write ended, and trouble for the next report."""
+    """Record where a write ended up, and problems for the next report."""
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":
@@ -439,11 +446,11 @@ def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
 def newest_session(
     stored: StoredSession | None, waiting: Sequence[SessionWrite]
 ) -> StoredSession | None:
-    """A session as it will be once waiting batches, given oldest first, are written."""
+    """Return the session as it will be after the waiting batches (oldest first) are written."""
     for write in waiting:
         path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
         if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
-            continue  # the store will reject it as stale
+            continue  # the store will reject this write as stale
         stored = StoredSession(
             session=write.session,
             turn=write.turn,

@@ -1,4 +1,6 @@
-"""Explicit use of memory outside of a turn: search, look up, note (`recollect.tools`)."""
+"""Use of memory outside of a turn, for `recollect.tools`: search, read messages and files, write
+notes.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ _EXCHANGE_REACH: Final = 3
 
 
 class MemoryLookup:
-    """The memory of an engine's space, as far as a session may see it."""
+    """The memory of a space, limited to the content that one session may see."""
 
     def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
-        """With a `session`, the part that it may see (`recall.scope`); without one the whole
-        space."""
+        """`session` limits the memory to the content that this session may see (`recall.scope`).
+        Without it the whole space is visible."""
         self._engine = engine
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session
@@ -63,7 +65,7 @@ class MemoryLookup:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Recalled:
-        """As `Engine.search`, limited to visible content."""
+        """Search as `Engine.search` does, limited to visible content."""
         return await self._engine.search(
             query,
             session=self._session,
@@ -73,19 +75,20 @@ class MemoryLookup:
         )
 
     async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-        """Those of these messages that exist and are visible."""
+        """Return the messages with these ids that exist and are visible."""
         stored = await self._engine._look_up(lambda store: store.segments(ids))
         return tuple(one for one in stored if self._reaches(one))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
-        """The message at this place of the archive, if it exists and is visible."""
+        """Return the message at this place of the archive; None if it does not exist or is not
+        visible."""
         page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int
     ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
-        """The messages just before and after a message in its session."""
+        """Return the messages just before and after a message in its session."""
         session, place = stored.segment.session, stored.sequence
 
         async def read(store: Store) -> tuple[tuple[StoredSegment, ...], ...]:
@@ -105,7 +108,7 @@ class MemoryLookup:
     async def exchanges(
         self, hits: Sequence[StoredSegment]
     ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
-        """The messages around each of these in its exchange, a few each way."""
+        """For each hit, return a few messages before and after it in its exchange."""
 
         async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
             found: dict[SegmentId, tuple[StoredSegment, ...]] = {}
@@ -130,20 +133,20 @@ class MemoryLookup:
         return await self._engine._look_up(read)
 
     async def files(self) -> tuple[str, ...]:
-        """The followed memory files, by their paths."""
+        """Return the memory files that Recollect follows, by path."""
         sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
     async def file(self, path: str) -> tuple[StoredSegment, ...]:
-        """The stored sections of a memory file. Reads nothing from the disk."""
+        """Return the stored sections of a memory file. The file itself is not read."""
         name = f"{FILE_SESSIONS}{path}"
         return await self._engine._look_up(
             lambda store: store.page(session=name, limit=_MOST_SECTIONS)
         )
 
     async def note(self, text: str) -> NoteResult:
-        """Store a note in the model's words, in the asking session or in `notes`."""
+        """Store a note that the model wrote, in the session that asked or in `notes`."""
         self._check_writable()
         engine = self._engine
         session = self._own_session or NOTES_SESSION
@@ -167,15 +170,16 @@ class MemoryLookup:
         return await self._engine.facts(self._session)
 
     async def settled(self) -> bool:
-        """True if all messages are in the store: others could not be forgotten."""
+        """Return whether all messages are in the store. Messages that are not cannot be
+        forgotten."""
         return not await self._engine.settle()
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """Seal a tool answer that quotes these messages; return the text to send."""
+        """Seal a tool answer that quotes these messages, and return the text to send."""
         return self._engine._tell(text, quotes)
 
     async def keep_told(self) -> None:
-        """Store the marks of answers, so that any process recognises them."""
+        """Store the marks of tool answers, so that any process recognizes them."""
         await self._engine._keep_told()
 
     def _reaches(self, stored: StoredSegment) -> bool:
@@ -196,7 +200,7 @@ NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteResult:
-    """The outcome of a note."""
+    """The result of writing a note."""
 
     outcome: NoteOutcome
     segment: Segment | None = None
@@ -214,7 +218,7 @@ async def keep_note(
     role: Role = "user",
     embedders: Sequence[str] = (),
 ) -> NoteResult:
-    """Write a note to the archive as a message of `session`, in the words of `role`."""
+    """Write a note to the archive as a message of `session`, with this role."""
     made = ingest(
         [_entry(text, secret, weigher, role)],
         session=session,

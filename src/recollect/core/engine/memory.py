@@ -1,4 +1,4 @@
-"""The memory of a space outside of a turn: sessions, lists, search, facts, import, forget."""
+"""The memory of a space outside of turns: sessions, lists, search, facts, import, forgetting."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class StoredMemory:
     _embedders: tuple[str, ...]
     _recaller: Recaller | None
     _stored: SessionKeeper | None
-    """Reads the store, whether or not anything may be written."""
+    """Reads sessions from the store, also if `ingest.enabled = false`."""
     _keeper: SessionKeeper | None
-    """The same if messages may be stored, else None."""
+    """The same object if messages may be stored, else None."""
     _jobs: BackgroundJobs | None
     _files: Following | None
     _told: ToldAnswers
@@ -69,7 +69,7 @@ class StoredMemory:
     _closed: bool
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
-        """Wait until all messages are in the store, but no longer than this."""
+        """Wait up to `seconds` until all messages are in the store."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -84,25 +84,26 @@ class StoredMemory:
             )
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
-        """The session of this name; `state` continues one that was kept elsewhere."""
+        """Return the session of this name. Pass `state` to continue a session whose state you kept
+        yourself."""
         check_session_name(id)
         if not isinstance(state, SessionState | None):
             made = type(state).__name__
             raise TypeError(f"state must be a SessionState, not {made}: pass bytes to `read_state`")
         known = self._sessions.get(id)
         if known is None or state is not None:
-            self._check_open()  # stored sessions can be listed
+            self._check_open()  # a closed memory may still return the sessions it has open
             known = self._sessions[id] = Session(id, state)
         return known
 
     def end(self, session: Session | SessionId) -> None:
-        """Release a session's handle. Without an archive its state is lost."""
+        """Release a session's handle. If messages are not stored, the session's state is lost."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
-        """Release a session whose request was not answered: another process may continue it."""
+        """Release a session whose request failed, so that another process can continue it."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
@@ -113,8 +114,8 @@ class StoredMemory:
     async def _hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> HandedOver | None:
-        """Release a session once it is stored. Return the worst place of its messages, "stale" if
-        another process overtook it, or None if nothing is stored."""
+        """Release a session once it is stored. Return where its messages are, at worst; "stale" if
+        another process wrote the session first; None if nothing is stored."""
         handle = self._handle(session)
         async with handle.lock:
             where: HandedOver | None = None
@@ -144,9 +145,10 @@ class StoredMemory:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> IngestCounts:
-        """Store messages outside of a turn, as mappings of a wire format or their JSON. Without
-        `batch` they are the session's history from its start, and only new ones are stored. The
-        same batch again changes nothing. StoreUnavailable if the store does not take them."""
+        """Store messages outside of a turn. Pass them as mappings in a wire format, or as their
+        JSON. Without `batch` they are the session's history from its start, and only new messages
+        are stored. Storing the same batch again changes nothing. Raises StoreUnavailable if the
+        store does not take them."""
         self._check_open()
         if self._keeper is None:
             raise StoreError(NOTHING_KEPT)
@@ -175,13 +177,14 @@ class StoredMemory:
         )
 
     async def facts(self, session: SessionId | None = None) -> FactBook:
-        """The facts of this space: to list, add, correct, pin and trace; with a `session` those
-        that it may see (`recall.scope`). Read-only if `ingest.enabled = false`."""
+        """Return the facts of this space, to list, add, correct, pin and trace them. With a
+        `session`, return only those that it may see (`recall.scope`). They are read-only if
+        `ingest.enabled = false`."""
         self._check_open()
         if self._stored is None:
             raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
         archive = self._stored.archive
-        book = await asyncio.to_thread(_fact_book)  # slow to import
+        book = await asyncio.to_thread(_fact_book)  # this import is slow
         spool = await archive.spool()
         return book(
             await archive.store(),
@@ -195,7 +198,7 @@ class StoredMemory:
         )
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
-        """List the sessions that are stored, oldest first; memory files are listed as `file:…`."""
+        """List the stored sessions, oldest first. Memory files are listed as `file:…`."""
         await self._let_arrive()
         return await self._look_up(lambda store: store.sessions())
 
@@ -207,8 +210,9 @@ class StoredMemory:
         limit: int = 100,
         newest_first: bool = False,
     ) -> tuple[StoredMessage, ...]:
-        """List a session's stored messages in order, after the `place` of the last one you have.
-        With `newest_first` it goes back in time, from before that place."""
+        """List a session's stored messages in order. To continue a list, pass the `place` of its
+        last message as `after`. With `newest_first` the list runs backward in time, from before
+        that place."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -221,7 +225,7 @@ class StoredMemory:
         return tuple(listed_message(one) for one in page)
 
     async def stats(self) -> Stats:
-        """Count what the space holds: messages, passages, vectors, facts, sessions, bytes."""
+        """Count the space's messages, passages, vectors, facts, sessions and bytes."""
         await self._let_arrive()
         return await self._look_up(lambda store: store.stats())
 
@@ -237,11 +241,11 @@ class StoredMemory:
         said_before: float | None = None,
     ) -> Certificate:
         """Forget permanently, in the store, the spool and the caches of this machine. `messages`
-        and `facts` are ids, `matching` a text, `pattern` a regular expression. `sessions`,
-        `said_after` and `said_before` together select messages. The certificate counts what was
-        removed, and names what is out of reach."""
+        and `facts` are ids, `matching` is a text, `pattern` a regular expression. `sessions`,
+        `said_after` and `said_before` together select messages. The certificate counts the removed
+        items and lists the copies that Recollect cannot delete."""
         for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
-            if isinstance(given, str):  # each of its characters would name something
+            if isinstance(given, str):  # each character would be read as an id
                 raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
         order = ForgetOrder(
             at=self._clock.now(),
@@ -261,8 +265,8 @@ class StoredMemory:
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
-        """Delete the whole space: store and spooled batches. Closes this memory. Other processes
-        must have closed the space."""
+        """Delete the whole space: its store and its spooled batches. This memory is closed first.
+        Close the space in all other processes before you call this."""
         self._check_open()
         if self._delete_stored is None:
             raise StoreError(
@@ -280,8 +284,8 @@ class StoredMemory:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Recalled:
-        """Search memory: passages and facts within the budget, best first; with a `session` those
-        that it may see (`recall.scope`)."""
+        """Search memory. Return passages and facts within the budget, best first. With a `session`,
+        return only those that it may see (`recall.scope`)."""
         self._check_open()
         if self._recaller is None:
             raise StoreError("nothing is kept here, so nothing can be searched")
@@ -307,7 +311,7 @@ class StoredMemory:
         return await self.settle(self.settings.turn.deadline_seconds)
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        """Query the store; StoreError if there is none, or it does not answer in time."""
+        """Query the store. Raise StoreError if there is none or it does not answer in time."""
         self._check_open()
         if self._stored is None:
             raise StoreError(NOTHING_KEPT)
@@ -317,7 +321,7 @@ class StoredMemory:
         return answer
 
     def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """Seal an answer of a memory tool, so that it is recognised when it comes back."""
+        """Seal an answer of a memory tool, so that it is recognized when a client sends it back."""
         text = sealed(text, self._seal())
         self._told.add(text, quotes)
         return text
@@ -331,12 +335,12 @@ class StoredMemory:
             handle.keeping.load_again()
 
     async def _read_files(self) -> None:
-        """Wait a moment for the first read of memory files."""
+        """Wait briefly until memory files have been read for the first time."""
         if self._files is not None:
             await self._files.first_look()
 
     def _wake_jobs(self, due_at: float | None = None) -> None:
-        """Run due jobs, now or at this time; returns at once."""
+        """Schedule due jobs for now or for `due_at`, without waiting for them."""
         if self._jobs is not None:
             self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
 

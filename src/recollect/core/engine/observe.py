@@ -1,5 +1,6 @@
-"""Learn from a reply: its usage, an overflow, and its messages. No field of a reply is trusted to
-exist, or to be as documented."""
+"""Learn from a reply: its usage, an overflow, and its messages. Any field of a reply may be missing
+or malformed.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
 LEAST_WINDOW_TOKENS = 1_024
-"""No smaller window is learned: it could not hold a question and its answer."""
+"""A smaller window is never learned, because it could not hold a question and its answer."""
 _COUNT_RATIO = 2.0
 
 
@@ -70,7 +71,7 @@ class Observer:
         wait: bool = True,
         mark: MarkReply | None = None,
     ) -> Observation:
-        """Learn from a reply and store it; the caller holds the session's lock."""
+        """Learn from a reply and store it. The caller holds the session's lock."""
         given = reply
         if isinstance(reply, list | tuple):
             events, none = reply, StreamedReply()
@@ -81,7 +82,7 @@ class Observer:
                 reason=lambda _: Reason(Cause.USAGE_READ),
             )
         state = session.state
-        if state.sent_at is None:  # another process prepared the request of this reply
+        if state.sent_at is None:  # another process prepared the request that this reply answers
             state = await load(session, self._memory._stored, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
@@ -149,7 +150,8 @@ class Observer:
 
         def read() -> tuple[Entry, ...]:
             state, sent = session.state, session.sent_messages
-            if session.last_draft is None:  # another process prepared it, and may have the reply
+            # Another process prepared the request, and may have stored the reply already.
+            if session.last_draft is None:
                 again = replied(reply, state.sent_format, (), secret, weigher)
                 sent -= repeated(state.ids[:sent], again)
                 session.sent_messages = sent
@@ -180,7 +182,7 @@ class Observer:
                 pieces=heard_pieces(marks, heard),
             )
         if not wait:
-            await asyncio.sleep(0)  # let the write begin
+            await asyncio.sleep(0)  # let the write start
             return entries, None
         seconds = settings.turn.deadline_seconds
         done = await keeper.wait(session.keeping, seconds)
@@ -228,7 +230,7 @@ class Observer:
 
 
 def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
-    """The usage in a reply to an earlier request than the session's last."""
+    """Return the usage in a reply that answers an earlier request than the session's last."""
     read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
     return Observation(
         usage=read_usage(read),
@@ -241,7 +243,7 @@ def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] =
 def learned_from(
     reply: Any, recognise_overflow: RecogniseOverflow | None
 ) -> tuple[Usage | None, Overflow | None]:
-    """The usage in a reply, or the size that an error names."""
+    """Return the usage in a reply, or the overflow that an error reports."""
     if isinstance(reply, Overflow):
         return None, reply
     streamed = isinstance(reply, StreamedReply)
@@ -259,10 +261,10 @@ def learned_from(
 def replied(
     reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
 ) -> tuple[Entry, ...]:
-    """The messages of a reply, with the keys they will have when the client resends them."""
+    """Return the messages of a reply, with the keys they will have when the client resends them."""
     sent = next((name for name in CODECS if name == format_name), None)
     if sent is None:
-        return ()  # there was no request yet
+        return ()  # no request was prepared yet
     parent = path[-1] if path else ROOT
     codec = CODECS[sent]
     entries: list[Entry] = []
@@ -290,14 +292,15 @@ def replied(
 
 
 def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
-    """The number of messages at the end of a path that repeat this reply."""
+    """Count the messages at the end of the path that are this reply already."""
     count = len(reply)
     same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
     return count if same else 0
 
 
 def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
-    """The session with a reply after its request; a second reply replaces the first."""
+    """Return the session with this reply after its request. A second reply to a request replaces
+    the first."""
     return replace(
         state,
         path=state.path[:sent] + tuple(entry.key for entry in reply),
@@ -306,8 +309,8 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
-    """The session after a provider refused a request for its size. Without a limit in the error,
-    the window must be smaller than the request."""
+    """Return the session after a provider refused a request as too large. If the error names no
+    limit, the window is set below the size of the request."""
     limit = overflow.limit_tokens
     if limit is None:
         limit = int(_sent_tokens(state) * SHRINK_RATIO)
@@ -321,7 +324,7 @@ def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
 def doubt_limit(
     state: SessionState, overflow: Overflow, sent: Iterable[bytes]
 ) -> LimitDoubt | None:
-    """The reason why an overflow's limit cannot be the model's window; None if it can."""
+    """Return why the limit in an overflow error cannot be the model's window; None if it can."""
     limit = overflow.limit_tokens
     if limit is None:
         return None

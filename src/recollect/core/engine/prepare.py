@@ -1,5 +1,6 @@
-"""The path of every turn: read and align, apply standing edits, free space, standing block, recall,
-inject, send. Each stage takes a draft and returns its result."""
+"""The path of every turn: read and align, apply earlier edits, free space, standing block, recall,
+inject, send. Each stage takes a draft and returns its result.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +90,9 @@ async def prepare_turn(
         if freed.compact_first:
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
-        if not quoted <= final.quoted():  # ended blocks may have quoted what is asked
+        if not quoted <= final.quoted():  # a removed block may have quoted the answer: search again
             if without_blocks(final.edits) != without_blocks(standing.edits):
-                reads = RecallReads()  # messages that were stored just now must be found
+                reads = RecallReads()  # read again, because messages may have been stored since
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
@@ -121,7 +122,8 @@ async def _send(draft: Draft, boundary: Boundary) -> Any:
 
 
 async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
-    """The history under its standing edits, without new decisions; None if it cannot be read."""
+    """Return the history under its earlier edits, without new decisions; None if it cannot be
+    read."""
     if not given.readable:
         return None
     done = await boundary.run(
@@ -214,7 +216,8 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 
 
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
-    """True if the client went back to before messages that were trimmed, as chats do."""
+    """Return whether the client went back to a point before trimmed messages, as chat clients
+    do."""
     given = draft.given
     if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
@@ -282,12 +285,13 @@ async def _make_room(
     boundary: Boundary,
     durability: Durability | None,
 ) -> Freed:
-    """Makes space for a wanted block that does not fit: older blocks end, then the rest is
-    freed."""
+    """Make space for a recalled block that does not fit: remove older blocks first, then free
+    more."""
     draft = freed.draft
     if draft.given.settings.recall.method == "openclaw":
         return freed
-    if not recall.asks and freed.moment is None:  # the provider's cache is worth more
+    # Without a question, a recalled block is not worth breaking the provider's cache.
+    if not recall.asks and freed.moment is None:
         return freed
     wanted = draft.wanted_tokens(recall)
     if draft.has_room(wanted):
@@ -419,7 +423,7 @@ def _has_its_block(draft: Draft) -> bool:
 
 def _was_asked(draft: Draft) -> bool:
     last, recall = last_turn(draft.entries), draft.given.settings.recall
-    if recall.every_turn or not recall.sticky:  # then a block has to be found every time
+    if recall.every_turn or not recall.sticky:  # every request needs a new block then
         return False
     if last.role == "user" and spoken_text(last):
         return False
@@ -448,7 +452,7 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
     if made.edit is None:
         return draft
     kept = draft.edits
-    if made.edit.placement == "head":  # one block at the head, and it is the newest
+    if made.edit.placement == "head":  # only the newest block stays at the start of the view
         kept = without_blocks(kept)
     return await change(draft, (*kept, made.edit), boundary)
 
@@ -456,12 +460,13 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
 NEW_BYTES: Final = 65_536
 WHOLE_BYTES: Final = 1_500_000
 STANDING_EDITS: Final = 32
-"""A request within these bounds is shaped in place: it takes a few milliseconds."""
+"""A request within these limits is shaped in the event loop, because that takes a few
+milliseconds."""
 _SAME_RATIO: Final = 0.9
 
 
 def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    """True if shaping is fast enough to run in the event loop."""
+    """Return whether shaping is fast enough to run in the event loop."""
     if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
         return False
     if len(request) <= NEW_BYTES:
@@ -481,7 +486,8 @@ async def read_request(
     betas: Sequence[str],
     weigher: Weigher,
 ) -> tuple[Request | None, int]:
-    """The request, and the tokens of its system prompt and tools; None if it cannot be read."""
+    """Return the request, and the tokens of its system prompt and tools; None if it cannot be
+    read."""
 
     def split() -> tuple[Request, int]:
         request = split_request(body, format_name, betas=betas)
@@ -508,7 +514,7 @@ def limits_for(
     *,
     window_tokens: int | None,
 ) -> tuple[WindowLimits, WindowSource]:
-    """The limits of a request, and the source of its window."""
+    """Return the limits of a request, and where its window size comes from."""
     learned = state.learned_window_tokens
     if request.model != state.learned_for_model:
         learned = None

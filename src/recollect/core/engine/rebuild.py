@@ -1,4 +1,4 @@
-"""Rebuild past requests and reports from the ledger, byte for byte if every piece is stored."""
+"""Rebuild past requests and reports from the ledger: byte for byte if every piece is stored."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_KEY = {"openai-responses": "input"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A request as it was sent, as far as it is stored."""
+    """A past request, rebuilt from the pieces that are stored."""
 
     body: bytes = field(repr=False)
     exact: bool
@@ -46,14 +46,14 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRebuilt:
-    """The reason why the ledger does not know a turn."""
+    """Why a turn cannot be rebuilt."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptTurn:
-    """A turn of the ledger, with its time and the user's message."""
+    """A turn in the ledger, with its time and the user's message."""
 
     turn: int
     at: float
@@ -127,11 +127,12 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
     frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
     try:
         filled = fill_frame(frame, rows, system=system, tools=tools)
-    except FormatError:  # the frame itself is gone: the rest of the request is shown
+    except FormatError:  # the frame is missing: show the rest of the request
         if "parameters" not in missing:
             missing.append("parameters")
         filled = _without_frame(record, rows, system, tools)
-    exact = not missing and not redacted  # outcomes are not part of the request
+    # Missing outcomes do not matter here: they are not part of the request.
+    exact = not missing and not redacted
     if _lacks_outcomes(record, pieces):
         missing.append("outcomes")
     return Rebuilt(
@@ -145,7 +146,8 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
 
 
 def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
-    """The report of a turn as JSON, with all of its outcomes or none; None if it cannot be read."""
+    """Return the report of a turn as JSON, with all of its outcomes or none; None if it cannot be
+    read."""
     piece = pieces.get(record.report or PieceHash(""))
     if piece is None:
         return None

@@ -1,5 +1,6 @@
-"""Search memory for a turn: the question's vectors first, then recall. Without vectors recall uses
-words, and the notes say so. An embedder that fails or hangs is left out for a while."""
+"""Search memory for a turn: embed the question, then recall. Without vectors, recall ranks by words
+and adds a note to the report. An embedder that fails or hangs is skipped for a while.
+"""
 
 from __future__ import annotations
 
@@ -43,23 +44,24 @@ Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 REST_SECONDS: Final = 30.0
 LOAD_SECONDS: Final = 0.5
 _LOADS_QUICKLY: Final = ("static",)
-"""Its first question waits for it: a process per turn would never have vectors otherwise."""
+"""Kinds of embedders that the first question waits for. Otherwise hosts that start a process per
+turn would never get vectors."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
-"""By embedder name, measured once per process."""
+"""Scales by embedder name, measured once per process."""
 
 
 @runtime_checkable
 class EmbedsQuestions(Protocol):
-    """An embedder with other vectors for questions than for passages."""
+    """An embedder that makes different vectors for questions than for passages."""
 
     async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """As `Embedder.embed`, for questions."""
+        """Embed questions; otherwise as `Embedder.embed`."""
         ...
 
 
 class QuestionVectors:
-    """The vectors of questions, by the embedders of one engine."""
+    """Makes the vectors of questions with an engine's embedders."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class QuestionVectors:
         kinds = {embedder.kind for embedder in self.embedders}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
-            # before a name is removed from it: "Password: …" is masked by its first word
+            # Redact before names are removed: the word "Password:" marks the secret after it.
             texts["remote"] = redact(texts["remote"], pii=self._pii).text
         meant = {text for kind, text in texts.items() if kind != "hash"}
         without_names = {text: await phrase(text, archive) for text in meant}
@@ -101,7 +103,8 @@ class QuestionVectors:
         asking = asyncio.get_running_loop().create_task(self._all(texts))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
-        # a turn that ends sooner must still learn who hangs, or every turn would wait for it
+        # If the turn ends first, the task continues and records embedders that hang. Otherwise
+        # every turn would wait for them.
         return await asyncio.shield(asking)
 
     async def _all(self, texts: Mapping[EmbedderKind, str]) -> Asked:
@@ -127,7 +130,7 @@ class QuestionVectors:
             if not embedder.ready:
                 return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
-            self._load(embedder)  # it ranks already; its scale is ready for the next turn
+            self._load(embedder)  # it can rank already; load its scale for the next turn
         answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
         if isinstance(answer, Failure):
             late = answer.error is TimeoutError
@@ -178,12 +181,12 @@ class QuestionVectors:
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
-        """Load every embedder now, and learn its scale; `of` reports failures."""
+        """Load every embedder now, and measure its scale. Failures are reported by `of`."""
         for embedder in self.embedders:
             await self._loaded(embedder)
 
     async def close(self) -> None:
-        """Stop waiting for loading embedders; running calls end within their time."""
+        """Stop waiting for embedders that load. Running calls end by their own time limit."""
         loop = asyncio.get_running_loop()
         asking = {task for task in self._asking if task.get_loop() is loop}
         if asking:
@@ -217,10 +220,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class ReadsOneMoment(Protocol):
-    """A store on a server: related reads are one transaction."""
+    """A store on a server, where related reads share one transaction."""
 
     def moment(self) -> AbstractAsyncContextManager[Store]:
-        """A snapshot of the store; parallel queries are sent at once."""
+        """Open a snapshot of the store. Parallel queries are sent at once."""
         ...
 
 
@@ -235,12 +238,12 @@ def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
 
 WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
-"""Share of recall's time to read messages into OpenClaw's index."""
+"""Share of recall's time that may be spent reading messages into OpenClaw's index."""
 _WARM_SCOPES: Final = 8
 
 
 class MemoryRecaller:
-    """Recall from the memory of one engine's space; a `Recaller`."""
+    """A `Recaller` that searches the memory of one engine's space."""
 
     def __init__(
         self,
@@ -262,7 +265,8 @@ class MemoryRecaller:
         self._warming = asyncio.Lock()
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """The content that bears on the request; StoreUnavailable if memory cannot be searched."""
+        """Return the passages and facts that are relevant to the request. Raise StoreUnavailable if
+        memory cannot be searched."""
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon()
         notes = () if self._upkeep is None else self._upkeep.notes
@@ -283,12 +287,12 @@ class MemoryRecaller:
         return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Pinned facts and the user's standing requests."""
+        """Return pinned facts and the user's standing requests."""
         scope = None if self._settings.recall.scope == "space" else session
         return await self._looked(lambda store: _standing(store, scope))
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
-        """The vectors of a text as it is, of embedders that are ready."""
+        """Return the vectors of a text without rephrasing it, by the embedders that are ready."""
         texts = {embedder.kind: text for embedder in self._vectors.embedders}
         if "remote" in texts:
             texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
@@ -348,7 +352,7 @@ class MemoryRecaller:
         try:
             async with _moment(store) as seen:
                 return await recall(request, archive=seen, vectors=vectors, settings=settings)
-        except StoreError as error:  # a vector that it cannot compare with those it holds
+        except StoreError as error:  # the store cannot compare this vector with its own
             if not vectors or isinstance(error, StoreUnavailable):
                 raise
             note = Reason(Cause.WORDS_ALONE, error=str(error))

@@ -1,6 +1,7 @@
-"""A session's handle, the results of turns and replies, checks of arguments, keyed marks.
-`ToldAnswers` knows which messages the answers of memory tools quote, in any process: forgetting
-must reach them."""
+"""A session's handle, the results of turns and replies, checks of arguments, and keyed marks.
+`ToldAnswers` records which messages each answer of a memory tool quotes, across processes, so that
+forgetting a message also deletes the stored copies of those answers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ from recollect.errors import FormatError
 
 
 class Session:
-    """A conversation's handle, which holds its state between turns of this process."""
+    """A handle of a conversation, which holds its state between turns in this process."""
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
@@ -47,26 +48,26 @@ class Session:
         self.remembered: LastRequest = LastRequest()
         self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
         self.sent_messages: int = len(self.state.path)
-        """Length of the path in the last request; replies follow it."""
+        """Length of the path in the last request. The reply is added after it."""
         self.last_draft: Draft | None = None
-        """A compaction between turns starts from it."""
+        """The last turn's draft, from which a compaction between turns starts."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []
         self.flush: asyncio.Task[CompactionResult] | None = None
         self.compacting: asyncio.Task[CompactionResult] | None = None
         self.compacted_meanwhile: CompactionResult | None = None
-        """For the next report."""
+        """Result of a background compaction, for the next report."""
         self.compaction_failure: Reason | None = None
-        """For the next observation."""
+        """Why the last compaction failed, for the next observation."""
         self.message_provider: str | None = None
         self.observation: Observation | None = None
         self.learned = False
 
 
 async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
-    """The session's last stored state, with its lock held."""
+    """Return the session's last stored state. The caller holds the session's lock."""
     if reader is not None:
         known = await reader.load(session.id, session.state, session.keeping, boundary)
-        if known.path is not session.state.path:  # cached results belong to the other state
+        if known.path is not session.state.path:  # results cached for the other state do not apply
             session.remembered, session.sent_messages = LastRequest(), len(known.path)
         session.state = known
     return session.state
@@ -77,7 +78,8 @@ class Context:
     """The result of `prepare`: the request to send, its report, and the session's next state."""
 
     request: Any = field(repr=False)
-    """In the form that you passed: bytes, or a dictionary to call a client with."""
+    """The request to send, in the form that you passed: bytes, or a dictionary to call a client
+    with."""
     report: Report
     state: SessionState
     recalled: Recalled | None = field(default=None, repr=False)
@@ -110,21 +112,21 @@ class Observation:
     calibration_ratio: float
     learned_window_tokens: int | None
     doubted_limit: LimitDoubt | None = None
-    """The reason why Recollect did not learn the limit that an error named."""
+    """Why Recollect did not learn the limit that an error named."""
     failures: tuple[StageLine, ...] = ()
     """Failures and delays: reading the reply, storing messages, background jobs, compactions."""
     due: Due = "nothing"
     """The next step: write notes (`flush`), compact, or nothing."""
     due_reason: Reason = NOT_RUN
     flush_first: bool = False
-    """A compaction is due, and notes were not written since the last one."""
+    """True if a compaction is due and notes were not written since the last one."""
     broken_off: bool = False
-    """A streamed reply ended early; Recollect stored the part it received."""
+    """True if a streamed reply ended early. Recollect stored the part it received."""
     archived: Where | None = None
-    """The place where the turn is durable: the store, the spool, or nowhere yet. None if nothing of
-    the reply is stored, without `wait`, and for a reply to an earlier request than the last."""
+    """Where the turn is durable: in the store, in the spool, or nowhere yet. None without `wait`,
+    if the reply has nothing to store, or if it answers an earlier request than the last."""
     being_stored: bool = field(default=False, repr=False)
-    """The reply is still being stored."""
+    """True if the reply is still being stored."""
 
     def __str__(self) -> str:
         used = self.usage
@@ -146,7 +148,7 @@ class Observation:
         return "; ".join(lines) + "\n" + (f"Failed: {failed}" if failed else "No failures")
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a dictionary for JSON."""
         return {
             "usage": None if self.usage is None else asdict(self.usage),
             "calibration_ratio": self.calibration_ratio,
@@ -162,7 +164,7 @@ class Observation:
 
 
 def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
-    """ValueError for an order to forget that selects nothing, or everything by accident."""
+    """Raise ValueError if an order to forget selects nothing, or everything by accident."""
     texts = (order.matching, order.pattern)
     if not (order.segments or order.sessions or order.by_time or facts or any(texts)):
         raise ValueError(
@@ -191,7 +193,7 @@ def listed_message(stored: StoredSegment) -> StoredMessage:
 
 
 def check_name(given: Any, what: str) -> str:
-    """The name of a session or space; TypeError or ValueError if it is invalid."""
+    """Return the name of a session or space. Raise TypeError or ValueError if it is invalid."""
     if not isinstance(given, str):
         raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
     if not given.strip():
@@ -200,15 +202,16 @@ def check_name(given: Any, what: str) -> str:
 
 
 def check_session_name(given: Any) -> SessionId:
-    """The name of a session; TypeError or ValueError if it is invalid."""
+    """Return the name of a session. Raise TypeError or ValueError if it is invalid."""
     name = check_name(given, "session")
-    if name.startswith(FILE_SESSIONS):  # every session of the space may read memory files
+    # Reserved for memory files, which every session of the space may read.
+    if name.startswith(FILE_SESSIONS):
         raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
     return name
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:
-    """A request as it was passed; TypeError if it is none."""
+    """Return the request unchanged. Raise TypeError if it cannot be one."""
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
     if not isinstance(given, bytes | Mapping):
@@ -220,7 +223,7 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
 
 
 def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
-    """Messages as they were passed; TypeError if one is invalid."""
+    """Return the messages unchanged. Raise TypeError if one is invalid."""
     alone = given is None or isinstance(given, Mapping | str | bytes | bytearray)
     messages = () if alone else tuple(given)
     if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
@@ -236,11 +239,13 @@ def check_format(given: str | None) -> None:
 
 
 def check_reply(given: Any) -> None:
-    """TypeError for values that no provider returns; odd replies pass, they must not end a turn."""
+    """Raise TypeError for values that no provider returns. Malformed replies pass, because they
+    must not end a turn."""
     name = type(given).__name__
     if inspect.isawaitable(given):
         if inspect.iscoroutine(given):
-            given.close()  # Python would warn of it a second time
+            # Otherwise Python would also warn about a coroutine that was never awaited.
+            given.close()
         raise TypeError(f"this reply has not come yet ({name}): `await` the client's call first")
     if any(hasattr(type(given), method) for method in _STREAMS):
         raise TypeError(
@@ -252,7 +257,7 @@ def check_reply(given: Any) -> None:
 
 
 def holds_reply(given: Any) -> bool:
-    """True if it can hold a provider's reply, error or stream events."""
+    """Return whether it can be a provider's reply, error or list of stream events."""
     if isinstance(given, BaseException | Overflow | StreamedReply):
         return True
     if isinstance(given, list | tuple):
@@ -288,7 +293,7 @@ class TurnResult:
 def check_size(
     given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
 ) -> None:
-    """Note that the request is over its limit although everything was tried."""
+    """Report that the request is over its limit although all stages ran."""
     over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
     if over > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
@@ -303,7 +308,7 @@ def context_of(
     as_it_came: Any,
     compaction: CompactionResult | None,
 ) -> Context:
-    """The result for the caller; `as_it_came` is sent if nothing could be shaped."""
+    """Build the caller's result. `as_it_came` is sent if the request could not be shaped."""
     draft = done.draft
     if draft is None:
         size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
@@ -380,7 +385,8 @@ def _next_state(draft: Draft) -> SessionState:
 
 
 def _pause_seconds(draft: Draft) -> float | None:
-    """Seconds since the last request; None if the provider's cache cannot hold any of it."""
+    """Return the seconds since the last request; None if edits changed the request so that the
+    provider's cache cannot match it."""
     given = draft.given
     before, edits = given.state.sent_at, draft.edits
     same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
@@ -399,7 +405,7 @@ def _marked_blocks(draft: Draft) -> tuple[str, ...]:
 
 
 def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
-    """The end of a compaction, for the report of a turn."""
+    """Describe the end of a compaction, for the report of a turn."""
     if done.compacted:
         return "done", Reason(
             Cause.COMPACTED,
@@ -426,13 +432,13 @@ class HeardReply:
 
 
 def heard_pieces(marks: Sequence[str], heard: HeardReply) -> tuple[LedgerPiece, ...]:
-    """The pieces by which `find_sessions` finds the session."""
+    """Make the ledger pieces by which `find_sessions` finds the session."""
     body = {"session": heard.session, "turn": heard.turn}
     return tuple(_piece("heard", mark, body) for mark in marks)
 
 
 async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, HeardReply]:
-    """The sessions that are stored under these marks; unknown marks are left out."""
+    """Return the sessions that are stored under these marks. Unknown marks are skipped."""
     names = {_name("heard", mark): mark for mark in marks}
     found: dict[str, HeardReply] = {}
     for name, piece in (await store.pieces(list(names))).items():
@@ -466,14 +472,14 @@ class ToldAnswers:
         """Store new marks for other processes."""
         unkept, self._unkept = self._unkept, {}
         if unkept:
-            # `about` stays empty: the mark must stay known when a quoted message is forgotten
+            # `about` stays empty, so that the mark remains after a quoted message is forgotten
             pieces = [_piece("told", mark, {"quotes": list(ids)}) for mark, ids in unkept.items()]
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 
     async def look_for(
         self, request: Request, remembered: LastRequest, archive: DurableArchive
     ) -> None:
-        """Learn which messages the new answers of other processes in a request quote."""
+        """Find out which messages the request's new tool answers from other processes quote."""
         codec = CODECS[request.format]
         found = answers_in(request.messages, codec, self._secret, self._seal, remembered)
         names = {_name("told", mark): mark for mark in found if mark not in self._marks}

@@ -1,5 +1,7 @@
-"""The steps of a compaction that change nothing: plan, masked input, proof, cut. And its hooks,
-with OpenClaw's events: one that raises, hangs or returns an unusable answer only adds a note."""
+"""The steps of a compaction that change nothing: plan, masked input, checks of the summary, cut.
+Also the hooks, with OpenClaw's events. A hook that raises, hangs or returns an unusable answer only
+adds a note.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ HOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookAnswers:
-    """The answers of hooks, and a note on each that failed."""
+    """The answers of hooks, and a note for each hook that failed."""
 
     answers: tuple[Any, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class Hooks:
         self._listening: dict[HookName, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Add a listener; the returned function removes it."""
+        """Add a hook; the returned function removes it."""
         if name not in get_args(HookName):
             raise ValueError(f"{name!r} is no hook; there are {', '.join(get_args(HookName))}")
         if not callable(hook):
@@ -91,13 +93,13 @@ class Hooks:
         *,
         seconds: float = HOOK_SECONDS,
     ) -> HookAnswers:
-        """Call all listeners at once, and wait at most this long for each."""
+        """Call all hooks in parallel, and wait at most `seconds` for each."""
         answers = await asyncio.gather(
             *[
                 attempted(_called(hook, event, context, seconds))
                 for hook in self._listening.get(name, ())
             ],
-            return_exceptions=True,  # a cancelled hook cancels no other
+            return_exceptions=True,  # a cancelled hook does not cancel the others
         )
         failed = [
             answer.error if isinstance(answer, Failure) else type(answer)
@@ -118,7 +120,7 @@ async def _called(
     async with asyncio.timeout(seconds):
         if inspect.iscoroutinefunction(hook):
             return await hook(event, context)
-        answer = await asyncio.to_thread(hook, event, context)  # it may block
+        answer = await asyncio.to_thread(hook, event, context)  # a plain function may block
         return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -130,7 +132,7 @@ def preparation(
     previous_summary: str,
     reserve_tokens: int,
 ) -> dict[str, Any]:
-    """The record that `session_before_compact` gets, in the shape of OpenClaw."""
+    """Build the record that `session_before_compact` gets, in OpenClaw's shape."""
     record: dict[str, Any] = {
         "messagesToSummarize": [decode(entry.raw) for entry in plan.history],
         "turnPrefixMessages": [decode(entry.raw) for entry in plan.turn_prefix],
@@ -149,7 +151,7 @@ def preparation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppliedSummary:
-    """A summary that a hook supplies in place of the model's."""
+    """A summary that a hook supplies instead of the model."""
 
     text: str = field(repr=False)
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -157,7 +159,7 @@ class SuppliedSummary:
 
 
 def supplied_summary(answers: HookAnswers) -> SuppliedSummary | None:
-    """The first summary that a hook supplied; an empty one is none."""
+    """Return the first summary that a hook supplied. An empty text does not count."""
     for answer in answers.answers:
         compaction = answer.get("compaction") if isinstance(answer, Mapping) else None
         summary = compaction.get("summary") if isinstance(compaction, Mapping) else None
@@ -179,10 +181,12 @@ def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
-"""Shares of the usual kept part, tried one after the other until the view would fit."""
+"""Shares of the usual number of recent tokens to keep. They are tried in order until the view
+fits."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""Otherwise a small cut would free nothing."""
+"""The lines after the summary get at most this part of the summarized tokens. Otherwise a small cut
+would free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +200,7 @@ class SummaryInput:
 
 
 def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
-    """The first plan whose view would fit, else the one that keeps least."""
+    """Return the first plan whose view would fit, else the one that keeps least."""
     given, limits = draft.given, draft.given.limits
     allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
     pins = int(limits.window_tokens * settings.compaction.pin_ratio)
@@ -220,18 +224,19 @@ def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
 
 
 def summary_tokens(draft: Draft) -> int:
-    """The longest summary, without the lines and pins that code adds."""
+    """Return the token limit of the summary itself, without the lines and quotes that code adds."""
     return min(SUMMARY_TOKENS, draft.given.limits.window_tokens // SUMMARY_SHARE)
 
 
 def lines_room(draft: Draft, plan: CutPlan) -> int:
-    """Estimated limit of the lines after the summary of this cut."""
+    """Estimate the token limit of the lines after the summary of this cut."""
     window = draft.given.estimated(draft.given.limits.window_tokens)
     return min(lines_tokens(window), sum([e.tokens for e in plan.summarized]) // LINES_PART)
 
 
 def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
-    """The plan without forgotten messages: no summary mentions them, and they stay in the view."""
+    """Return the plan without forgotten messages. The summary does not mention them, and they stay
+    in the view."""
     history = tuple(entry for entry in plan.history if entry.id not in forgotten)
     prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
     if not history and not prefix:
@@ -240,7 +245,8 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
 
 
 def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
-    """Mask all input of a compaction: later it appears without the labels that reveal secrets."""
+    """Mask secrets in all input of a compaction. A summary may omit the labels by which secrets are
+    recognized, so they could not be masked later."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
@@ -251,7 +257,8 @@ def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInpu
 
 
 def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    """The edits that the cut is added to; None if they depend on another cut than the plan."""
+    """Return the edits that the cut is added to; None if they depend on a different cut than the
+    plan."""
     if state.edits == draft.given.state.edits:
         return draft.edits
     return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
@@ -316,8 +323,8 @@ async def prove(
     recaller: Recaller | None,
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
-    """The summary with quotes of what it lost, and its receipt. If memory cannot be searched, a
-    probe counts as not found, and the receipt says so."""
+    """Return the summary, with quotes of lost names and values added, and its receipt. If memory
+    cannot be searched, checks count as not found, and the receipt reports that."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 
@@ -341,7 +348,7 @@ async def prove(
         )
         return "\n".join(passage.text for passage in recalled.passages)
 
-    # Code adds its sections again, so only the model's text and pinned quotes are probed.
+    # Code adds its own sections again, so only the model's text and pinned quotes are checked.
     previous = strip_carried(read.previous)
     probes = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
     made = await receipt(

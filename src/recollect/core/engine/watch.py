@@ -1,5 +1,7 @@
-"""Watch a stream: pass its events on at once, and observe the reply when the stream ends, fails or
-is closed, at the latest before the session's next request. Never raises into the reader."""
+"""Watch a stream: pass each event on at once, and observe the reply when the stream ends, fails or
+is closed. It is observed before the session's next request at the latest. Never raises into the
+reader.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ _CLOSES: Final = frozenset({"close", "aclose"})
 
 
 class Watching:
-    """The events of one stream so far, and the state of their observation."""
+    """The events of one stream so far, and whether they were observed."""
 
     def __init__(
         self, observe: Callable[[StreamedReply], Awaitable[object]], fail: Callable[[str], None]
     ) -> None:
-        """`fail` gets an event that cannot be read, or a reply that cannot be observed."""
+        """`fail` is called if an event cannot be read or the reply cannot be observed."""
         self._reply = StreamedReply()
         self._observe = observe
         self._fail = fail
@@ -38,7 +40,8 @@ class Watching:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Any) -> None:
-        """Take an event; none after an unreadable one, because the reply would have a gap."""
+        """Take an event. After an unreadable event no more are taken, because the reply would have
+        a gap."""
         if self._unreadable:
             return
         taken = guarded(lambda: self._reply.take(event))
@@ -47,7 +50,8 @@ class Watching:
             self._fail(taken.said)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
-        """Start observing the reply unless that has begun; only in the memory's event loop."""
+        """Start observing the reply unless that has begun. Call it only in the memory's event
+        loop."""
         if isinstance(error, Exception):
             self._reply.error = error
         events = self._reply.events + (self._reply.error is not None)
@@ -57,7 +61,7 @@ class Watching:
         return self._task
 
     async def ended(self, error: BaseException | None = None) -> None:
-        """Observe the reply unless that has begun, and wait."""
+        """Observe the reply unless that has begun, and wait until it is observed."""
         task = self.end(error)
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({task})
@@ -69,7 +73,7 @@ class Watching:
 
 
 def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
-    """A stream to read in place of the given one; TypeError if it is none."""
+    """Return a stream to read instead of the given one. Raise TypeError if it is not a stream."""
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):
@@ -108,7 +112,8 @@ class _Watched:
 
 
 class WatchedAsync(_Watched):
-    """An asynchronous stream, or its context manager, that is read through us."""
+    """Wraps an asynchronous stream, or its context manager, and records the events that are
+    read."""
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -121,7 +126,7 @@ class WatchedAsync(_Watched):
                 return await self._given.__aexit__(kind, error, trace)
             if hasattr(self._given, "aclose"):
                 await self._given.aclose()
-        finally:  # an error of the reader is not the reply's
+        finally:  # an exception in the reader's code is not an error of the reply
             await self._over(None if isinstance(error, Exception) else error)
         return None
 
@@ -129,7 +134,7 @@ class WatchedAsync(_Watched):
         try:
             while (event := await self._next()) is not _END:
                 yield event
-        finally:  # the loop may have been left
+        finally:  # the reader may have left its loop early
             await self._watching.ended()
 
     async def __anext__(self) -> Any:
@@ -144,7 +149,7 @@ class WatchedAsync(_Watched):
             self._events = self._stream if own else aiter(self._stream)
         try:
             event = await anext(self._events, _END)
-        except BaseException as error:  # the reader gets it
+        except BaseException as error:  # raised again for the reader
             await self._over(error)
             raise
         if event is _END:
@@ -184,7 +189,8 @@ class WatchedAsync(_Watched):
 
 
 class WatchedSync(_Watched):
-    """A stream that is read by `for`, or its context manager, that is read through us."""
+    """Wraps a stream for `for` loops, or its context manager, and records the events that are
+    read."""
 
     def __init__(self, stream: Any, watching: Watching) -> None:
         try:
@@ -215,7 +221,7 @@ class WatchedSync(_Watched):
         try:
             while (event := self._next()) is not _END:
                 yield event
-        finally:  # the loop may have been left
+        finally:  # the reader may have left its loop early
             self._over(None)
 
     def __next__(self) -> Any:
@@ -230,7 +236,7 @@ class WatchedSync(_Watched):
             self._events = self._stream if own else iter(self._stream)
         try:
             event = next(self._events, _END)
-        except BaseException as error:  # the reader gets it
+        except BaseException as error:  # raised again for the reader
             self._over(error)
             raise
         if event is _END:
@@ -241,7 +247,7 @@ class WatchedSync(_Watched):
 
     def _over(self, error: BaseException | None) -> None:
         if self._loop.is_closed():
-            return  # the memory ended with it, and has observed the events
+            return  # the memory was closed with the loop, and has observed the events
         if _running_loop() is self._loop:
             self._watching.end(error)
             return
