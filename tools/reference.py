@@ -139,11 +139,13 @@ def _settings() -> Iterator[str]:
         keys = [key for key in known_keys().values() if key.path.rpartition(".")[0] == group]
         if keys:
             yield f"## {f'`{group}`' if group else 'Top level'}\n\n{about}"
-            yield from _table("key | default | project | effect; accepted values", map(_row, keys))
+            yield from _table(
+                "key | default | project | effect, and accepted values", map(_row, keys)
+            )
 
 
 def _row(key: Key) -> tuple[object, ...]:
-    effect = f"{key.description}; {expects(key.hint)}"
+    effect = f"{key.description}. Accepts {expects(key.hint)}."
     return f"`{key.path}`", _value(key.default), key.project, effect
 
 

@@ -57,15 +57,19 @@ Seconds = Annotated[float, Meta(gt=0, le=GREATEST, extra=SECONDS)]
 class Hybrid(Validated):
     """Combination of word scores and vector scores."""
 
-    vector_weight: Ratio | None = setting(None, "Weight of the vector score; none: by embedder")
-    text_weight: Ratio | None = setting(None, "Weight of the word score; none: by embedder")
+    vector_weight: Ratio | None = setting(
+        None, "Weight of the vector score. If none, the weight measured for the embedder"
+    )
+    text_weight: Ratio | None = setting(
+        None, "Weight of the word score. If none, the weight measured for the embedder"
+    )
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
         if self.vector_weight == 0 and self.text_weight == 0:
             raise SettingsError(
-                "recall.hybrid.vector_weight and recall.hybrid.text_weight are both 0, so nothing "
-                "would score; raise one of them"
+                "recall.hybrid.vector_weight and recall.hybrid.text_weight are both 0, so every "
+                "score would be 0; set one of them above 0"
             )
 
 
@@ -73,15 +77,15 @@ class Hybrid(Validated):
 class Remote(Validated):
     """The remote embedder, used only if `recall.embedder` is "remote"."""
 
-    provider: RemoteProvider | None = setting(None, "The embedding provider")
-    model: Text | None = setting(None, "Its model; none: the provider's usual one")
+    provider: RemoteProvider | None = setting(None, "Provider that computes the embeddings")
+    model: Text | None = setting(None, "The embedding model. If none, the provider's default model")
     base_url: Text | None = setting(
-        None, "Another server with the provider's API; none: the provider's own"
+        None, "URL of another server with the provider's API. If none, the provider's own server"
     )
     key_variable: Text | None = setting(
         None,
-        "Environment variable that holds the key; none: the provider's usual one, and no key to "
-        "another base_url",
+        "Environment variable that holds the API key. If none, the provider's usual variable; "
+        "a server set with base_url then gets no key",
     )
 
 
@@ -92,22 +96,28 @@ class Recall(Validated):
     enabled: bool = setting(True, "Add a recalled block to requests")
     method: RecallMethod = setting(
         "recollect",
-        'How memory is searched and the block is written; "openclaw": whole messages by '
-        "OpenClaw's formula and in its format",
+        'How memory is searched and the block is written. "openclaw" searches whole messages '
+        "with OpenClaw's formula and writes the block in OpenClaw's format",
     )
-    every_turn: bool = setting(False, "Recall on every turn, whether it is needed or not")
-    placement: Placement = setting("before-newest-user", "Position of the recalled block")
+    every_turn: bool = setting(
+        False, "Recall on every turn, without checking whether the message needs it"
+    )
+    placement: Placement = setting(
+        "before-newest-user", "Position of the recalled block in the request"
+    )
     sticky: bool = setting(
-        True, "Keep the block until the next edit batch; off: remove it on the next turn"
+        True,
+        "Keep the block in later requests until Recollect prunes, trims or compacts. If "
+        "off, the next turn removes it",
     )
     hard_cap_tokens: Count = setting(
         4000,
-        "Token limit of the block for a question. At most 10% of the window if tools are used, a "
-        "third of it otherwise",
+        "Token limit of the block if the message asks a question. The block also takes at "
+        "most 10% of the window in a session that uses tools, else a third",
         ANY,
     )
     block_tokens: Count = setting(
-        400, "Token limit of the block for a turn that asks no question", ANY
+        400, "Token limit of the block if the message asks no question", ANY
     )
     standing_tokens: Count = setting(
         1200,
@@ -117,33 +127,43 @@ class Recall(Validated):
     )
     embedder: EmbedderName = setting(
         "auto",
-        'The embedder; "auto" uses only what is local and installed; "transformer": onnx, or '
-        "words alone if there is no model",
+        'The embedder, for search by meaning. "auto" uses only embedders that are installed '
+        'and local. "transformer" uses an ONNX model, or searches by words alone if there is '
+        "none",
     )
     onnx_model: Text | None = setting(
-        None, "The ONNX model: a folder, or the name of a downloaded one; none: the first"
+        None,
+        "The ONNX model: a folder, or the name of a downloaded model. If none, "
+        "all-MiniLM-L6-v2 if it is installed, else the first by name",
     )
     min_score: Ratio | None = setting(
         None,
-        f"Lowest score that is recalled; none: the calibrated score {CALIBRATED_MIN_SCORE}",
+        f"Lowest score of a recalled passage. If none, the calibrated score {CALIBRATED_MIN_SCORE}",
         ANY,
     )
     scope: Scope = setting(
         "auto",
-        'Messages to search; "auto": the session in library, chat and gateway, the space in '
-        "hooks, `recollect wrap`, `recollect serve`, MCP and imports",
+        'Messages to search: of this session, or of the whole space. "auto" means the session '
+        "in the library, `recollect chat` and `recollect gateway`, and the space everywhere "
+        "else",
         only("session"),
     )
-    decay_per_day: Ratio = setting(1.0, "Factor on a score per day of age; 1 is no decay")
+    decay_per_day: Ratio = setting(
+        1.0, "Factor on a passage's score per day of age; 1 turns decay off"
+    )
     max_results: Positive | None = setting(
-        None, "Most passages in one block; none: as many as fit", ANY
+        None, "Maximum number of passages in one block. If none, as many as fit", ANY
     )
     deadline_seconds: Seconds | None = setting(
         None,
-        "How long recall may take; none: one second, or 5/6 of turn.deadline_seconds if shorter",
+        "Maximum time for one recall. If none, one second, or 5/6 of turn.deadline_seconds if "
+        "that is shorter",
     )
     citations: Citations = setting(
-        "auto", "Recalled lines name their file and line, or their message", ANY
+        "auto",
+        'Name the source of recalled lines. "auto": the file and line of memory '
+        'files; "on": also the id of messages; "off": nothing',
+        ANY,
     )
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
@@ -151,10 +171,12 @@ class Recall(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction(Validated):
-    """Masking before anything is stored."""
+    """Masking of secrets and personal data before messages are stored."""
 
     enabled: bool = setting(True, "Mask secrets in everything that is stored", only(True))
-    pii: bool = setting(False, "Mask e-mail addresses, phone and card numbers too", only(True))
+    pii: bool = setting(
+        False, "Also mask e-mail addresses, phone numbers and card numbers", only(True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +184,12 @@ class Facts(Validated):
     """Statements that a model extracts from messages."""
 
     idle_seconds: Seconds = setting(
-        600.0, "How long a session must be silent before facts are extracted from it"
+        600.0, "Extract facts from a session when it has had no new message for this long"
     )
     window_tokens: Annotated[int, Meta(ge=500, le=GREATEST)] = setting(
-        12_000, "Tokens of a session that a model reads per call, at most what its window holds"
+        12_000,
+        "Maximum tokens of messages that the model reads per call. Less if the model's "
+        "window is smaller",
     )
 
 
@@ -174,53 +198,64 @@ class Models(Validated):
     """The model for each task."""
 
     provider: ProviderFormat | None = setting(
-        None, "The API of the models; none: no model is asked, and nothing is compacted"
+        None, "API of the models. If none, Recollect calls no model and compacts nothing"
     )
-    base_url: Text | None = setting(None, "Another server with this API; none: the provider's own")
+    base_url: Text | None = setting(
+        None, "URL of another server with this API. If none, the provider's own server"
+    )
     key_variable: Text | None = setting(
         None,
-        "Environment variable that holds the key; none: the provider's usual one, and no key to "
-        "another base_url",
+        "Environment variable that holds the API key. If none, the provider's usual variable; "
+        "a server set with base_url then gets no key",
     )
-    main: Text | None = setting(None, "Model of our own agent's conversations")
-    summary: Text | None = setting(None, "Model that summarises; none: models.main")
+    main: Text | None = setting(None, "Model that `recollect chat` talks to")
+    summary: Text | None = setting(None, "Model that writes summaries. If none, models.main")
     extraction: Text | None = setting(
-        None, "Model that reads messages for facts; none: no facts are extracted"
+        None, "Model that extracts facts from messages. If none, no facts are extracted"
     )
-    deadline_seconds: Seconds = setting(120.0, "How long one call of a model may take")
+    deadline_seconds: Seconds = setting(120.0, "Maximum time for one model call")
     max_output_tokens: Positive | None = setting(
         None,
-        "Longest reply of our own agent; none: the provider's limit, or what a small window "
-        "leaves free",
+        "Maximum tokens of one reply in `recollect chat`. If none, the provider's limit, or a "
+        "share of the window if the window is small",
     )
     prices: tuple[Text, ...] = setting(
         (),
-        "Dollars per million tokens, one line per model: its name (with a hyphen at the end: a "
-        "name prefix), input, output, and cache reads and writes if they differ. Added to the "
-        "known list prices",
+        "Prices in dollars per million tokens, in addition to the built-in list. One entry "
+        "per model: its name, then the prices of input, output, cache reads and cache writes, "
+        "separated by spaces. Omit the cache prices if they equal the input price. A name "
+        "that ends with a hyphen is a prefix",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index(Validated):
-    """Extent of the search index."""
+    """The texts that are searched."""
 
     max_segments: Positive = setting(
-        200_000, 'Newest messages that `recall.method = "openclaw"` searches'
+        200_000, 'Number of newest messages that `recall.method = "openclaw"` searches'
     )
     eviction_days: Positive | None = setting(
         None,
-        'Age in days of the oldest message that `recall.method = "openclaw"` searches; none: any',
+        'Age limit in days of the messages that `recall.method = "openclaw"` searches. If '
+        "none, no limit",
     )
-    sources: tuple[IndexSource, ...] = setting(("sessions", "memory"), "Sources to index")
-    extra_paths: tuple[Text, ...] = setting((), "More files and folders to index")
+    sources: tuple[IndexSource, ...] = setting(
+        ("sessions", "memory"),
+        ('Texts to index: "sessions" is stored messages, "memory" is memory files'),
+    )
+    extra_paths: tuple[Text, ...] = setting(
+        (), "Additional files and folders to index as memory files"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest(Validated):
     """Storage of the conversation."""
 
-    enabled: bool = setting(True, "Store new messages; off: only read the archive")
+    enabled: bool = setting(
+        True, "Store new messages. If off, Recollect only reads what is already stored"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,25 +264,28 @@ class StoreSettings(Validated):
 
     url: Text | None = setting(
         None,
-        "A file, sqlite:///PATH or postgresql://…; none: one file per space in the data folder",
+        "Location of the memory: a file path, sqlite:///PATH or postgresql://…. If none, one "
+        "file per space in the data folder",
     )
     key: Text | None = setting(
         None,
-        "Key of encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME; none: not encrypted",
+        "Source of the key for encrypted files: env:NAME, file:PATH or "
+        "keyring:SERVICE/NAME. If none, files are not encrypted",
     )
     read_seconds: Seconds = setting(
         10.0,
-        "Longest time for one query. A store that answers no other query either counts as down "
-        "sooner, after three seconds at the earliest",
+        "Maximum time for one query. If a test query also gets no answer, Recollect treats "
+        "the store as down after three seconds",
     )
     write_seconds: Seconds = setting(
         2.0,
-        "Longest time for a write before the batch goes to the spool",
+        "Maximum time for a write. After that, Recollect writes the messages to the spool, a "
+        "local file",
     )
     pool_size: Positive = setting(
         8,
-        "Most connections to PostgreSQL for all memories of a process; unused ones close after a "
-        "minute",
+        "Maximum connections to PostgreSQL per process, shared by all its memories. Unused "
+        "connections close after a minute",
     )
 
 
@@ -255,9 +293,11 @@ class StoreSettings(Validated):
 class Jobs(Validated):
     """Work in the background: embedding, packing, extraction."""
 
-    in_process: bool = setting(True, "Run jobs in this process; off: `recollect worker` does")
+    in_process: bool = setting(
+        True, "Run background jobs in this process. If off, run `recollect worker` for them"
+    )
     day_tokens: Positive | None = setting(
-        1_000_000, "Tokens that the jobs of a space may use per day; none: no limit"
+        1_000_000, "Maximum tokens that the jobs of a space may use per day. If none, no limit"
     )
 
 
@@ -265,30 +305,35 @@ class Jobs(Validated):
 class LedgerSettings(Validated):
     """The record of each request that was sent."""
 
-    enabled: bool = setting(True, "Keep the record")
-    retention_days: Positive | None = setting(30, "Days that it is kept; none: for ever")
+    enabled: bool = setting(True, "Record each request, so that `recollect replay` can rebuild it")
+    retention_days: Positive | None = setting(
+        30, "Days to keep the record of a request. If none, it is kept forever"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
-    """The note-taking turn of our own agent before a compaction."""
+    """The note-taking turn of `recollect chat`: the model saves notes before a compaction."""
 
-    enabled: bool = setting(True, "Run it")
+    enabled: bool = setting(True, "Run the note-taking turn")
     soft_threshold_tokens: Count = setting(
-        4000, "How many tokens before the compaction it runs, at most 5% of the window"
+        4000,
+        "Run the note-taking turn this many tokens before the compaction threshold. At "
+        "most 5% of the window",
     )
     prompt: Text = setting(
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
         "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
         "If there is nothing to add, answer NO_REPLY.",
-        "Its user message; YYYY-MM-DD is replaced by the date",
+        "User message of the note-taking turn. Recollect replaces YYYY-MM-DD with the date",
     )
     system_prompt: Text = setting(
         "This turn exists to save notes before the conversation is shortened; the user does not "
         "see it. Only append, with write; change nothing that is already there, repeat nothing "
         "that stands in the files, and finish with NO_REPLY.",
-        "Its addition to the system prompt; YYYY-MM-DD is replaced by the date",
+        "Addition to the system prompt in the note-taking turn. Recollect replaces YYYY-MM-DD "
+        "with the date",
     )
 
 
@@ -296,38 +341,57 @@ class Flush(Validated):
 class Compaction(Validated):
     """Replacement of older messages by a summary."""
 
-    enabled: bool = setting(True, "Compact when the window is full; off: only trim")
+    enabled: bool = setting(
+        True, "Compact when the window is full. If off, Recollect only prunes and trims"
+    )
     mode: CompactionMode = setting(
-        "safeguard", '"safeguard" summarises in stages, "default" in one pass'
+        "safeguard",
+        '"safeguard" summarizes in several calls and merges the results; '
+        '"default" uses one call if the history fits it',
     )
     reserve_tokens: Count = setting(
-        16_384, "Left free for the reply; with the floor, at most a quarter of the window", ANY
+        16_384,
+        "Tokens of the window to leave free for the reply. At least reserve_tokens_floor, "
+        "at most a quarter of the window",
+        ANY,
     )
-    reserve_tokens_floor: Count = setting(20_000, "Least reserve; 0 disables it", ANY)
+    reserve_tokens_floor: Count = setting(
+        20_000, "Minimum of reserve_tokens; 0 sets no minimum", ANY
+    )
     keep_recent_tokens: Count = setting(
         20_000,
-        "Recent messages that a compaction keeps word for word; with the standing block at most "
-        "40% of what the reserve leaves",
+        "Tokens of recent messages that a compaction keeps word for word. With the standing "
+        "block, at most 40% of the window after the reserve is subtracted",
         ANY,
     )
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(
-        0.5, "Over this share of the window the oldest chunks are summarised separately", ANY
+        0.5,
+        "If the messages to summarize exceed this share of the model's window, Recollect "
+        "summarizes the oldest part first, in separate calls",
+        ANY,
     )
     at_ratio: Share | None = setting(
-        None, "Share of the window at which to compact early; none: at the limit"
+        None,
+        "Compact when the request fills this share of the window. If none, when only the "
+        "reserve is left",
     )
     background: bool = setting(
-        True, "Compact between turns once a reply has filled the window; off: only when due"
+        True,
+        "Compact between turns, as soon as a reply has filled the window. If off, compact "
+        "on the next turn",
     )
     audit: bool = setting(
         True,
-        "Check a summary for its sections, identifiers and the newest question, and ask once more "
-        "if some are missing",
+        "Check that a summary has its sections, the identifiers and the newest question. If "
+        "some are missing, ask the model once more",
     )
     pin_ratio: Ratio = setting(
-        0.05, "Share of the window for quotes that are added to a summary that lost them", ANY
+        0.05,
+        "Maximum share of the window for original sentences that Recollect adds to a "
+        "summary that lost them",
+        ANY,
     )
-    deadline_seconds: Seconds = setting(180.0, "How long a whole compaction may take")
+    deadline_seconds: Seconds = setting(180.0, "Maximum time for a whole compaction")
     flush: Flush = field(default_factory=Flush)
 
 
@@ -335,9 +399,11 @@ class Compaction(Validated):
 class SoftTrim(Validated):
     """Shortening of a long tool result."""
 
-    max_chars: Count = setting(4000, "Results longer than this keep only their head and tail", ANY)
-    head_chars: Count = setting(1500, "Characters kept of the head", ANY)
-    tail_chars: Count = setting(1500, "Characters kept of the tail", ANY)
+    max_chars: Count = setting(
+        4000, "Results with more characters keep only their beginning and end", ANY
+    )
+    head_chars: Count = setting(1500, "Characters to keep from the beginning", ANY)
+    tail_chars: Count = setting(1500, "Characters to keep from the end", ANY)
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -352,10 +418,15 @@ class SoftTrim(Validated):
 class HardClear(Validated):
     """Clearing of an old tool result."""
 
-    enabled: bool = setting(True, "Replace the oldest results by the placeholder", ANY)
-    placeholder: Text = setting("[Old tool result content cleared]", "The text in their place")
+    enabled: bool = setting(True, "Replace the oldest results with the placeholder", ANY)
+    placeholder: Text = setting(
+        "[Old tool result content cleared]", "Text that replaces a cleared result"
+    )
     line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(
-        160, "Length of the line after it that is most relevant to the call; 0: no line", ANY
+        160,
+        "Maximum characters of the one line that is kept from a cleared result, the line "
+        "most relevant to the call. 0 keeps no line",
+        ANY,
     )
 
 
@@ -369,30 +440,40 @@ class PrunedTools(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning(Validated):
-    """Shortening of old tool results, in edit batches; images never are."""
+    """Shortening of old tool results. Images are never shortened."""
 
     mode: PruningMode = setting(
         "cache-ttl",
-        'When old tool results are shortened. "cache-ttl": when the provider\'s cache has expired; '
-        "if the provider caches nothing, as soon as a request fills soft_trim_ratio of the window. "
-        '"adaptive": by the ratios. "aggressive": clears all but the last assistants\' results. '
-        '"off": only whole messages are left out',
+        'When old tool results are shortened. "cache-ttl": when the provider\'s cache has '
+        "expired. If the provider caches nothing, when a request fills soft_trim_ratio of the "
+        'window. "adaptive": also while the cache is valid, from soft_trim_ratio on. '
+        '"aggressive": as early as possible, and all old results are cleared. "off": never; '
+        "only whole messages are left out",
         ANY,
     )
     ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(
-        300.0, "Age at which the provider's cache counts as expired", ANY
+        300.0, "Time after the last request until the provider's cache is treated as expired", ANY
     )
     keep_last_assistants: Count = setting(
-        3, "Results of this many last assistant messages stay", ANY
+        3,
+        "Number of newest assistant messages whose tool results stay complete, unless the "
+        "request would otherwise exceed its limit",
+        ANY,
     )
     soft_trim_ratio: Ratio = setting(
-        0.3, "Share of the window from which results are shortened", ANY
+        0.3, "Shorten long results when the request fills this share of the window", ANY
     )
     hard_clear_ratio: Ratio = setting(
-        0.5, "Share of the window from which results are cleared", ANY
+        0.5,
+        "Clear the oldest results when the request still fills this share of the window "
+        "after shortening",
+        ANY,
     )
     min_prunable_tool_chars: Count = setting(
-        50_000, "Nothing is cleared while the prunable results hold fewer characters", ANY
+        50_000,
+        "Clear results only if those that may be pruned have this many characters in "
+        "total. A request over its limit is exempt",
+        ANY,
     )
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
@@ -404,9 +485,14 @@ class Trim(Validated):
     """Removal of whole messages from a request that is over its limit."""
 
     low_water_ratio: Share = setting(
-        0.6, "Share of the limit that one sticky batch goes down to", ANY
+        0.6,
+        "When a request is over its limit, trim it to this share of the limit, so that "
+        "the next turns need no trimming",
+        ANY,
     )
-    protect_messages: Count = setting(6, "Last user and assistant messages never left out", ANY)
+    protect_messages: Count = setting(
+        6, "Number of newest user and assistant messages that are never left out", ANY
+    )
     protect_first_user: bool = setting(
         True, "Never leave out the first user message, which often is the task", ANY
     )
@@ -416,8 +502,12 @@ class Trim(Validated):
 class Tokens(Validated):
     """Token counting."""
 
-    counter: Counter = setting("script-aware", '"openclaw": a third of the characters, rounded up')
-    calibrate: bool = setting(True, "Correct the count by the usage that providers report")
+    counter: Counter = setting(
+        "script-aware",
+        'How tokens are estimated. "script-aware" uses measured costs of byte pairs; '
+        '"openclaw" counts one token per three characters, rounded up',
+    )
+    calibrate: bool = setting(True, "Correct the estimate with the usage that the provider reports")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,10 +515,15 @@ class Turn(Validated):
     """Preparation of one request."""
 
     trim_first: bool = setting(
-        False, "Trim on every turn before compacting, to window - reserve - hard cap", ANY
+        False,
+        "Trim each request before a compaction is considered. The limit is the window "
+        "minus the reserve minus recall.hard_cap_tokens",
+        ANY,
     )
     deadline_seconds: Seconds = setting(
-        6.0, "How long a whole turn may wait, plus 15 seconds for the store to open in the first"
+        6.0,
+        "Maximum time that Recollect may take for one request. The first request gets 15 "
+        "seconds more, so that the store can open",
     )
 
     @property
@@ -442,25 +537,27 @@ class WorkspaceSettings(Validated):
     """The workspace's files in the system prompt."""
 
     max_chars: Positive = setting(
-        20_000, "Characters of one file; longer ones keep head and tail", ANY
+        20_000, "Maximum characters of one file. Longer files keep their beginning and end", ANY
     )
     skip_bootstrap: bool = setting(
         True,
-        "Do not create the agent's missing files in the workspace; `recollect init --workspace` "
-        "creates them",
+        "Do not create the agent's missing files in the workspace. `recollect init "
+        "--workspace` creates them",
         only(True),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayUpstreams(Validated):
-    """The providers behind the gateway; requests reach no other server."""
+    """The providers to which the gateway forwards requests. It contacts no other server."""
 
     anthropic: Text | None = setting(
-        "https://api.anthropic.com", "Base URL for the Messages API; none: not served"
+        "https://api.anthropic.com",
+        "Base URL of the Messages API. If none, the gateway does not serve that API",
     )
     openai: Text | None = setting(
-        "https://api.openai.com/v1", "Base URL for Chat Completions and Responses; none: not served"
+        "https://api.openai.com/v1",
+        "Base URL of Chat Completions and Responses. If none, the gateway does not serve them",
     )
 
 
@@ -468,14 +565,18 @@ class GatewayUpstreams(Validated):
 class GatewaySettings(Validated):
     """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
 
-    host: Text = setting("127.0.0.1", "Address to listen on; every request needs the token")
-    port: Port = setting(8788, "Port to listen on; 0: a free one")
-    space: Text = setting("default", "Space of requests that name none")
-    by_folder: bool = setting(True, "One space per project folder, if the client names its folder")
+    host: Text = setting(
+        "127.0.0.1", "Address to listen on. Every client must send the gateway's token"
+    )
+    port: Port = setting(8788, "Port to listen on; 0 picks a free port")
+    space: Text = setting("default", "Space of requests that name neither a space nor a folder")
+    by_folder: bool = setting(
+        True, "Use one space per project folder, if the client names its folder"
+    )
     summaries: GatewaySummaries = setting(
         "off",
-        '"client": when the window is full, ask the client\'s own model, with its key, for a '
-        "summary",
+        '"client": when the window is full, ask the client\'s own model for a summary, with '
+        'the client\'s API key. "off": no summaries',
     )
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
@@ -484,19 +585,27 @@ class GatewaySettings(Validated):
 class ServeSettings(Validated):
     """The service for tenants on PostgreSQL: `recollect serve`."""
 
-    host: Text = setting("127.0.0.1", "Address to listen on; 0.0.0.0 behind a proxy that has TLS")
-    port: Port = setting(8789, "Port to listen on; 0: a free one")
+    host: Text = setting(
+        "127.0.0.1", "Address to listen on. Use 0.0.0.0 only behind a proxy that provides TLS"
+    )
+    port: Port = setting(8789, "Port to listen on; 0 picks a free port")
     concurrency: Positive = setting(
-        16, "Requests handled at once, and connections to the database; the others wait"
+        16,
+        "Maximum requests handled at once, each with its own database connection. Further "
+        "requests wait",
     )
     deadline_seconds: Seconds = setting(
-        30.0, "How long a request without its own deadline may take; then 504"
+        30.0, "Maximum time for a request that sets no deadline. After that, the answer is 504"
     )
     drain_seconds: Seconds = setting(
-        5.0, "After SIGTERM: how long it still serves while /readyz already fails"
+        5.0,
+        "How long the node still serves requests after SIGTERM. During this time /readyz "
+        "already fails",
     )
     jobs: bool = setting(
-        False, "Run jobs in the nodes, which slows requests down; off: `recollect worker` does"
+        False,
+        "Run background jobs in the nodes, which slows requests down. If off, run "
+        "`recollect worker` for them",
     )
 
 
@@ -505,13 +614,16 @@ class TelemetrySettings(Validated):
     """Metrics and logs of `recollect serve` and `recollect worker`."""
 
     metrics_port: Port | None = setting(
-        None, "Port of /metrics for Prometheus; 0: a free one; none: no metrics"
+        None,
+        ("Port of /metrics for Prometheus; 0 picks a free port. If none, there are no metrics"),
     )
     metrics_host: Text = setting(
-        "127.0.0.1", "Address of /metrics, which needs no key: block tenants from it"
+        "127.0.0.1", "Address of /metrics. It needs no key, so keep it unreachable for tenants"
     )
     log_format: LogFormat | None = setting(
-        None, "One line per request or job on standard error; none: only problems"
+        None,
+        "Format of the log on standard error, with one line per request or job. If none, "
+        "only problems are logged",
     )
 
 
@@ -527,11 +639,14 @@ class Settings(Validated):
     """Every setting; `Settings()` is the defaults, `load_settings` reads the sources. Naming a
     preset here does not apply it: `load_settings` and `preset_settings` do."""
 
-    preset: Preset = setting("recollect", "Several settings at once; single keys win over it")
+    preset: Preset = setting(
+        "recollect",
+        ("Values for many keys at once. A key that you set yourself wins over the preset"),
+    )
     window_tokens: Positive | None = setting(
         None,
-        "The model's window; none: by table or as the provider states it, else "
-        f"{FALLBACK_WINDOW_TOKENS}",
+        "Size of the model's window. If none, the size that the provider reports or a built-in "
+        f"table lists, else {FALLBACK_WINDOW_TOKENS}",
         at_least(4_000),
     )
     turn: Turn = field(default_factory=Turn)
