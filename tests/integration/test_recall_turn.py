@@ -26,7 +26,7 @@ from recollect.core.engine.session import Context
 from recollect.core.ports import Store
 from recollect.core.values.edit import Insert
 from recollect.core.values.model import FormatName
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
 

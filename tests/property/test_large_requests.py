@@ -17,7 +17,7 @@ from tests.sizes import at_size
 from recollect.core.engine import Engine, Session
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect_bench.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import unfaithful, violations
 
 WORDS = [
     "crane",

@@ -8,7 +8,7 @@ from typing import Final
 
 from recollect.core.formats.json_text import array_spans, object_spans
 from recollect.core.values.segment import StoredSegment
-from recollect_bench.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import unfaithful, violations
 from tools.clients.agents import KEY
 from tools.clients.hop import HttpExchange
 from tools.clients.lab import Stage

@@ -1,1 +1,1 @@
-"""A scripted model, for your own tests."""
+"""Checks of the providers' rules, for your own tests."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from recollect.core.engine import Engine
 from recollect.system.config import build
-from recollect_bench.provider_rules import unfaithful
+from recollect.testing.provider_rules import unfaithful
 
 
 def reasoning(n: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from recollect.core.values.recall import (
     RecallRequest,
 )
 from recollect.system.config import build
-from recollect_bench.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import unfaithful, violations
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}

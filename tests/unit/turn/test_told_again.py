@@ -11,7 +11,7 @@ import pytest
 from recollect.core.engine import Engine, Session
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect_bench.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import unfaithful, violations
 
 HI = {"role": "user", "content": "hi"}
 WORDS = {"type": "text", "text": "so"}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from recollect_bench.openai_rules import (
+from recollect.testing.openai_rules import (
     CALL_TYPES,
     RESULT_TYPES,
     Violation,
