@@ -1,6 +1,6 @@
 """One write to a store: segments, facts, sessions, jobs, and turns as they were sent. A batch is
-atomic and idempotent, so the spool delivers exactly once. A ledger piece is redacted before it is
-hashed, and names the messages that it quotes, so that forgetting finds it."""
+atomic, and writing it twice changes nothing, so the spool can retry safely. A ledger piece is
+redacted before it is hashed. It names the messages that it quotes, so that forgetting finds it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""Part of a request. "told" (messages that a memory tool's answer quotes) and "heard" (the session
-that received a reply) belong to no turn. "edits" is no longer written."""
+"""Kinds of pieces. Most are parts of a request. "told" (messages that a memory tool's answer
+quotes) and "heard" (the session that received a reply) belong to no turn. "edits" is no longer
+written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class LedgerPiece:
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = ()
     exact: bool = True
-    """False if something in it was redacted."""
+    """False if text in it was redacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +48,11 @@ class TurnRecord:
     tools: PieceHash | None = None
     rest: PieceHash | None = None
     edits: PieceHash | None = None
-    """Only in records of earlier versions."""
+    """Set only in records of earlier versions."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
-    """Records of its messages' outcomes, oldest first; empty in earlier versions."""
+    """Pieces that hold the outcomes of its messages, oldest first. Empty in records of earlier
+    versions."""
     kept_rows: int = 0
     """Number of rows from the start that equal those of the previous record."""
     rows: tuple[PieceHash, ...] = ()
@@ -58,7 +60,7 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltTurn:
-    """A turn with all its rows, whatever records it rests on."""
+    """A turn with all of its rows, including those that earlier records hold."""
 
     record: TurnRecord
     rows: tuple[PieceHash, ...]
@@ -72,15 +74,15 @@ EXTRACT_JOB: Final = "extract"
 
 
 def extract_key(session: str, *, left: bool) -> str:
-    """Return the key of the job that reads a session for facts. It holds a hash, so that any
-    session name fits; the payload holds the name."""
+    """Return the key of the job that extracts facts from a session. The key holds a hash, so a
+    session name may have any length; the payload holds the name."""
     named = session.encode("utf-8", "surrogatepass")
     mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
     return f"{'left' if left else 'idle'}:{mark}"
 
 
 DIGEST_JOB: Final = "digest"
-"""Kind of the jobs that wrote digests in earlier versions; payloads name a subject."""
+"""Kind of the jobs that wrote digests in earlier versions. Their payloads name a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,8 @@ class NewJob:
 
     kind: str
     key: str
-    """Jobs of one kind and key are one job while it waits; a leased one does not count."""
+    """A waiting job with the same kind and key is not enqueued again. A job that is running does
+    not count."""
     payload: bytes = field(default=b"{}", repr=False)
     """Redacted JSON."""
     about: tuple[MessageId, ...] = ()
@@ -99,8 +102,8 @@ class NewJob:
 
 
 def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """Make a job that reads the new messages of a session. `left`: messages left the view, so it
-    does not wait for the session to go idle."""
+    """Make a job that extracts facts from a session's new messages. `left` means that messages left
+    the view, so the job does not wait until the session is idle."""
     return NewJob(
         kind=EXTRACT_JOB,
         key=extract_key(session, left=left),
@@ -127,7 +130,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as the queue shows it to people; without its payload."""
+    """A job as the queue lists it for people, without its payload."""
 
     id: JobId
     kind: str
@@ -147,7 +150,7 @@ class QueueState:
     leased: int
     dead: int
     paused: tuple[str, ...] = ()
-    """Kinds that are not leased; "*" is all of them."""
+    """Kinds whose jobs are paused; "*" means all kinds."""
     spent_tokens_today: int = 0
     due_at: float | None = None
     """Earliest time at which a waiting job may run."""
@@ -155,9 +158,9 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
-    """New state of a session. `state` is everything but the path, which is replaced from
-    `path_from` on. A write whose `turn` is not above the stored one is skipped, so late batches do
-    no harm; the same write again is not stale."""
+    """New state of a session. `path` replaces the stored path from index `path_from` on; `state`
+    holds everything else. The store skips a write if `turn` is not above the stored one, so late
+    batches do no harm. Repeating the same write is not stale."""
 
     session: str
     turn: int
@@ -184,21 +187,21 @@ class Batch:
     """One durable write."""
 
     at: float
-    """Creation time; stores take times from here, never from their own clock."""
+    """Creation time. Stores take times from here, never from their own clock."""
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
     vectors: tuple[VectorSet, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Inserted, or replaced if the id is known."""
+    """A fact with a known id replaces the stored one."""
     jobs: tuple[NewJob, ...] = ()
     session: SessionWrite | None = None
     pieces: tuple[LedgerPiece, ...] = field(default=(), repr=False)
     turns: tuple[TurnRecord, ...] = field(default=(), repr=False)
     compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
-    """Inserted, or ignored if session and number are known."""
+    """A compaction whose session and number are stored already is ignored."""
     fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
-    """Of stored facts or those of this batch; others are skipped."""
+    """Vectors of stored facts or of facts in this batch. Others are skipped."""
     extracted: tuple[ExtractedTo, ...] = ()
-    """Progress of reading sessions for facts; never moves back."""
+    """How far sessions were read for facts. The stored position never moves back."""
     facts_revision: int | None = None
     """Revision of the facts on which the batch is based (`Archive.facts_revision`). If it has
     changed, the whole batch is refused with `StaleFacts`."""
@@ -216,10 +219,12 @@ class WriteResult:
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """Segments refused because of a tombstone, with everything that rests on them."""
+    """Segments refused because of a tombstone. Facts and vectors that rest on them were refused
+    too."""
     session_stale: bool = False
-    """The session has moved on; its write and its turns' records were skipped."""
+    """True if a newer state was stored already. The session's write and its turn records were
+    skipped."""
     session_cleaned: bool = False
-    """The state quoted a forgotten message and was stored without its quotes, or not at all: reload
-    it."""
+    """True if the state quoted a forgotten message. It was stored without the quotes or not at all:
+    load it again."""
     due_at: float | None = None

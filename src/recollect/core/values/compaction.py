@@ -1,5 +1,5 @@
-"""A compaction from plan to result. Making a plan costs nothing. Every message is either before the
-cut and summarised, or after it and shown."""
+"""A compaction from plan to result. Making a plan calls no model. Every message is either before
+the cut and summarized, or after it and shown."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """End of the summarised past."""
+    """A plan for a cut: which messages are summarized and which are kept."""
 
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
-    """Start of the turn that the cut splits; summarised separately."""
+    """Start of the turn that the cut splits. It is summarized separately."""
     continues_turn: bool = False
-    """The previous cut split this turn as well."""
+    """True if the previous cut split this turn as well."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
     kept_tokens: int
     summarized_tokens: int
@@ -39,12 +39,12 @@ class CutPlan:
 
     @property
     def splits_a_turn(self) -> bool:
-        """True if the cut is within a turn: its start is summarised, its end kept."""
+        """True if the cut is inside a turn: the turn's start is summarized, its end is kept."""
         return bool(self.turn_prefix)
 
     @property
     def summarized(self) -> tuple[Entry, ...]:
-        """All messages that the summary covers, besides the previous summary."""
+        """All messages that the summary covers, without the previous summary."""
         return self.history + self.turn_prefix
 
 
@@ -80,7 +80,7 @@ class Summarized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSummary:
-    """Summarising failed; the history stays as it is."""
+    """A failed summary. The history stays as it is."""
 
     reason: Reason
     spent: Spent
@@ -89,31 +89,31 @@ class NoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """An exact name or value that was known before the cut."""
+    """An exact name or value from the messages before the cut, to check the summary with."""
 
     kind: ProbeKind
     text: str = field(repr=False)
     sentence: str = field(repr=False)
-    """Sentence around it, from which the model would build a memory query."""
+    """Sentence around the name or value. A memory query would be built from it."""
     source: MessageId
     key: EntryKey
     stands: bool = False
-    """The user decided it, so it holds whether or not a turn asks memory for it."""
+    """True if the user decided it: it must hold even if no turn searches memory for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFinding:
-    """Outcome of a check."""
+    """Result of checking one name or value."""
 
     probe: Probe
     standing: Standing
     pinned: bool = False
-    """It would have been lost, so code added its sentence to the summary."""
+    """True if it would have been lost, so code added its sentence to the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Effect of a compaction on known facts and names."""
+    """Which names and values survived a compaction, and where."""
 
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
@@ -125,7 +125,7 @@ class Receipt:
 
     @property
     def pinned(self) -> int:
-        """Number of checks that code saved by adding them to the summary."""
+        """Number of names and values that code saved by adding their sentences to the summary."""
         return sum(finding.pinned for finding in self.findings)
 
     def __str__(self) -> str:
@@ -136,7 +136,7 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON, which quotes the probes."""
+        """Return a dictionary for JSON. It quotes the checked names and values."""
         return {
             "in_summary": self.count("in summary"),
             "recallable": self.count("recallable"),
@@ -160,7 +160,7 @@ class Receipt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
     """Result of a compaction: `reduced`, `irreducible` or `failed` (`convergence`). `first_kept` is
-    the first message after the summary, `spent` counts model calls and tokens."""
+    the first message after the summary. `spent` counts model calls and tokens."""
 
     convergence: Convergence
     reason: Reason
@@ -172,9 +172,9 @@ class CompactionResult:
     first_kept: EntryKey | None = None
     compacted_messages: int = 0
     tokens_before: int = 0
-    """Calibrated tokens of the request without the compaction."""
+    """Tokens of the request before the compaction, calibrated by the provider's counts."""
     tokens_after: int = 0
-    """The same after the compaction, without the standing block of the next turn."""
+    """Tokens of the request after the compaction, without the standing block of the next turn."""
     splits_a_turn: bool = False
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
     receipt: Receipt | None = None
@@ -184,7 +184,7 @@ class CompactionResult:
 
     @property
     def ok(self) -> bool:
-        """True unless something failed, also if there was nothing to do."""
+        """True unless something failed. True also if there was nothing to compact."""
         return self.convergence != "failed"
 
     @property
@@ -200,7 +200,7 @@ class CompactionResult:
         return f"compaction {self.number}: {self.reason}, {text}{known}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON, which quotes the summary and the receipt."""
+        """Return a dictionary for JSON. It quotes the summary and the receipt."""
         return {
             "number": self.number,
             "trigger": self.trigger,
@@ -225,11 +225,11 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRecord:
-    """A compaction as the store keeps it, for receipts, diffs and undo."""
+    """A stored compaction, for receipts, diffs and undo."""
 
     session: str
     number: int
     at: float
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = field(default=(), repr=False)
-    """Messages that it covers: forgetting one of them removes it."""
+    """Messages that the summary covers. Forgetting one of them removes this record."""

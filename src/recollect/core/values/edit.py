@@ -1,6 +1,6 @@
-"""Edits of a session's shown history, and the text that code carries over a cut. Edits are anchored
-to entry keys and parts, never to positions, so a client that resends its history gets the same
-view."""
+"""Edits of the history that a session shows, and the text that code keeps after a cut. An edit
+refers to entry keys and parts, never to positions. So a client that resends its history gets the
+same view."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recollect.core.values.reason import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFailure:
-    """A failed tool call, carried along so that the model does not try it again."""
+    """A failed tool call, listed after the summary so that the model does not repeat it."""
 
     tool: str
     said: str = field(repr=False)
@@ -22,7 +22,7 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedLine:
-    """A line about a name that it mentions, with its speaker."""
+    """A quoted line that mentions a name, with its speaker."""
 
     speaker: Literal["user", "assistant", "call", "tool"]
     text: str = field(repr=False)
@@ -30,7 +30,7 @@ class QuotedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """Text that code, not the model, carries over a cut."""
+    """Text that code, not the model, adds after a summary."""
 
     read_files: tuple[str, ...] = field(default=(), repr=False)
     modified_files: tuple[str, ...] = field(default=(), repr=False)
@@ -92,13 +92,13 @@ class Shorten:
     reason: Reason
     turn: int
     hard: bool = False
-    """The result is cleared: `text` quotes at most one line of it."""
+    """True if the result is cleared: `text` quotes at most one line of it."""
     quotes: tuple[MessageId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """A block of our own before or after a message, or at the start of the view."""
+    """A block that Recollect adds before or after a message, or at the start of the view."""
 
     anchor: EntryKey | None
     placement: Placement
@@ -108,9 +108,9 @@ class Insert:
     turn: int
     quotes: tuple[MessageId, ...] = ()
     recalled: tuple[str, ...] = ()
-    """Names of its passages (`values.recall.passage_name`), so that they are not recalled again. A
-    bare segment id means the whole segment; a standing block lists the keys of messages that it
-    quotes in full."""
+    """Names of the passages it quotes (`values.recall.passage_name`), so that they are not recalled
+    again. A bare segment id means the whole segment. A standing block lists the keys of messages
+    that it quotes in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +126,10 @@ class Cut:
     before: int = 0
     """Number of the compaction that made the previous cut; 0 if there is none."""
     covers: tuple[MessageId, ...] = field(default=(), repr=False)
-    """Messages that its summary covers, those of the previous cut included. Only these are hidden:
-    a message that a client changed or added before the anchor is shown."""
+    """Messages that the summary covers, including those of the previous cut. Only these are hidden.
+    A message that a client changed or added before the anchor is still shown."""
     ended: tuple[Insert, ...] = ()
-    """Blocks that it removed from the view; undo restores them."""
+    """Recalled blocks that the cut removed from the view. Undo restores them."""
     carried: Carried | None = None
 
 
@@ -139,8 +139,8 @@ _AT_ONCE: Final = 256
 
 
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Return the edits that are not among the others. Compares by identity first, because most are
-    the same objects from turn to turn."""
+    """Return the edits that are not among the others. It compares identity first, because most
+    edits are the same objects from turn to turn."""
     if edits is others:
         return ()
     shared = _shared(edits, others)
@@ -154,7 +154,8 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
 
 
 def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
-    """Approximate, because whole slices are compared."""
+    """Count the edits at the start that both share. The count may be too low, because whole slices
+    are compared."""
     shared = 0
     while shared < len(edits):
         some = edits[shared : shared + _AT_ONCE]
@@ -166,8 +167,8 @@ def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A change by pairing or the provider's rules. It is derived from the history each turn and not
-    stored as an edit, so that a late result can replace its stand-in."""
+    """A change that pairing or the provider's rules require. It is computed again each turn and not
+    stored as an edit, so a late result can replace its stand-in."""
 
     kind: RepairKind
     anchor: EntryKey | None

@@ -1,6 +1,6 @@
 """Facts: short statements extracted from segments, with type, sources, validity and trust. A new
-fact closes the one that it replaces, so any point in time can be queried. A fact is trusted no more
-than its least trusted segment, and never rests on a forgotten one."""
+fact ends the validity of the one it replaces, so you can query any point in time. A fact is trusted
+no more than its least trusted segment. It never rests on a forgotten one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FactType: TypeAlias = Literal[
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
 """Source of a fact: the rules of earlier versions, a model, a person, a file."""
 Change: TypeAlias = Literal["update", "supersede"]
-"""Relation to the replaced fact: more detail on the same, or something else."""
+"""How a fact relates to the one it replaces: more detail, or a different statement."""
 
 EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
     "decision",
@@ -44,7 +44,7 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
 
 
 def type_named(name: str) -> str:
-    """Normalise a type as people write it: "task state", "Task-State"."""
+    """Normalize a type as people write it, such as "task state" or "Task-State"."""
     return "_".join(name.casefold().replace("-", " ").split())
 
 
@@ -68,37 +68,38 @@ class Fact:
     at: float
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
-    """Messages that state it, each by itself unless `joint`."""
+    """Messages that state it. Each states it alone, unless `joint`."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
     foreign: str | None = field(default=None, repr=False)
     valid_to: float | None = None
-    """End of validity; None while nothing has replaced it."""
+    """End of validity; None until another fact replaces it."""
     recorded_at: float | None = None
     subject: str = field(default="", repr=False)
-    """Topic; empty if neither its words nor a model can tell."""
+    """Topic; empty if neither its words nor a model show one."""
     attribute: str = field(default="", repr=False)
-    """Property of the subject that it states: a later fact on both replaces it."""
+    """Property of the subject. A later fact with the same subject and property replaces this
+    one."""
     evidence: tuple[EvidenceSpan, ...] = ()
-    """Spans of its sources; none for facts that people wrote."""
+    """Spans of its sources; empty for facts that people wrote."""
     made_by: MadeBy = "import"
     change: Change | None = None
     """Relation to the fact that it replaced, if any."""
     session: str | None = None
     """Session it was extracted from; None if it belongs to the whole space."""
     pinned: bool = False
-    """Always offered first, never superseded by extraction."""
+    """Pinned facts are always offered first, and extraction never replaces them."""
     joint: bool = False
-    """Only all sources together state it, so forgetting one of them removes it."""
+    """True if only all sources together state it. Forgetting one of them removes the fact."""
 
     @property
     def current(self) -> bool:
-        """True if nothing has replaced or ended it."""
+        """True if the fact is still valid."""
         return self.superseded_by is None and self.valid_to is None
 
     @property
     def told(self) -> str:
-        """Text, with its subject if the text omits it."""
+        """The text, with its subject in front if the text omits it."""
         text = self.content.casefold()
         # subjects are stored in English, whatever the language of the text
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
@@ -107,7 +108,7 @@ class Fact:
         return f"{self.content} [{self.subject}]"
 
     def __str__(self) -> str:
-        """Format text, type, trust, start and source."""
+        """Format the text, type, trust, start and source."""
         marks = [self.type, f"trust {self.trust}", f"since {_day(self.at)}"]
         if self.valid_to is not None:
             marks.append(f"until {_day(self.valid_to)}")
@@ -116,13 +117,13 @@ class Fact:
         return f"{self.told} [{', '.join(marks)}]"
 
     def held_at(self, moment: float) -> bool:
-        """Return whether it was valid at this time, as far as is known now."""
+        """Return whether it was valid at this time, as known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
-    """A checked statement before it is compared with stored facts."""
+    """An extracted statement that was checked, but not yet compared with stored facts."""
 
     type: FactType
     content: str = field(repr=False)
@@ -136,18 +137,18 @@ class FactDraft:
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
     lineage: tuple[SegmentId, ...] = ()
-    """Less trusted segments whose words it repeats: they lower its trust, and forgetting them
-    removes it."""
+    """Less trusted segments whose words it repeats. They lower its trust, and forgetting one of
+    them removes the fact."""
 
     @property
     def joint(self) -> bool:
-        """True if it takes more than one span to state it."""
+        """True if it needs more than one span."""
         return len({span.segment for span in self.evidence}) > 1 or bool(self.lineage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactVector:
-    """A fact's embedding; `values` as in `Vector`."""
+    """A fact's embedding, with `values` as in `Vector`."""
 
     fact: FactId
     values: bytes = field(repr=False)
@@ -164,7 +165,7 @@ class FactVectorSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactText:
-    """A fact's text, for those who embed it."""
+    """A fact's text, for embedding."""
 
     fact: FactId
     text: str = field(repr=False)
@@ -172,7 +173,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTo:
-    """Place up to which a session was read for facts."""
+    """How far a session was read for facts."""
 
     session: str
     sequence: int
@@ -183,14 +184,14 @@ def _day(at: float) -> str:
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002
-    """Return the identity under which a tombstone blocks a forgotten fact."""
+    """Return the identity by which a tombstone blocks a forgotten fact."""
     named = id.encode("utf-8", "surrogatepass")
     return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
 
 def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
-    """Return the id of an extracted fact: the same statement of the same message is the same
-    fact."""
+    """Return the id of an extracted fact. The same statement from the same message always has the
+    same id."""
     named = "\0".join([*(span.segment for span in evidence), " ".join(content.casefold().split())])
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
@@ -202,20 +203,20 @@ _NO_TWINS: Final[Mapping[str, str]] = {}
 
 
 def rests_on(fact: Fact) -> set[str]:
-    """Return the segments that a fact names, as sources or by a span."""
+    """Return the segments that a fact names as sources or in a span."""
     return {*fact.sources, *(span.segment for span in fact.evidence)}
 
 
 def all_rest_on(facts: Iterable[Fact]) -> set[str]:
-    """Return the segments that any of these facts names."""
+    """Return the segments that any of these facts name."""
     return {segment for fact in facts for segment in rests_on(fact)}
 
 
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """Remove deleted segments from the fact; None if nothing supports it any more. A segment with
-    the same words elsewhere is replaced by its twin."""
+    """Remove deleted segments from the fact; None if nothing supports it any more. If another
+    segment holds the same words (`twins`), it replaces the deleted one."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:

@@ -1,5 +1,5 @@
 """A session's history, its state between turns, and the view of one request. An `Entry` is a
-message at its place, shown byte for byte. A codec composes a `Slot`."""
+message at its place, sent byte for byte. A `Slot` is a row that a codec composes."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from recollect.core.values.model import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Counts of consecutive failures of compaction."""
+    """Counts of compactions that failed or did not help, in a row."""
 
     failures: int = 0
     """Consecutive failed compactions, including those that never reached the model."""
     refills: int = 0
     """Consecutive compactions after which the window was almost as full as before."""
     opened_at: float | None = None
-    """Time since which compaction is suspended, until one succeeds."""
+    """Time at which compaction was suspended. It stays suspended until one succeeds."""
     last_turn: int | None = None
-    """Number of requests before the last compaction that reduced the view."""
+    """Number of requests prepared before the last compaction that reduced the view."""
 
 
-# Outside this band a report does not describe the estimated request (cached tokens left out, a
-# total over several calls): real tokenizers stay within about 0.6 and 1.6 of o200k.
+# A report outside this band does not describe the estimated request. It may omit cached tokens, or
+# add up several calls. Real tokenizers count between about 0.6 and 1.6 times the tokens of o200k.
 _LEAST_RATIO = 0.5
 _GREATEST_RATIO = 2.0
-# Minimum weight of the newest report, so that a change of model is followed in a few turns.
+# Minimum weight of the newest report, so that the ratio follows a change of model within a few
+# turns.
 _NEWEST_WEIGHT = 0.5
-# If there are more steps than this, every second one is dropped.
+# If more steps than this are stored, every second one is dropped.
 _MOST_STEPS = 16
-# Below this estimate, tokens that we cannot see (a host's prompt, files) outweigh those we counted:
-# such a report is an anchor, but does not change the ratio.
+# In smaller requests, the tokens that Recollect cannot see (a host's prompt, files) outweigh those
+# it counted. Such a report sets the anchor, but does not change the ratio.
 _TELLING_TOKENS = 500
-# A larger excess over a small estimate means another request.
+# If a report exceeds a small estimate by more than this, it belongs to a different request.
 _MOST_UNSEEN_TOKENS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCalibration:
-    """Correction of our estimates by reported usage, per model and session. `reported_tokens` and
-    `estimated_tokens` (uncalibrated) are the anchor: the last request. The next one mostly repeats
-    it, so only the difference is estimated. `earlier` holds the same pair for shorter requests that
-    grew into the anchor: the cost of its older parts."""
+    """Corrects token estimates by reported usage, per model and session. The anchor is the last
+    request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
+    repeats it, so only the difference is estimated. `earlier` holds such pairs of shorter requests
+    that grew into the anchor: they give the cost of its older parts."""
 
     ratio: float = 1.0
     samples: int = 0
@@ -56,7 +57,7 @@ class TokenCalibration:
     earlier: tuple[tuple[int, int], ...] = ()
 
     def learn(self, *, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        """Return the calibration after one more report; an absurd report changes nothing."""
+        """Return the calibration after one more report. An implausible report changes nothing."""
         if 0 < estimated_tokens < _TELLING_TOKENS:
             return self._anchored(estimated_tokens, reported_tokens)
         if not _is_plausible(estimated_tokens, reported_tokens):
@@ -80,8 +81,9 @@ class TokenCalibration:
         )
 
     def apply(self, estimated_tokens: int) -> int:
-        """Return the calibrated count of a request, never negative. Added tokens cost the learned
-        ratio; removed tokens are assumed to be the oldest, at their cost when added."""
+        """Return the calibrated count of a request, never negative. Added tokens are multiplied by
+        the learned ratio. Removed tokens are assumed to be the oldest, and count as much as when
+        they were added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -125,8 +127,9 @@ SessionId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """A message at its place in a history, with derived data. Compared by object: two readings of
-    the same message are two entries with one key."""
+    """A message at its place in a history, with derived data. Entries are compared by object
+    identity: if the same message is read twice, the two entries have the same key but are not
+    equal."""
 
     key: EntryKey
     id: MessageId
@@ -137,7 +140,8 @@ class Entry:
     calls: tuple[CallId, ...] = ()
     results: tuple[CallId, ...] = ()
     odd: bool = False
-    """Breaks some provider's rules by itself: empty, blank text, an aborted turn."""
+    """True if the message alone breaks some provider's rules: empty, blank text, or an aborted
+    turn."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -145,22 +149,22 @@ class Entry:
 
 
 _LEAST_CACHED_TOKENS = 4_096
-"""Providers do not cache shorter requests; some need longer ones."""
+"""Providers do not cache requests shorter than this. Some require more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """A provider's reports on its prompt cache, for one session."""
+    """What a provider reported about its prompt cache in one session."""
 
     misses: int = 0
-    """Consecutive requests without cache reads or writes."""
+    """Number of requests in a row without cache reads or writes."""
     lives_seconds: float = 0.0
     """Longest pause after which most of a request was still cached."""
     held_tokens: int | None = None
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
-        """Return the state after one more report. `went_on`: the request began like the previous
-        one."""
+        """Return the state after one more report. `went_on` is true if the request began like the
+        previous one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -170,7 +174,7 @@ class CacheUse:
         lives = self.lives_seconds
         if pause_seconds is not None and 2 * read > usage.input_tokens:
             lives = max(lives, pause_seconds)
-        # free cache writes are not reported: the whole request is cached
+        # if cache writes are free, providers do not report them: the whole request is cached
         held = read + written if written else usage.input_tokens
         return CacheUse(lives_seconds=lives, held_tokens=held)
 
@@ -187,23 +191,25 @@ class View:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
     """State of a session between turns. Keep it to continue the session elsewhere. Dormant edits
-    belong to a branch that the newest history does not take."""
+    belong to messages that the newest history no longer contains, because the client took another
+    branch."""
 
     turn: int = 0
-    """Version of the state; also compactions, undos and notes increase it."""
+    """Version of the state. Requests, compactions, undos and notes increase it."""
     requests: int = 0
-    """Number of prepared requests: the turn in reports, receipts and `replay`."""
+    """Number of prepared requests. Reports, receipts and `replay` call it the turn."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
     aliases: Mapping[EntryKey, EntryKey] = field(default_factory=dict, repr=False)
     edits: tuple[Edit, ...] = field(default=(), repr=False)
     dormant: tuple[tuple[Edit, int], ...] = field(default=(), repr=False)
-    """Edits with the turn since which they are dormant."""
+    """Dormant edits, each with the turn in which it became dormant."""
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     sent_at: float | None = None
-    """Time of the last prepared request, and so the age of the provider's cache."""
+    """Time of the last prepared request, from which the age of the provider's cache follows."""
     pause_seconds: float | None = None
-    """Pause between the last two requests; None if they began differently."""
+    """Pause between the last two requests; None if the second did not start with the same
+    messages."""
     cache: CacheUse = field(default_factory=CacheUse)
     sent_estimate_tokens: int | None = None
     sent_model: str | None = None
@@ -212,17 +218,17 @@ class SessionState:
     learned_for_model: str | None = None
     compactions: int = 0
     compaction_paused: bool = False
-    """A compaction was undone: no automatic one until one is requested."""
+    """True after an undo: no automatic compaction runs until one is requested."""
     flushed_in: int | None = None
     """Number of compactions at the last note-taking turn; None if there was none."""
     breaker: Breaker = field(default_factory=Breaker)
     blocks: tuple[str, ...] = field(default=(), repr=False)
-    """Marks of the newest recalled blocks (`rules.identity.block_mark`), to recognise them when a
-    client sends them back."""
+    """Marks of the newest recalled blocks (`rules.identity.block_mark`), to recognize blocks that a
+    client sends back."""
 
 
 def requests_of(state: SessionState) -> int:
-    """Return the number of prepared requests; older states count by version."""
+    """Return the number of prepared requests. States of earlier versions hold only the version."""
     return state.requests or state.turn
 
 
@@ -232,8 +238,9 @@ def newest_cut(edits: Sequence[Edit]) -> Cut | None:
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
-    """Return the messages that the summary of the newest cut covers: those before its anchor that
-    it names. System messages and those that a client changed there are shown."""
+    """Return the messages that the summary of the newest cut covers: those it names that come
+    before its anchor. System messages, and messages that a client changed there, are still
+    shown."""
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()
@@ -248,18 +255,19 @@ def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[Ent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPart:
-    """An unchanged part; with `call_id`, under another id of its call."""
+    """An unchanged part. If `call_id` is set, its tool call gets that id."""
 
     entry: Entry
     part: int
     call_id: CallId | None = None
     direct: bool = False
-    """A call shown as the model's own, because the code that made it is not in the view."""
+    """True if the call is shown as made by the model, because the code that made it is not in the
+    view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewordedPart:
-    """A part whose text is shown differently."""
+    """A part that is shown with a different text."""
 
     entry: Entry
     part: int
@@ -269,7 +277,7 @@ class RewordedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnText:
-    """Text of our own: a recalled block, a note, a summary."""
+    """Text that Recollect adds: a recalled block, a note or a summary."""
 
     text: str
     note: str
@@ -277,7 +285,7 @@ class OwnText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """A result for a call that has none."""
+    """A placeholder result for a call without a result."""
 
     call: ToolCall
     text: str
@@ -288,21 +296,21 @@ SlotPiece: TypeAlias = KeptPart | RewordedPart | OwnText | StandIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A row to compose; `base` provides its other fields if set."""
+    """A row to compose. If `base` is set, the row takes its other fields from there."""
 
     role: Role
     pieces: tuple[SlotPiece, ...]
     base: Entry | None = None
     anonymous: bool = False
-    """Drops the item's own id, which another item has already."""
+    """True to drop the item's own id, because another item has the same."""
     parts: tuple[Part, ...] = field(default=(), repr=False, compare=False)
-    """This and the fields below are set when it is composed."""
+    """This field and those below are set when the row is composed."""
     raw: bytes = field(default=b"", repr=False, compare=False)
     tokens: int = field(default=0, compare=False)
     sources: tuple[EntryKey, ...] = field(default=(), compare=False)
-    """Entries that are shown in it; none for rows of our own."""
+    """Entries shown in this row; empty for rows that Recollect adds."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """Description of a row of our own."""
+    """Kinds of text that Recollect added to this row."""
 
 
 Row: TypeAlias = Entry | Slot

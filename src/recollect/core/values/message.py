@@ -1,5 +1,5 @@
-"""Messages and their parts, the same for every wire format. An untouched message is sent as its
-`raw` JSON. Parts and wire blocks correspond one to one. Reprs never show content."""
+"""Messages and their parts, the same for every wire format. An unchanged message is sent as its
+`raw` JSON. Each part corresponds to one block on the wire. Reprs never show content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MessageId = NewType("MessageId", str)
 """A keyed hash of role and canonical content."""
 
 EntryKey = NewType("EntryKey", str)
-"""A message at its place in a history: a hash chained over the identities before it."""
+"""Key of a message at its place in a history: a hash that includes all messages before it."""
 
 CallId = NewType("CallId", str)
 
@@ -46,17 +46,18 @@ class Image:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A block that is carried but not interpreted: documents, provider-run tools, audio."""
+    """A block that Recollect passes on without interpreting it: documents, tools run by the
+    provider, audio."""
 
     kind: str
     payload: str
     """Canonical JSON of the block without cache marks."""
     opens: CallId | None = None
-    """Id of the provider-run call that it is."""
+    """Id of the call, if this block is a call that the provider runs."""
     answers: CallId | None = None
-    """Id of the provider-run call that it answers or may answer."""
+    """Id of the provider-run call that this block answers or may answer."""
     certain: bool = True
-    """False if its type is unknown, and so has no pairing rules."""
+    """False if the block's type is unknown. Such a block has no pairing rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +67,11 @@ class ToolCall:
     id: CallId
     name: str
     arguments: str
-    """Canonical JSON if the wire holds JSON, else the text itself."""
+    """Canonical JSON if the arguments are JSON on the wire, else the text itself."""
     variant: str = ""
     """The format's name for this kind of call, if it has several."""
     caller: CallId | None = None
-    """Provider-run call whose code made it; None if the model called directly."""
+    """Provider-run call whose code made this call; None if the model made it directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +83,10 @@ class ToolResult:
     name: str | None = None
     is_error: bool = False
     alternative: CallId | None = None
-    """Id of another kind of call that it may answer if no call of `call_id` waits."""
+    """Id of a call of another kind. The result may answer it if no call with `call_id` is open."""
     recalls: tuple[MessageId, ...] | None = None
-    """Messages that it quotes, if a memory tool of this engine answered it. Such a result is not
-    stored again nor read for facts. None for any other result."""
+    """Messages that the result quotes, if a memory tool of this engine made it. Such a result is
+    not stored again and not read for facts. None for any other result."""
 
     @property
     def text(self) -> str:
@@ -104,8 +105,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """A defect that a provider refuses. With a part, the part must go; without one, composing the
-    message again repairs it."""
+    """A defect that a provider refuses. If `part` is set, that part must be removed. Otherwise
+    composing the message again fixes it."""
 
     part: int | None
     reason: Reason
@@ -120,14 +121,15 @@ class Message:
     raw: bytes = field(repr=False)
     ending: Ending = "complete"
     summary: bool = False
-    """It replaces other messages (a compaction's summary)."""
+    """True if it replaces other messages, as a summary does."""
     pinned: bool = False
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
     opens: tuple[CallId, ...] = ()
-    """Provider-run calls that it leaves without their result."""
+    """Provider-run calls in this message whose result is not in it."""
     joins: tuple[CallId, ...] = ()
-    """Provider-run calls of other messages that it answers, or whose code it calls for."""
+    """Provider-run calls of other messages that this message answers, or whose code makes its
+    calls."""
 
 
 def text_of(message: Message) -> str:

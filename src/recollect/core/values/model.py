@@ -1,5 +1,6 @@
 """One request to a model, the requirements of its format, and the provider's reply. A request is
-split but not decoded. An `Overflow` holds only numbers that the provider named."""
+split into messages, which are not decoded. An `Overflow` holds only numbers that the provider
+named."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request body as spans: its messages one by one, everything else untouched. Either `body` is
-    the HTTP body, or `origin` the caller's mapping and `objects` its message objects. Untouched
-    messages are sent as they were received."""
+    """A request body, split into its messages and the rest. `body` is the HTTP body. If it is not
+    set, `origin` is the caller's mapping and `objects` are its message objects. Unchanged messages
+    are sent as they were received."""
 
     format: FormatName
     messages: tuple[bytes, ...] = dataclasses.field(repr=False)
@@ -26,11 +27,11 @@ class Request:
     model: str | None = None
     output_tokens: int | None = None
     continues: bool = False
-    """The provider holds earlier items itself, so a result may lack its call here."""
+    """True if the provider stores earlier items itself, so a result may lack its call here."""
     continues_from: str = ""
     thinking: bool = True
     system_inside: bool = False
-    """A beta feature allows system messages between the turns."""
+    """True if a beta feature allows system messages between the turns."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
@@ -38,14 +39,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """A provider's report on one exchange; the input includes cached tokens."""
+    """A provider's token counts for one exchange. Input tokens include cached ones."""
 
     input_tokens: int
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     reports_cache: bool = dataclasses.field(default=False, compare=False)
-    """True if the provider reports on its cache at all."""
+    """True if the provider reports cache use."""
 
 
 def add_usage(one: Usage, other: Usage) -> Usage:
@@ -60,30 +61,31 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRules:
-    """The shape that a provider accepts; each codec names its sources."""
+    """The rules that a provider sets for requests. Each codec names its sources."""
 
     format: FormatName
     alternates: bool
-    """User and assistant take turns, and a user begins."""
+    """User and assistant messages must alternate, and the first must be the user's."""
     results_share_a_message: bool
-    """Results are the first parts of the user message after the calls, not messages."""
+    """Results must be the first parts of the user message after the calls, not messages of their
+    own."""
     results_adjacent: bool
-    """Results come right after the message that called."""
+    """Results must come right after the message with the calls."""
     refuses_blank_text: bool
     thinking_leads: bool = False
-    """A reasoning item must be followed by the item that it led to."""
+    """A reasoning item must be followed by the item that it produced."""
     ids_unique: bool = False
-    """A call id appears once per request and holds plain characters only."""
+    """A call id must be unique in a request and contain plain characters only."""
     provider_calls_answered: bool = False
-    """A provider-run call needs its result, unless it is still running."""
+    """A provider-run call must have its result, unless it is still running."""
     system_inside: bool = False
-    """System messages may come between the turns, empty ones too."""
+    """System messages may come between the turns, and may be empty."""
     stand_in_variants: frozenset[str] | None = None
-    """Kinds of call a text result can answer; None for all."""
+    """Kinds of calls that a text result can answer; None for all."""
 
 
 class LimitDoubt(Enum):
-    """Reasons not to take the limit in an error for the model's window."""
+    """Reasons why the limit in an error is not taken as the model's window."""
 
     BELOW_FLOOR = "smaller than the window of any model that is served"
     WIDER = "larger than the request that was refused"
@@ -92,16 +94,18 @@ class LimitDoubt(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """A request was too large, by an error message or by a reply's usage."""
+    """A request that was too large, according to an error message or to a reply's usage."""
 
     pattern_name: str
     provider: str | None = None
-    """Provider whose wording it is, not necessarily the one asked; None if several share it."""
+    """Provider whose wording matched; it may differ from the provider of the request. None if
+    several share the wording."""
     limit_tokens: int | None = None
     """The window or input limit that was exceeded."""
     requested_tokens: int | None = None
     output_tokens: int | None = None
-    """Part of `requested_tokens` reserved for the reply: asking for less may help."""
+    """Part of `requested_tokens` that is reserved for the reply. A smaller reserve may make the
+    request fit."""
     limit_words: str = field(default="", repr=False, compare=False)
 
 
@@ -131,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """Usage of calls for one purpose: as reported, else as estimated."""
+    """Usage of calls for one purpose, as the provider reported it, else estimated."""
 
     purpose: Purpose
     calls: int = 0
@@ -171,14 +175,15 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyDone:
-    """The whole reply; always the last event of a stream that did not fail."""
+    """The whole reply. It is the last event of every stream that did not fail."""
 
     reply: Mapping[str, Any] = field(repr=False)
-    """The reply as if it had not been streamed: the input of `observe`."""
+    """The reply as one object, as without streaming. Pass it to `observe`."""
     stop: StopReason
     usage: Usage | None = None
     overflow: Overflow | None = None
-    """The window was exceeded without an error: cut off at once, or more read than fits."""
+    """Set if the window was exceeded without an error: the reply was cut off at once, or the input
+    count is above the window."""
 
 
 ReplyEvent: TypeAlias = TextDelta | ThinkingDelta | CallStarted | ReplyDone

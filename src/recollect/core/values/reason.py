@@ -1,6 +1,6 @@
-"""Reasons in reports: a cause out of a fixed list, with its numbers. Code compares causes; people
-read the sentence, which only this module renders. A cause is stored by its name, so sentences may
-be reworded."""
+"""Reasons in reports: a cause from a fixed list, with its numbers. Code compares causes. People
+read the sentence, which only this module writes. Stores hold the cause's name, so you may reword
+the sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Number: TypeAlias = "int | float | str | Reason"
 
 @unique
 class Cause(Enum):
-    """All causes with the templates of their sentences; `{count:one|many}` chooses a word."""
+    """All causes with the templates of their sentences. `{count:one|many}` chooses a word by the
+    number."""
 
     ERROR = "{error}"
     RAISED = "unexpected error ({error}): this turn ran without the stage"
@@ -75,7 +76,7 @@ class Cause(Enum):
     SUMMARY = "the summary of the compacted messages"
     OWN_ROW = "added by Recollect: {note}"
 
-    # repairs: what providers refuse
+    # repairs: contents that providers refuse
     TURN_ABORTED = "the turn was aborted"
     TURN_FAILED = "the turn ended with an error"
     CALL_GOES_TOO = "{why}: its call is left out too"
@@ -199,7 +200,7 @@ class Cause(Enum):
     FLUSHES_OFF = "no compaction is due yet, and note-taking turns are off"
     NOT_FULL = "{tokens:,} tokens are under {limit:,}"
 
-    # where the past may be cut
+    # where a cut is possible
     ALL_FITS = "all messages fit the {tokens:,} tokens that a compaction keeps"
     ONE_EXCHANGE = "only the newest exchange is left, and it cannot be cut"
     FREES_LITTLE = (
@@ -217,7 +218,7 @@ class Cause(Enum):
         "requested)"
     )
 
-    # what a model answered
+    # defects of a model's answer
     REFUSED = "the model refused to summarise"
     ANSWER_EMPTY = "the answer was empty"
     ANSWER_UNCHANGED = "the answer repeated the previous summary"
@@ -334,7 +335,7 @@ class Cause(Enum):
 
 
 class Reason:
-    """A cause with its numbers; `str` is the sentence. Immutable."""
+    """A cause with its numbers. `str` gives the sentence."""
 
     __slots__ = ("cause", "numbers")
 
@@ -361,7 +362,7 @@ class Reason:
         return self
 
     def masked(self, mask: Callable[[str], str]) -> Reason:
-        """Return the reason with its texts masked: an error may quote secrets."""
+        """Return the reason with its texts masked, because an error may quote secrets."""
         numbers: dict[str, Number] = {}
         for name, value in self.numbers.items():
             if isinstance(value, Reason):
@@ -380,7 +381,7 @@ class Reason:
 
     @classmethod
     def from_dict(cls, stored_value: Any) -> Reason:
-        """Reverse `to_dict`; ValueError for anything else."""
+        """Restore a reason from `to_dict`. Raise ValueError for anything else."""
         try:
             cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -395,13 +396,14 @@ def join_reasons(reasons: tuple[Reason, ...]) -> str:
 
 
 class _Sentences(Formatter):
-    """Formats `{count:one|many}` as a word by its number, `{share:floor}` as two digits rounded
-    down."""
+    """Formats `{count:one|many}` as the word that fits the number, and `{share:floor}` as two
+    digits rounded down."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         if "|" in format_spec:
             return format_spec.split("|")[value != 1]
-        if format_spec == "floor":  # a value just below a threshold must not read as equal to it
+        # Rounding up could make a value below a threshold look equal to it.
+        if format_spec == "floor":
             return f"{int(value * 100) / 100:.2f}"
         if isinstance(value, str):
             return value

@@ -1,6 +1,6 @@
-"""Queries to a store, the hits with their reasons, and the recalled block's contents. Stores find
-candidates; only `search` scores them, so the order does not depend on the store. The points of a
-hit's parts add up to its score."""
+"""Queries to a store, its hits with the reasons for their rank, and the contents of the recalled
+block. Stores find candidates; only `search` scores them, so every store returns the same order. The
+points of a hit's parts add up to its score."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from recollect.core.values.segment import Segment, SegmentId, Trust
 FILE_SESSIONS: Final = "file:"
 """Prefix of the sessions of memory files: one per file, named by its path."""
 EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
-"""Source of a vector; trust in its similarities depends on it."""
+"""Kind of embedder that made a vector. Scoring trusts similarities depending on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Similarity of unrelated texts under one model."""
+    """Typical similarity of unrelated texts under one model."""
 
     mean: float
     spread: float
@@ -31,7 +31,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedVector:
-    """The query's embedding: little-endian float32."""
+    """The query's embedding, as little-endian float32."""
 
     embedder: str
     values: bytes = field(repr=False)
@@ -45,21 +45,21 @@ class CandidateQuery:
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One per embedder; an embedder that has no vectors here finds nothing."""
+    """One vector per embedder. An embedder without vectors in this space finds nothing."""
     lexical_limit: int = 50
     vector_limit: int = 50
     session: str | None = None
     with_files: bool = False
-    """With a session: also search memory files, see `FILE_SESSIONS`."""
+    """If a session is given: also search memory files (see `FILE_SESSIONS`)."""
     said_after: float | None = None
     said_before: float | None = None
     leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
-    """Messages to skip, because the view shows them; may name unknown ones."""
+    """Messages to skip, because the view shows them. Unknown ids are allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A passage that may answer, with the data for scoring."""
+    """A passage that may answer the query, with the data for scoring."""
 
     segment: SegmentId
     ordinal: int
@@ -74,15 +74,15 @@ class Candidate:
     length: int
     counts: Mapping[str, int] = field(repr=False)
     similarities: tuple[float | None, ...] = ()
-    """Cosine with each query vector, in order; None if the passage has no vector of that
+    """Cosine similarity to each query vector, in order; None if the passage has no vector of that
     embedder."""
     tool: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """Union of the best by words and the best by vector, unordered. Statistics are those of the
-    space's whole index, so that a score does not depend on the filters (docs/concepts/recall.md,
+    """The best passages by words and the best by vectors, unordered. Word statistics cover the
+    whole index of the space, so a score does not depend on the filters (docs/concepts/recall.md,
     "Limits")."""
 
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
@@ -98,7 +98,7 @@ class Neighbour:
     segment: SegmentId
     of: SegmentId
     distance: int
-    """Number of indexed segments after it; negative if before it."""
+    """Distance from `of`, in indexed segments; negative if it comes before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,27 +115,29 @@ class FactQuery:
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One per embedder; an embedder that has no vectors of facts here finds nothing."""
+    """One vector per embedder. An embedder without vectors of facts in this space finds nothing."""
     types: tuple[FactType, ...] = ()
-    """The newest facts of these types are found too, whatever their words."""
+    """Types whose newest facts are always found, whatever the query's words."""
     limit: int = 50
-    """Limit per search: by words, by each vector, and by type; pinned facts are extra."""
+    """Limit for each of the searches by words, by each vector and by type. Pinned facts are
+    extra."""
     session: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCandidate:
-    """A current fact that may answer, with the data for scoring."""
+    """A current fact that may answer the query, with the data for scoring."""
 
     fact: Fact
     similarities: tuple[float | None, ...] = ()
-    """Cosine with each query vector, in order; None if it has none of that embedder."""
+    """Cosine similarity to each query vector, in order; None if the fact has no vector of that
+    embedder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCandidates:
-    """Pinned facts, those that share the rarest words, and the nearest, unordered. Statistics are
-    those of all current facts of the space, whatever the filters."""
+    """Pinned facts, facts that share the rarest words, and the nearest ones by vector, unordered.
+    Word statistics cover all current facts of the space, whatever the filters."""
 
     facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
     documents: int = 0
@@ -156,7 +158,7 @@ class ScorePart:
     name: PartName
     points: float
     why: str
-    """In words, for people: `4 of 5 words`, `0.61 by static`."""
+    """The reason in words, such as `4 of 5 words` or `0.61 by static`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,17 +167,17 @@ class Hit:
 
     passage: Candidate
     score: float
-    """Relative to the best of its search; only compares hits of the same search."""
+    """Score relative to the best hit. Compare it only with hits of the same search."""
     parts: tuple[ScorePart, ...] = field(default=(), repr=False)
     text: str = field(default="", repr=False)
-    """Text, read in a turn only for hits that the block could have held (listed in `Context`), in a
-    search for all."""
+    """Text of the passage. In a turn it is read only for hits that could have fit the block (they
+    are in `Context`). In a search it is read for all hits."""
     shown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """Decision whether the turn refers to something that left the view, and why."""
+    """The gate's decision: does the turn refer to something that left the view, and why."""
 
     open: bool
     reason: Reason
@@ -183,47 +185,49 @@ class GateVerdict:
     """Calibrated score of the best hit, 0 to 1."""
     threshold: float | None = None
     lost_terms: tuple[str, ...] = field(default=(), repr=False)
-    """Terms of the turn, as written, that memory holds and the view does not."""
+    """Terms of the turn, as written, that memory contains and the view does not."""
     lost_words: tuple[str, ...] = field(default=(), repr=False)
-    """Their index words: only passages with one of them are recalled; empty: all are."""
+    """Index words of these terms. Only passages with one of them are recalled; if empty, all may
+    be."""
 
 
 RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
-"""OpenClaw's tags, which other readers know."""
+"""OpenClaw's tags, which other programs recognize."""
 TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
-"""Start of a memory tool's answer; only its seal proves that it is one."""
+"""First line of a memory tool's answer. Only the seal proves that the answer is genuine."""
 MEMORY_TOOLS: Final = frozenset(
     {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
 )
-"""Memory tools (`recollect.tools`), whose calls hold nothing new."""
+"""Names of the memory tools (`recollect.tools`). Their calls contain nothing new to remember."""
 
 
 def is_memory_tool(name: str) -> bool:
-    """Return whether a tool is one of them, also with an MCP prefix
+    """Return whether this is the name of a memory tool, with or without an MCP prefix
     (`mcp__recollect__memory_search`)."""
     return re.split(r"__|[./:]", name)[-1].removeprefix("recollect_") in MEMORY_TOOLS
 
 
 _OF = ":"
-"""Separates a segment's id, which is hexadecimal, from the number of its passage."""
+"""Separates a segment's id (hexadecimal) from the number of its passage."""
 
 
 def passage_name(segment: SegmentId, ordinal: int | None) -> str:
-    """Return a block's name for a quoted passage; without an ordinal, for the whole segment."""
+    """Return the name of a passage that a block quotes. Without an ordinal it names the whole
+    segment."""
     return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
 def fact_name(id: FactId) -> str:  # noqa: A002
-    """Return a block's name for a fact, which differs from every segment's name."""
+    """Return the name of a fact that a block quotes. It differs from every segment's name."""
     return f"fact{_OF}{id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledFact:
-    """A fact that may go into the block."""
+    """A fact that the recalled block may include."""
 
     type: FactType
     text: str = field(repr=False)
@@ -232,51 +236,53 @@ class RecalledFact:
     trust: Trust = "medium"
     said_on: str = ""
     message_ids: tuple[MessageId, ...] = ()
-    """Messages it rests on, so that forgetting finds the block that quotes it."""
+    """Messages that the fact rests on. Forgetting one of them finds the block that quotes the
+    fact."""
 
     @property
     def name(self) -> str | None:
-        """Name that prevents a second recall while its block is shown."""
+        """Name under which a shown block lists the fact, so that it is not recalled twice."""
         return None if self.id is None else fact_name(self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledPassage:
-    """A passage of an earlier message that may go into the block."""
+    """A passage of an earlier message that the recalled block may include."""
 
     text: str = field(repr=False)
     role: str
     said_at: str
     score: float
     speaker: str | None = None
-    """Speaker as the block names them; None: the role; empty: the text names them itself."""
+    """Speaker's name in the block. None shows the role. Empty if the text names the speaker."""
     source: str = ""
     message_id: MessageId | None = None
     segment: SegmentId | None = None
     session: SessionId | None = None
     ordinal: int | None = None
-    """Number of the passage in its segment; None: the whole segment."""
+    """Number of the passage in its segment; None for the whole segment."""
     sitting: str = ""
-    """Key of passages that belong together: session and day."""
+    """Session and day: passages with the same key are shown together."""
     replaced_by: str = field(default="", repr=False)
-    """The user's later statement that replaces it; empty if none is known."""
+    """A later statement of the user that replaces this passage; empty if none is known."""
     order: tuple[float, int, int] = (0.0, 0, 0)
 
     @property
     def name(self) -> str | None:
-        """Name that prevents a second recall while its block is shown."""
+        """Name under which a shown block lists the passage, so that it is not recalled twice."""
         return None if self.segment is None else passage_name(self.segment, self.ordinal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """Everything recall offers for one turn, best first."""
+    """Everything that recall offers for one turn, best first."""
 
     facts: tuple[RecalledFact, ...] = ()
     passages: tuple[RecalledPassage, ...] = ()
     gate: GateVerdict | None = None
     hits: tuple[Hit, ...] = field(default=(), repr=False)
-    """Ranking it was packed from, best first; empty if the gate stayed shut."""
+    """All ranked hits, best first, from which the block was filled. Empty if the gate stayed
+    closed."""
     notes: tuple[Reason, ...] = ()
 
     @property
@@ -285,23 +291,24 @@ class Recalled:
 
 
 Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
-"""Intent of a message: earlier messages; an answer; advice ("how do I …?"), which needs no memory;
-work that refers to what is agreed ("our definition"); or none of these."""
+"""What a message asks for: earlier messages; an answer; advice ("how do I …?"), which needs no
+memory; work that refers to earlier agreements ("our definition"); or none of these."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """Reads of memory in a turn, reused if recall runs again because a new block displaced
-    others."""
+    """Results of memory reads in a turn. They are reused if recall runs again because a new block
+    displaced others."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
-    """True if a segment holds no answer; keyed also by whether orders count as none."""
+    """Whether a segment contains no answer. The second part of the key: do orders count as no
+    answer."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
-    """True if a segment was stored when the newest of `candidates` were read."""
+    """Whether a segment was stored when the newest of `candidates` were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,24 +319,25 @@ class RecallRequest:
     session: SessionId
     query: str = field(repr=False)
     newest: str = field(default="", repr=False)
-    """The newest of them alone; empty if `query` is one message."""
+    """The newest message of `query`; empty if `query` is a single message."""
     asks: Asks | None = None
     leans_on: str = field(default="", repr=False)
-    """Earlier user message that the newest one depends on."""
+    """Earlier user message that the newest message refers to."""
     recent: tuple[str, ...] = field(default=(), repr=False)
-    """The model's latest messages: identifiers in them may have lost their origin."""
+    """The model's latest messages. Identifiers in them may come from messages that left the
+    view."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     quoted: frozenset[str] = field(default=frozenset(), repr=False)
-    """Names of passages, or of whole segments, that blocks in the view quote already."""
+    """Names of passages or whole segments that blocks in the view already quote."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
-    """Identities of shown messages: the same history may be stored under another session."""
+    """Ids of shown messages, because the same messages may be stored in another session too."""
     asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
-    """Shown messages in which the user only asks: they answer nothing."""
+    """Shown messages in which the user only asks. They contain no answers."""
     told_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
-    """Shown messages in whose exchange a result was shortened, with the messages of that
+    """Shown messages in an exchange with a shortened result, each with all messages of that
     exchange."""
     asking: EntryKey | None = None
-    """The asking message, which would match itself best."""
+    """The message that asks. It is excluded, because it would match itself best."""
     uses_tools: bool = False
     view: Sequence[str] = field(default=(), repr=False)
     scope: RecallScope = "space"
@@ -337,10 +345,10 @@ class RecallRequest:
     budget_tokens: int
     count_tokens: Callable[[str], int] = field(repr=False)
     gated: bool = True
-    """Stay silent unless the turn means something that left the view."""
+    """If true, recall nothing unless the turn refers to something that left the view."""
     on_purpose: bool = False
-    """Explicit query, as by a tool: hits are chosen as for a turn that asks, and shown however
-    uncertain; in sessions with tools, decisions come first."""
+    """True for an explicit search, such as by a tool. Hits are chosen as for a turn that asks, and
+    shown even if uncertain. In sessions with tools, decisions come first."""
     said_after: float | None = None
     said_before: float | None = None
     most_hits: int = 50
@@ -348,9 +356,9 @@ class RecallRequest:
 
     @property
     def quoted_whole(self) -> frozenset[SegmentId]:
-        """Segments that blocks in the view quote whole, or did before passages had names."""
+        """Segments that blocks in the view quote in full, or quoted before passages had names."""
         return frozenset(SegmentId(name) for name in self.quoted if _OF not in name)
 
     def quotes(self, segment: SegmentId, ordinal: int) -> bool:
-        """Return whether a block in the view quotes this passage already."""
+        """Return whether a block in the view already quotes this passage."""
         return segment in self.quoted or passage_name(segment, ordinal) in self.quoted

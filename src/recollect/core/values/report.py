@@ -1,5 +1,5 @@
-"""Report of a turn: every message's outcome, tokens, timings, failures. Outcomes are computed on
-demand. Every incoming message has exactly one outcome, and every outcome a reason."""
+"""Report of a turn: every message's outcome, tokens, timings and failures. Outcomes are computed on
+demand. Each incoming message has exactly one outcome, and each outcome has a reason."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ _WHY_NOW: Final[Mapping[MomentKind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMoment:
-    """One edit batch and its reason."""
+    """One edit batch and the reason for it."""
 
     kind: MomentKind
     reason: Reason
 
     @property
     def price(self) -> str:
-        """Explanation why an edit is worth breaking the provider's cache now."""
+        """Explains why an edit is worth breaking the provider's cache now."""
         return _WHY_NOW.get(self.kind, "it was needed")
 
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
 AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
-"""Window of a session whose agent manages its own, of unknown size: hooks trim and compact
-nothing."""
+"""Window for sessions whose agent manages its own window, of unknown size. In such sessions hooks
+trim and compact nothing."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """Work of one stage and its reasons, or its failure."""
+    """What one stage did and why, or how it failed."""
 
     stage: StageName
     outcome: Outcome
     reasons: tuple[Reason, ...]
-    """The first describes the work; the others add detail."""
+    """The first reason describes the work; the others add detail."""
     seconds: float
 
     @property
@@ -78,16 +78,16 @@ class StageLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """Outcome of one message, or the reason for one of our own."""
+    """Outcome of one message, or the reason for a row that Recollect added."""
 
     fate: FateKind
     role: Role
     reasons: tuple[Reason, ...]
-    """In order of occurrence; for a message that left the view, the last is why."""
+    """Reasons in order of occurrence. If the message left the view, the last one says why."""
     key: EntryKey | None
     place: int | None
-    """Place among the received messages, from 0; None for a row of our own (a recalled block, a
-    summary, a note on a gap), which is listed after the message that it follows."""
+    """Place among the received messages, from 0. None for a row that Recollect added (a recalled
+    block, a summary, a note on a gap). Such a row is listed after the message that precedes it."""
     tokens_before: int
     tokens_after: int
 
@@ -104,19 +104,19 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Changes of a turn to its request, and the reasons. `limit_tokens` is the window without the
-    reserve, `fixed_tokens` the system prompt and tools. `moment` is the reason why older messages
-    could be edited. `lines` has one entry per stage. `recalled` holds ids and scores of recalled
-    messages."""
+    """What a turn changed in its request, and why. `limit_tokens` is the window without the
+    reserve. `fixed_tokens` counts the system prompt and tools. `moment` is the reason why older
+    messages could be edited. `lines` has one entry per stage. `recalled` holds ids and scores of
+    recalled messages."""
 
     session: SessionId
     turn: int
-    """Number of the request in its session, from 1, as `recollect replay --turn` takes it."""
+    """Number of the request in its session, from 1. Pass it to `recollect replay --turn`."""
     format: FormatName
     model: str | None
     window_tokens: int
     window_source: WindowSource
-    """Source of the window size; "assumed" is a guess: set `window_tokens`."""
+    """Where the window size comes from. If it is "assumed", set `window_tokens`."""
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
@@ -135,12 +135,12 @@ class Report:
 
     @property
     def over_limit(self) -> bool:
-        """True if the request is still over its limit; a line gives the reason."""
+        """True if the request is still over its limit. A line gives the reason."""
         return self.tokens_after > self.limit_tokens
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
-        """Stages that failed or were late; the turn continued with their input."""
+        """Stages that failed or were late. The turn continued without their changes."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     @property
@@ -236,7 +236,7 @@ class Report:
 
 
 def join_lines(lines: Sequence[StageLine]) -> str:
-    """Join lines for people; stages with the same words share one line."""
+    """Join lines into text for people. Stages with the same text share one line."""
     stages: dict[str, list[str]] = {}
     for line in lines:
         named = stages.setdefault(line.said, [])
@@ -246,7 +246,7 @@ def join_lines(lines: Sequence[StageLine]) -> str:
 
 
 class Outcomes:
-    """Outcome of each message of a request, by its place in the received request."""
+    """Outcomes of a request's messages, by place in the received request."""
 
     __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
 
@@ -342,7 +342,7 @@ def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
 
 
 def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
-    """Return rows of our own, by the last incoming message shown before them."""
+    """Return the rows that Recollect added, by the last incoming message shown before each."""
     own: dict[EntryKey | None, list[Fate]] = {}
     last: EntryKey | None = None
     for row in view.rows:

@@ -1,6 +1,6 @@
 """Segments of the archive, their passages, and vectors. A segment is a redacted message, stored
-whole; passages are spans of its text. Its id names session and place, so the same message is always
-the same segment."""
+whole. Passages are spans of its text. A segment's id is made from its session and place, so the
+same message always becomes the same segment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SegmentId = NewType("SegmentId", str)
 Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
 """Origin of a segment. A "note" is written by hand, a "file" is a followed memory file."""
 Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
-"""Trust levels: words of the user or operator, of the model, a tool's output, content fetched from
-outside. Spelled so in stores, in JSON, by `--trust` and in filters."""
+"""Trust levels: words of the user or operator, words of the model, output of a tool, content from
+outside. Stores, JSON, `--trust` and filters use these names."""
 SPEAKERS: Final[Mapping[Trust, str]] = {
     "high": "you",
     "medium": "the assistant",
@@ -35,7 +35,7 @@ class Segment:
     session: str
     key: EntryKey
     message_id: MessageId
-    """Identity before redaction; tombstones use it."""
+    """Id of the message before redaction. Tombstones use it."""
     role: Role
     text: str = field(repr=False)
     tokens: int
@@ -43,30 +43,30 @@ class Segment:
     source: Source
     trust: Trust
     noise: str | None = None
-    """Reason why it is not indexed; None if it is."""
+    """Why it is not indexed; None if it is."""
     tool: str | None = None
     origin: str | None = None
-    """Place in the imported file: file and line, or the file's own id."""
+    """Origin in the imported file: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
-    """Imported line, if an export has to return it byte for byte; for a note from a framework's
-    store, the item as JSON."""
+    """The imported line, if an export must return it byte for byte. For a note from a framework's
+    store: the item as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPassage:
-    """An indexed span of a segment's text, with its words as `search` counts them."""
+    """An indexed span of a segment's text, with the words that `search` made from it."""
 
     start: int
     end: int
     words: tuple[str, ...] = field(repr=False)
-    """Repeats included; the store counts them and must never tokenize by itself."""
+    """Words, with repetitions. The store counts them and must not tokenize text itself."""
     embedded: bool = True
-    """False for the middle of a long tool result, except error lines: it gets no vector."""
+    """False if the passage gets no vector: the middle of a long tool result, except error lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSegment:
-    """A segment to be written, with its passages in order; none if it is noise."""
+    """A segment to be written, with its passages in order. A segment that is noise has none."""
 
     segment: Segment
     passages: tuple[NewPassage, ...] = field(default=(), repr=False)
@@ -78,12 +78,12 @@ class StoredSegment:
 
     segment: Segment
     sequence: int
-    """Place in the order of arrival within the space, which defines neighbours."""
+    """Place in the space's order of arrival. Neighbors are defined by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message of a session, as a program lists it."""
+    """A message of a session, as listed for programs."""
 
     id: SegmentId
     session: str
@@ -92,24 +92,25 @@ class StoredMessage:
     said_at: float
     tool: str | None
     place: int
-    """Place in the order of arrival: `Engine.messages(after=…)` continues after it."""
+    """Place in the order of arrival. Pass it as `after` to `Engine.messages` to continue the
+    list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """A passage's embedding: little-endian float32, one per dimension."""
+    """A passage's embedding: one little-endian float32 per dimension."""
 
     segment: SegmentId
     ordinal: int
     values: bytes = field(repr=False)
     span: tuple[int, int] | None = None
-    """Span of the embedded text, if known: a store drops the vector if the passage has another
-    span, because it was indexed again."""
+    """Span of the embedded text, if known. If the passage was indexed again with another span, the
+    store drops the vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSet:
-    """Vectors of one embedder; a space may hold sets of several."""
+    """Vectors of one embedder. A space may hold the sets of several."""
 
     embedder: str
     dimensions: int
@@ -131,8 +132,8 @@ _FLOAT_BYTES: Final = 4
 
 
 def round_vector(values: bytes) -> bytes:
-    """Round the vector to 16-bit floats, spelled in 32; unchanged if a value does not fit. A cosine
-    changes by about 0.00002, and a store may use half the space."""
+    """Round a vector to 16-bit floats, stored as 32-bit floats. Return it unchanged if a value does
+    not fit. A cosine changes by about 0.00002, and a store may use half the space."""
     count = len(values) // _FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))
@@ -142,7 +143,7 @@ def round_vector(values: bytes) -> bytes:
 
 
 def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) -> str:
-    """Return the defect of the vectors for this many texts; empty if there is none."""
+    """Return what is wrong with the vectors for `wanted` texts; empty if nothing is."""
     if len(vectors) != wanted:
         if wanted == 1:
             return f"{len(vectors)} vectors for one text"

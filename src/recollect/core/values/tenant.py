@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
 
 KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
-"""Rights of a key: read, write, delete permanently, see the tenant's own records."""
+"""What a key may do: read, write, delete permanently, read the tenant's own audit records."""
 KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
 BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
 PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
@@ -21,7 +21,7 @@ PERIODS_KEPT: Final[dict[BudgetName, int]] = {
     "requests per minute": 60,
     "tokens per day": 7,
 }
-"""Number of periods for which spending is remembered."""
+"""Number of periods for which spending is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class Tenant:
     tokens_per_day: int | None = None
 
     def limit(self, budget: BudgetName) -> int | None:
-        """Return the budget of one period; None: unlimited."""
+        """Return the budget of one period; None if unlimited."""
         return self.requests_per_minute if budget == "requests per minute" else self.tokens_per_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """Record of a key, without the key itself."""
+    """Record about a key, without the key itself."""
 
     tenant: UUID
     id: str
@@ -61,7 +61,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
-    """One administrative act."""
+    """One administrative action."""
 
     at: float
     id: str
@@ -74,7 +74,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSpace:
-    """A space under its tenant's name."""
+    """A space, named as its tenant names it."""
 
     name: str
     created_at: float
@@ -85,23 +85,23 @@ class IdempotentAnswer:
     """Record of a request with an idempotency key."""
 
     same_request: bool
-    """The key was sent with the same request before."""
+    """True if the key came with the same request before."""
     lease_token: str | None = None
-    """Set if the caller must carry out the request now."""
+    """Set if the caller must execute the request now."""
     running_until: float | None = None
-    """Set if another caller is carrying it out."""
+    """Set if another caller is executing it."""
     status: int | None = None
     answer: bytes | None = field(default=None, repr=False)
 
 
 def tenant_space(tenant: UUID, name: str) -> SpaceId:
-    """Return the store's name of a tenant's space. It begins with the tenant's id of fixed length,
-    so no other tenant can spell it."""
+    """Return the name of a tenant's space in the store. It starts with the tenant's id, which has a
+    fixed length, so no other tenant can choose the same name."""
     return f"{tenant}/{name}"
 
 
 def is_tenant_space(space: SpaceId) -> bool:
-    """Return whether this is a tenant's space, by its name in the store."""
+    """Return whether this store name belongs to a tenant's space."""
     id_, stroke, name = space.partition("/")
     try:
         return bool(stroke and name) and str(UUID(id_)) == id_

@@ -1,5 +1,5 @@
 """A recorded session: its items in wire form, and the items shown at each request. Items keep the
-order of the file; each is one message of `format` as bytes, also if it has left the window."""
+order of the file. Each is one message of `format` as bytes, even if it has left the window."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TranscriptKind: TypeAlias = Literal["pi", "claude-code", "codex", "request", "me
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ShownItems(Sequence[int]):
-    """Item indexes in the order they were shown. Neighbours form one range and earlier ranges are
-    shared, so that the contexts of 20,000 requests stay small."""
+    """Item indexes in the order they were shown. Adjacent indexes form one range, and lists share
+    their earlier ranges. So the contexts of 20,000 requests stay small."""
 
     before: ShownItems | None = None
     start: int = 0
@@ -77,12 +77,13 @@ class TranscriptItem:
     entry_id: str | None = None
     usage: Usage | None = None
     derived: bool = False
-    """Written by the reader (a summary's wrapping, an id the file lacks), not by the file."""
+    """True if the reader wrote it, not the file: a summary's wrapping, or an id that the file
+    lacks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """One model call: the items it was shown, and those it answered with."""
+    """One model call: the items it was shown, and the items of its reply."""
 
     shown: Sequence[int]
     """Indexes into `RecordedSession.items`, in order; empty before the first message."""

@@ -1,6 +1,6 @@
 """Results and orders of store maintenance: counts, checks, forgetting, files. These values are
-printed and logged, so none carries content. A certificate's checksum covers everything else in
-it."""
+printed and logged, so none contains message content. A certificate's checksum covers all of its
+other fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recollect.core.values.message import MessageId
 from recollect.core.values.segment import NewSegment, SegmentId
 
 BodyKind: TypeAlias = Literal["pieces", "jobs", "job reasons", "compactions", "states"]
-"""Kinds of stored bytes, besides segments and facts, that quote messages."""
+"""Kinds of stored data, besides segments and facts, that quote messages."""
 BODY_KINDS: Final[tuple[BodyKind, ...]] = get_args(BodyKind)
 
 
@@ -36,15 +36,15 @@ class SpaceSummary:
     segments: int = 0
     last_said_at: float | None = None
     bytes_on_disk: int | None = None
-    """None on a server, whose tables hold all spaces."""
+    """None on a server, where the tables hold all spaces."""
     file: str | None = None
     unread: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of a space. `noise` is stored but not indexed. `pieces` belong to the ledger,
-    `tombstones` block forgotten messages. `vectors` counts by embedder."""
+    """Counts of a space. `noise` messages are stored but not indexed. `pieces` belong to the
+    ledger. `tombstones` block forgotten messages. `vectors` are counted by embedder."""
 
     space: str
     engine: str
@@ -66,7 +66,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Findings of an integrity check; no `problems` means clean."""
+    """Result of an integrity check. If `problems` is empty, the store is intact."""
 
     checked: tuple[str, ...]
     problems: tuple[str, ...] = ()
@@ -74,10 +74,11 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOrder:
-    """Selection of what to forget; the two ways add up. By content (`segments`, `message_ids`):
-    every segment of the identity goes, and a tombstone blocks the identity everywhere. By place
-    (`sessions`, `said_after`, `said_before`, intersected): a tombstone blocks each segment at its
-    place. The same words elsewhere stay, with pieces, jobs and quotes that are also about them."""
+    """What to forget. The two ways of selecting can be combined. By content (`segments`,
+    `message_ids`): every segment of the message is removed, and a tombstone blocks the message
+    everywhere. By place (`sessions`, `said_after`, `said_before`, intersected): a tombstone blocks
+    each segment at its place. The same words in other places stay, and so do pieces, jobs and
+    quotes that are also about those."""
 
     at: float
     segments: tuple[SegmentId, ...] = ()
@@ -87,19 +88,19 @@ class ForgetOrder:
     said_after: float | None = None
     """Inclusive."""
     facts: tuple[FactId, ...] = ()
-    """Facts to remove whatever they rest on."""
+    """Facts to remove, whatever segments they rest on."""
     matching: str | None = field(default=None, repr=False)
     """Text to remove, ignoring case. `memory.forget` finds messages and facts in the store and in
-    spools, and names them to the store. The store itself removes ledger pieces, jobs, compactions
-    and session states that hold it, also those about no message, such as system prompts."""
+    spools, and passes their ids to the store. The store removes ledger pieces, jobs, compactions
+    and session states with this text, even if they quote no message, such as system prompts."""
 
     pattern: str | None = field(default=None, repr=False)
-    """Regular expression to remove. `memory.forget` finds matches and names them to the store:
-    messages and facts one by one, other texts as `matching`."""
+    """Regular expression to remove. `memory.forget` finds the matches and passes them to the store:
+    messages and facts by id, other texts as `matching`."""
 
     @property
     def by_time(self) -> bool:
-        """True if it is bounded by time: then no session goes as a whole."""
+        """True if it has a time limit. In that case no session is removed as a whole."""
         return self.said_before is not None or self.said_after is not None
 
     def said_then(self, said_at: float) -> bool:
@@ -111,11 +112,11 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """Removals of a store; counts and ids, never content."""
+    """What a store removed: counts and ids, never content."""
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
-    """Identities that are blocked from now on: those forgotten by content."""
+    """Messages that are blocked from now on: those forgotten by content."""
     passages: int = 0
     vectors: int = 0
     facts: tuple[FactId, ...] = ()
@@ -128,59 +129,59 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBody:
-    """Bytes that a store keeps besides segments and facts."""
+    """Data that a store holds besides segments and facts."""
 
     kind: BodyKind
     id: str
     body: bytes = field(repr=False)
     session: str | None = None
     torn: bool = False
-    """It cannot be read; `body` is the raw content."""
+    """True if it cannot be decoded. `body` is then the raw content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBody:
-    """Replacement of stored bytes."""
+    """A replacement for stored data."""
 
     kind: BodyKind
     id: str
     was: bytes = field(repr=False)
-    """Bytes as read: if they changed since, they are not replaced."""
+    """The bytes as read. If they have changed since, they are not replaced."""
     body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOrder:
-    """Replacements of stored texts under their ids."""
+    """Stored texts to replace, by id."""
 
     at: float
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
-    """With new texts, tags and passages; their vectors are deleted."""
+    """Segments with new texts, tags and passages. Their vectors are deleted."""
     bodies: tuple[NewBody, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Facts whose words change, or whose spans move with these segments."""
+    """Facts whose words change, or whose spans move within these segments."""
     facts_revision: int | None = None
-    """As in `Batch`: StaleFacts, and no change, if facts were written since."""
+    """As in `Batch`: if facts were written since, StaleFacts is raised and nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Effect of a rewrite."""
+    """Result of a rewrite."""
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0
-    """Number of replaced bodies; the others were deleted or changed meanwhile."""
+    """Number of replaced bodies. The others were deleted or changed in the meantime."""
     vectors: int = 0
     cannot: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolState:
-    """Spool of one space on this machine."""
+    """State of a space's spool on this machine."""
 
     folder: str
     waiting: int = 0
-    """Records that are written once the store is reachable."""
+    """Number of batches that wait for the store."""
     refused: int = 0
     refused_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
@@ -188,7 +189,7 @@ class SpoolState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScrubResult:
-    """Steps that removed deleted bytes from files."""
+    """Steps taken to remove deleted bytes from files."""
 
     done: tuple[str, ...]
     cannot: tuple[str, ...] = ()
@@ -204,17 +205,17 @@ class ForgetScope:
     said_before: float | None = None
     said_after: float | None = None
     matching: bool = False
-    """True if a text was searched for; it is not repeated here."""
+    """True if a text was searched for. The text itself is not repeated here."""
     pattern: bool = False
-    """True if a pattern was searched for; it is not repeated here."""
+    """True if a pattern was searched for. The pattern itself is not repeated here."""
     facts: int = 0
     whole_space: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Record of what forgetting removed, without content. `counts` gives numbers, `covers` the
-    places searched, `cannot` those that Recollect cannot reach."""
+    """Record of what was forgotten, without content. `counts` holds the numbers removed, `covers`
+    the places searched. `cannot` lists copies that Recollect cannot delete."""
 
     at: float
     space: str
@@ -223,7 +224,7 @@ class Certificate:
     asked: ForgetScope
     counts: Mapping[str, int] = field(default_factory=dict)
     identities_digest: str = ""
-    """A hash over the forgotten identities."""
+    """A hash over the ids of the forgotten messages."""
     covers: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
     checksum: str = ""
@@ -237,7 +238,7 @@ class MemoryFileResult:
     """Changes to the sections of one file."""
 
     file: str
-    """Relative to its workspace; with `~` or absolute if it is outside."""
+    """Path relative to its workspace. If the file is outside, an absolute path or one with `~`."""
     outcome: FileOutcome
     added: int = 0
     moved: int = 0
@@ -260,8 +261,8 @@ class MemoryFilesResult:
     files: tuple[MemoryFileResult, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     forgotten: tuple[str, ...] = ()
-    """Sections, as file and line, that stay out because they were forgotten. Lists only files read
-    this time, not unchanged ones."""
+    """Forgotten sections that are not stored again, as file and line. Only files read in this scan
+    are listed, not unchanged ones."""
     redacted: int = 0
 
     def count(self, outcome: FileOutcome) -> int:
