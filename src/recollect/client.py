@@ -5,9 +5,9 @@
         reply = ...  # send prepared.request, which is JSON as bytes, to the model
         client.observe("user-17", "chat-3", reply, turn=prepared.turn)
 
-Everything that changes something carries an idempotency key of its own, so a try that failed on
-the way, or on a node that died, is repeated, and nothing is done twice. It blocks: from an event
-loop, call it in a thread.
+Each request that changes data has its own idempotency key. So the client can repeat a request that
+failed on the network or on a node, and nothing is done twice. Calls block: from an event loop, make
+them in a thread.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 AGAIN: Final = frozenset({409, 503, 504})
-"""Statuses after which the same request may succeed; a spent budget is the caller's to handle."""
+"""Statuses after which the client sends the same request again. It does not retry if a budget is
+spent."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class MemoryClient:
-    """Speaks to a service with one key; use it in one thread at a time."""
+    """Calls a service with one key. Use each client in one thread at a time."""
 
     def __init__(
         self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
     ) -> None:
-        """Set the deadline of one try (`seconds`) and of all tries (`patience_seconds`)."""
+        """`seconds` limits one attempt, `patience_seconds` all attempts of a call."""
         try:
             import httpx2
         except ImportError:
             raise MissingExtra(feature="the client of a service", extra="remote") from None
         if not url.startswith(("http://", "https://")):
             raise ServiceError("the address of a service begins with http:// or https://")
-        key = key.strip()  # as it comes out of a file
+        key = key.strip()  # a key read from a file may end with a newline
         if not (key.isascii() and key.isprintable() and key):
             raise ServiceError("the key is none: give one as `recollect key create` prints it")
         self._seconds, self._patience = seconds, patience_seconds
@@ -78,8 +79,8 @@ class MemoryClient:
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> m.PreparedAnswer:
-        """Shape a request for its model; send the answer's `request`, JSON as bytes, in its
-        place. `betas` are the beta features in the request's headers."""
+        """Shape a request for its model. Send the answer's `request` (JSON as bytes) instead of
+        yours. `betas` are the beta features in the request's headers."""
         body = m.PrepareBody(
             request=_raw(request), format=format, betas=list(betas), window_tokens=window_tokens
         )
@@ -101,7 +102,8 @@ class MemoryClient:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> m.IngestedAnswer:
-        """Store messages outside of `prepare`: a whole history or, with `batch`, one part."""
+        """Store messages outside of `prepare`: a session's whole history, or with `batch` one part
+        of it."""
         body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
         return self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
 
@@ -113,12 +115,12 @@ class MemoryClient:
         *,
         instructions: str = "",
     ) -> m.CompactedAnswer:
-        """Replace the past of a session by a summary, now."""
+        """Replace a session's older messages with a summary now."""
         body = m.CompactBody(request=_raw(request), instructions=instructions)
         return self._post(m.CompactedAnswer, body, space, "sessions", session, "compact")
 
     def undo(self, space: str, session: str) -> m.UndoneAnswer:
-        """Show a session as before its last compaction."""
+        """Restore the view from before the session's last compaction."""
         return self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
 
     def search(
@@ -297,7 +299,7 @@ class MemoryClient:
             if time.monotonic() + wait > until:
                 if answer is not None:
                     return answer
-                # the driver's own error holds the request, and the key with it
+                # the HTTP client's error holds the request, including the key
                 raise ServiceError(
                     f"the service cannot be reached ({type(trouble).__name__}): check its address"
                 ) from None

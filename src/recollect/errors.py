@@ -3,29 +3,29 @@
     RecollectError
     ├── SettingsError         a setting is unknown, of the wrong type or out of range
     ├── FormatError           a request or a transcript cannot be read
-    │   └── UnknownFormat     nothing in it says what format it is
+    │   └── UnknownFormat     its format cannot be detected
     ├── MissingExtra          an optional dependency is not installed; names the extra
-    ├── StaleSession          the session moved on while this turn was prepared
-    ├── EmbedderError         an embedder could not be loaded, or did not answer as it must
-    ├── ModelError            a model could not be asked, or did not answer as it must
+    ├── StaleSession          another turn of the session was stored first
+    ├── EmbedderError         an embedder could not be loaded, or failed
+    ├── ModelError            a model could not be asked, or gave an invalid answer
     │   ├── ModelUnavailable  down, overloaded or too slow; the same call may succeed later
     │   ├── ModelRefused      bad request, key or model; a retry does not help
     │   └── ModelOverflow     the request does not fit the model's window
-    ├── UpstreamUnreachable   the provider behind the gateway does not answer, or broke off
+    ├── UpstreamUnreachable   the gateway's provider does not answer, or stopped
     ├── ServiceError          a service refused a request, or cannot be reached
     ├── TranscriptError       a transcript on disk cannot be opened or written
-    │   └── TranscriptLocked  another process writes it
-    └── StoreError            a store could not do what it was asked
-        ├── SchemaMismatch    the database is not of this version: migrate it, or upgrade
-        ├── StoreUnavailable  it cannot be reached or is too busy: try again later
-        │   └── StoreReplaced its file was removed or replaced while it was open: open it again
-        ├── BatchRefused      it can never take this batch as it is
-        ├── StaleFacts        other facts were written while these were decided upon
-        ├── WrongKey          it is encrypted with another key, or not at all
-        └── StoreCorrupt      its files are damaged, or of a version this one does not know
+    │   └── TranscriptLocked  another process is writing it
+    └── StoreError            a store operation failed
+        ├── SchemaMismatch    the database has another version: migrate it, or upgrade
+        ├── StoreUnavailable  the store is unreachable or too busy: try again later
+        │   └── StoreReplaced its file was removed or replaced: open it again
+        ├── BatchRefused      the store will never accept this batch
+        ├── StaleFacts        other facts were written at the same time
+        ├── WrongKey          the store is encrypted with another key, or not at all
+        └── StoreCorrupt      the store's files are damaged, or of a newer version
 
-Errors say what to do next. A failing memory never raises out of a turn: the engine turns
-it into a line of the report.
+Each message says what to do next. A turn never raises because memory failed: the engine adds a line
+to the report instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An engine for code without an event loop: the same calls, waited for in a background thread."""
+"""An engine for code without an event loop. It has the same calls, and runs them in a background
+thread."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def _waited(
 
 
 class BlockingEngine:
-    """An `Engine` for code without an event loop; close it, or use it in a `with`."""
+    """An `Engine` for code without an event loop. Close it, or use it in a `with` statement."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -61,15 +62,15 @@ class BlockingEngine:
     settle: Final = _waited(Engine.settle)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
-        """As `Engine.session`."""
+        """Same as `Engine.session`."""
         return self.engine.session(id, state)
 
     def end(self, session: Session | SessionId) -> None:
-        """As `Engine.end`."""
+        """Same as `Engine.end`."""
         self.engine.end(session)
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """As `Engine.watch`, for a stream that is read by `for`."""
+        """Same as `Engine.watch`, for a stream that you read in a `for` loop."""
 
         async def watch() -> StreamT:
             return self.engine._watch(session, stream, plain=True)
@@ -77,21 +78,22 @@ class BlockingEngine:
         return self._wait(watch())
 
     def facts(self, session: SessionId | None = None) -> BlockingFactBook:
-        """As `Engine.facts`, waited for."""
+        """Same as `Engine.facts`, but blocks until the facts are open."""
         return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """As `Engine.on`; hooks run in the background thread or one of its helpers."""
+        """Same as `Engine.on`. Hooks run in the background thread or in a thread started from
+        it."""
         return self.engine.on(name, hook)
 
     def delete_space(self) -> Certificate:
-        """As `Engine.delete_space`, waited for; then stop the background thread."""
+        """Same as `Engine.delete_space`, but blocks. It then stops the background thread."""
         certificate = self._wait(self.engine.delete_space())
         self.close()
         return certificate
 
     def close(self) -> None:
-        """As `Engine.close`, then stop the background thread; calls after this fail."""
+        """Same as `Engine.close`. It then stops the background thread; later calls fail."""
         if self._loop.is_closed():
             return
         try:
@@ -108,7 +110,8 @@ class BlockingEngine:
         self.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a call of `.engine` in the background thread; `asyncio.wrap_future` awaits it."""
+        """Start a call of `.engine` in the background thread. Use `asyncio.wrap_future` to await
+        the result."""
         if self._loop.is_closed():
             work.close()
             self.engine._check_open()
@@ -116,7 +119,7 @@ class BlockingEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:  # it would wait for itself
+        if threading.current_thread() is self._thread:  # the thread would wait for itself
             work.close()
             raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
         return self.submit(work).result()
@@ -124,18 +127,18 @@ class BlockingEngine:
 
 class _Waits(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T:
-        """Wait for the work."""
+        """Run the coroutine and wait for its result."""
         ...
 
 
 def _fact_call(
     call: Callable[Concatenate[FactBook, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingFactBook, P], T]:
-    raise NotImplementedError(call)  # only for type checkers
+    raise NotImplementedError(call)  # exists only for type checkers
 
 
 class BlockingFactBook:
-    """A `FactBook` for code without an event loop: the same methods, waited for."""
+    """A `FactBook` for code without an event loop. It has the same methods, which block."""
 
     def __init__(self, book: FactBook, wait: _Waits) -> None:
         self._book = book
@@ -160,7 +163,8 @@ class BlockingFactBook:
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:
-    """Exit handlers run too late for a store: threads take no more work then."""
+    """Close the engine before threads stop. Ordinary exit handlers run later, when threads accept
+    no more work."""
     held = weakref.ref(engine)
 
     def close() -> None:

@@ -1,5 +1,5 @@
-"""The stage boundary: the only place that catches broadly. A stage that fails or is late leaves its
-input unchanged and adds a line to the report (docs/design.md)."""
+"""The stage boundary: the only place that catches all exceptions. If a stage fails or is late, the
+turn continues with the stage's input, and the report gets a line (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = logging.getLogger("recollect")
 
 
 class Boundary:
-    """Runs the stages of one turn and writes their lines."""
+    """Runs the stages of one turn and writes their lines in the report."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Boundary:
         off_the_loop: bool = False,
         is_quick: bool = False,
     ) -> None:
-        """`off_the_loop` runs pure stages in a thread, unless the turn is quick."""
+        """`off_the_loop` runs stages without I/O in a thread, unless the turn is quick."""
         self.lines: list[StageLine] = []
         self._stage_seconds = stage_seconds
         self._waits_until = time.monotonic() + turn_seconds
@@ -49,8 +49,8 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         in_thread: bool = False,
     ) -> T | U:
-        """Run a pure stage, in a thread if it would block the loop; return `unchanged` if it
-        fails."""
+        """Run a stage without I/O, in a thread if it would block the event loop. Return `unchanged`
+        if it fails."""
         started = time.perf_counter()
         with measured("stage", stage) as heard:
             try:
@@ -72,7 +72,7 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         seconds: float | None = None,
     ) -> T | U:
-        """Wait for a stage until its deadline or the turn's, whichever is earlier."""
+        """Wait for a stage until its own deadline or the turn's, whichever is earlier."""
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
@@ -95,19 +95,19 @@ class Boundary:
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     def expect_work(self) -> None:
-        """Treat the rest of the turn as slow."""
+        """Treat the rest of the turn as slow, so that stages run in a thread."""
         self._is_quick = False
 
     def allow(self, seconds: float) -> None:
-        """Extend the turn's deadline by time that does not count against it."""
+        """Extend the turn's deadline by `seconds`."""
         self._waits_until += seconds
 
     def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
-        """Add a line for a stage that did not have to run."""
+        """Add a line to the report for a stage that did not run here."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
     def add(self, lines: Iterable[StageLine]) -> None:
-        """Add lines of work that ran in parallel with the turn."""
+        """Add lines about work that ran in parallel with the turn."""
         self.lines.extend(lines)
 
     def _failed(self, stage: StageName, error: Exception, started: float, heard: Measured) -> None:
@@ -135,8 +135,8 @@ class Failure:
 
 
 class Part:
-    """The state of a component; each change is logged once. It is down from the first user (session
-    or kind of job) it fails for until it works again for all of them."""
+    """The state of a component. Each change is logged once. The component is down from its first
+    failure until it works again for every user (session or kind of job) that it failed for."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -144,29 +144,29 @@ class Part:
         self._away: dict[str, str] = {}
 
     def away(self, text: str, *, whose: str = "") -> None:
-        """Note a failure; `text` describes it without message content."""
+        """Record a failure. `text` describes it without message content."""
         if not self._away:
             self._log.warning("%s: not working: %s", self.name, text)
         self._away[whose] = text
 
     def back(self, *, whose: str = "", how: str = "working again") -> None:
-        """Note that it worked, or is no longer needed."""
+        """Record that it worked, or is no longer needed."""
         if self._away.pop(whose, None) is not None and not self._away:
             self._log.info("%s: %s", self.name, how)
 
     def forget(self, *, whose: str) -> None:
-        """Drop the state of one user of the component."""
+        """Forget failures for one user of the component."""
         self._away.pop(whose, None)
 
     def trouble(self, whose: str | None = None) -> str:
-        """The last failure, of any user or of one; empty if it works."""
+        """Return the failures of all users, or of one; empty if it works."""
         if whose is not None:
             return self._away.get(whose, "")
         return "; ".join(dict.fromkeys(self._away.values()))
 
 
 def guarded(work: Callable[[], T]) -> T | Failure:
-    """The result of `work`, or its failure; for code that does not wait."""
+    """Return the result of `work`, or its failure. For blocking code."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -174,7 +174,7 @@ def guarded(work: Callable[[], T]) -> T | Failure:
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
-    """The result of `work`, or its failure; for work outside of a turn."""
+    """Return the result of `work`, or its failure. For work outside of a turn."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -182,7 +182,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
 
 
 class BoundedTasks:
-    """Tasks that are waited for only for a limited time; late ones end by themselves."""
+    """Tasks that a caller waits for only for a limited time. Late tasks continue on their own."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -195,7 +195,7 @@ class BoundedTasks:
         return await self.ended(running, seconds, whose)
 
     def begin(self, work: Callable[[], Awaitable[T]]) -> asyncio.Task[T | Failure]:
-        """Start work whose task never raises."""
+        """Start `work` in a task that never raises."""
 
         async def guard_work() -> T | Failure:
             return await attempted(work())
@@ -211,7 +211,7 @@ class BoundedTasks:
     async def ended(
         self, running: asyncio.Task[T | Failure], seconds: float, whose: str = "the store"
     ) -> T | Failure:
-        """The result of a task after this many seconds."""
+        """Wait up to `seconds` for a task, and return its result or a failure."""
         done = running.done()
         if not done and loop_ends():
             running.cancel()
@@ -221,21 +221,21 @@ class BoundedTasks:
         return running.result()
 
     async def stop(self, seconds: float) -> None:
-        """Wait this long for running tasks, and cancel the rest."""
+        """Wait up to `seconds` for running tasks, then cancel the rest."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
-        while self._running:  # a task that hangs longer is not waited for
+        while self._running:  # cancel the tasks that are still running
             for task in tuple(self._running):
                 task.cancel()
             await asyncio.wait(self._running)
 
     def forget(self) -> None:
-        """Drop tasks of an event loop that has ended."""
+        """Forget tasks of an event loop that has ended."""
         self._running.clear()
 
 
 async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
-    """True if a task ends within this many seconds; it continues otherwise."""
+    """Return whether a task ends within this many seconds. If not, it continues."""
     done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
     return bool(done)
 
@@ -245,14 +245,16 @@ def late(whose: str, seconds: float) -> Failure:
 
 
 def loop_ends() -> bool:
-    """True if the caller was cancelled but must continue, because its event loop is ending."""
+    """Return whether the caller was cancelled but must continue, because its event loop is
+    ending."""
     caller = asyncio.current_task()
     return caller is not None and caller.cancelling() > 0
 
 
 def _reason_of(error: Exception) -> Reason:
     if isinstance(error, RecollectError):
-        return Reason(Cause.ERROR, error=str(error))  # names the fix, quotes nothing
+        # Recollect's own errors name the fix and quote no content.
+        return Reason(Cause.ERROR, error=str(error))
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)

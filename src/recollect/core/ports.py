@@ -58,74 +58,76 @@ _Picked = TypeVar("_Picked")
 
 
 class Clock(Protocol):
-    """Tells the time; tests freeze it."""
+    """A source of the time, so that tests can set it."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
 
 
 class TokenCounter(Protocol):
-    """Counts tokens of text; pass the engine one that knows your model's tokenizer."""
+    """Counts tokens of text. Pass the engine one that uses your model's tokenizer."""
 
     def count_text(self, text: str) -> int:
-        """Tokens of `text`; at least 1 unless it is empty."""
+        """Return the tokens of `text`: at least 1 unless it is empty."""
 
 
 class RecogniseOverflow(Protocol):
-    """Recognises errors of requests that were refused for their size."""
+    """Recognizes errors by which a provider refuses a request as too large."""
 
     def __call__(
         self, *, status: int | None, message: str, body: Mapping[str, Any] | None = None
     ) -> Overflow | None:
-        """The sizes that the error names; None if the request was refused for another reason."""
+        """Return the sizes that the error names; None if the request was refused for another
+        reason."""
 
 
 class Recaller(Protocol):
-    """Finds relevant memories for a turn; the engine limits its time."""
+    """Finds relevant memories for a turn. The engine limits its time."""
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """The relevant content that the view does not show, within the budget."""
+        """Return relevant content that the view does not show, within the budget."""
 
 
 @runtime_checkable
 class StandingRecaller(Protocol):
-    """A `Recaller` that also knows content for every turn."""
+    """A `Recaller` that also returns content for every turn."""
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Pinned facts and the user's standing requests, most binding first."""
+        """Return pinned facts and the user's standing requests, most binding first."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. The name is known before loading. Nothing blocks the event loop. An
-    embedder that is not ready is left out of a turn."""
+    """Turns texts into vectors. Its name is known before it is loaded. No method blocks the event
+    loop. A turn skips an embedder that is not ready."""
 
     @property
     def name(self) -> str:
-        """The model and everything else that changes its vectors; vectors are stored under it."""
+        """Name of the model and of everything else that changes its vectors. Vectors are stored
+        under it."""
 
     @property
     def kind(self) -> EmbedderKind:
-        """The kind that its similarities are weighed as."""
+        """Kind of embedder, by which its similarities are weighed."""
 
     @property
     def dimensions(self) -> int:
-        """Numbers per vector; known once it is ready."""
+        """Numbers per vector. Known once it is loaded."""
 
     @property
     def ready(self) -> bool:
         """True if it is loaded."""
 
     async def load(self) -> None:
-        """Load it; EmbedderError if that fails. Loading again does nothing."""
+        """Load the embedder. Raise EmbedderError if that fails. Loading again does nothing."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """One vector per text, in order: little-endian float32 of length one. Loads if
-        necessary."""
+        """Return one vector per text, in order: little-endian float32, normalized to length one.
+        Loads the embedder if necessary."""
 
 
 class Model(Protocol):
     """A language model that writes summaries and extracts facts. `ask` answers or raises a
-    ModelError, within its own deadline and retries. Errors never quote message content."""
+    ModelError. It applies its own deadline and retries. Errors never quote message content."""
 
     @property
     def name(self) -> str:
@@ -133,7 +135,7 @@ class Model(Protocol):
 
     @property
     def window_tokens(self) -> int | None:
-        """The model's window, if it is known."""
+        """The model's window in tokens; None if unknown."""
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Answer one prompt."""
@@ -143,33 +145,34 @@ class Model(Protocol):
 
 
 class ChatModel(Model, Protocol):
-    """A model that also carries a conversation in its provider's wire format."""
+    """A model that also holds conversations, in its provider's wire format."""
 
     @property
     def format(self) -> FormatName:
         """The wire format of its requests and replies."""
 
     def stream(self, request: Mapping[str, Any]) -> AsyncIterator[ReplyEvent]:
-        """Send a request; events as they come, `ReplyDone` last. Closing the iterator aborts it."""
+        """Send a request and yield events as they arrive, `ReplyDone` last. Closing the iterator
+        aborts the request."""
 
 
 class Archive(Protocol):
-    """Segments, passages, vectors, facts and sessions of one space. A write is atomic and durable;
-    writing again changes nothing; tombstoned content is not written; an unreadable record is left
-    out and reported by `check`."""
+    """Segments, passages, vectors, facts and sessions of one space. A write is atomic and durable,
+    and repeating it changes nothing. Content with a tombstone is not written. An unreadable record
+    is skipped, and `check` reports it."""
 
     async def write(self, batch: Batch) -> WriteResult:
-        """Write a batch, all or nothing, durable when this returns. A fact is never closed for one
-        of this batch that a tombstone excludes."""
+        """Write a batch, all or nothing. It is durable when this returns. If a tombstone excludes a
+        new fact, the fact that it would have replaced stays valid."""
 
     async def session(self, session: SessionId) -> StoredSession | None:
-        """The state of a session; None if nothing is stored."""
+        """Return the state of a session; None if nothing is stored."""
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
-        """The sessions that have segments, oldest first."""
+        """List the sessions that have segments, oldest first."""
 
     async def candidates(self, query: CandidateQuery) -> Candidates:
-        """The segments that may answer the query, with the data to score them."""
+        """Return the segments that may answer the query, with the data to score them."""
 
     async def around(
         self,
@@ -179,18 +182,19 @@ class Archive(Protocol):
         reach: int = 2,
         passages_each: int = 3,
     ) -> Surroundings:
-        """The segments up to `reach` places before and after each of these in its session, without
-        `ids`. Noise and what the query leaves out do not count as places. Each comes with its first
-        `passages_each` passages, described for the query whatever its limits and times."""
+        """Return the segments up to `reach` places before and after each of `ids` in its session,
+        without `ids` themselves. Noise, and segments that the query excludes, do not count as
+        places. Each segment has its first `passages_each` passages, with scores for the query. The
+        query's limits and times do not apply."""
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-        """These segments, in this order; unknown ones are left out."""
+        """Return these segments, in this order. Unknown ids are skipped."""
 
     async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-        """Those of these ids that are stored."""
+        """Return the ids that are stored."""
 
     async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-        """Those of these identities, or ids of segments, that were forgotten."""
+        """Return those of these message or segment ids that were forgotten."""
 
     async def page(
         self,
@@ -200,30 +204,31 @@ class Archive(Protocol):
         session: SessionId | None = None,
         descending: bool = False,
     ) -> tuple[StoredSegment, ...]:
-        """Segments in order of arrival after sequence `after`; descending: before it, newest
-        first."""
+        """Return segments in order of arrival, after sequence `after`. With `descending`: before
+        it, newest first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-        """The indexed spans of a segment; their words may be left out."""
+        """Return the indexed spans of a segment. Their words may be missing."""
 
     async def replace_passages(
         self, passages: Mapping[SegmentId, tuple[NewPassage, ...]], *, at: float
     ) -> None:
-        """Index these segments again; vectors of passages whose span changed are removed."""
+        """Index these segments again. If the span of a passage changed, its vectors are removed."""
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
-        """Passages without a vector of this embedder that should have one."""
+        """Return passages that should have a vector of this embedder but have none."""
 
     async def vectors(
         self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
     ) -> tuple[Vector, ...]:
-        """The vectors of an embedder, ordered by segment and ordinal, for export."""
+        """Return the vectors of an embedder, ordered by segment and ordinal, for export."""
 
     async def withdraw(
         self, ids: Sequence[SegmentId], *, at: float, up_to: int | None = None
     ) -> int:
-        """Remove segments whose source changed, such as a file, up to this sequence. No tombstones;
-        quotes in ledger and states stay. Returns how many were removed."""
+        """Remove segments up to this sequence because their source, such as a file, changed. No
+        tombstones are written, and quotes in the ledger and in states stay. Return how many were
+        removed."""
 
     async def facts(
         self,
@@ -232,25 +237,28 @@ class Archive(Protocol):
         superseded: bool = False,
         subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
-        """Facts by id in this order, or all by time and id; replaced or ended ones on request."""
+        """Return facts by id in this order, or all facts by time and id. Include replaced and ended
+        facts if `superseded`."""
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
-        """The current facts that may answer, with the data to score them."""
+        """Return the current facts that may answer the query, with the data to score them."""
 
     async def facts_revision(self) -> int:
-        """A number that grows with every write of facts, and when segments are forgotten, withdrawn
-        or rewritten."""
+        """Return a number that grows whenever facts are written, or segments are forgotten,
+        withdrawn or rewritten."""
 
     async def unembedded_facts(self, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-        """Current facts without a vector of this embedder; a fact's vector is removed with it."""
+        """Return current facts without a vector of this embedder. A fact's vector is removed
+        together with the fact."""
 
     async def extracted_to(self, session: SessionId) -> int:
-        """The sequence up to which a session was read for facts; 0: not at all."""
+        """Return the sequence up to which a session was read for facts; 0 if it was not read."""
 
 
 class JobQueue(Protocol):
-    """A durable queue of one space. A job has one worker at a time; effect and completion are one
-    write by the lease's holder; a day's budget is reserved when a job is claimed."""
+    """A durable queue of jobs of one space. Each job has one worker at a time, which holds its
+    lease. Completing a job and writing its result are one write. The tokens of a job are reserved
+    from the day's budget when it is claimed."""
 
     async def claim(
         self,
@@ -263,120 +271,125 @@ class JobQueue(Protocol):
         day_tokens: int | None = None,
         max_attempts: int = 5,
     ) -> tuple[Lease, ...]:
-        """Due jobs of these kinds, oldest first, also with an expired lease; charged to `day`'s
-        budget. A job that was claimed `max_attempts` times without an answer is dead."""
+        """Claim due jobs of these kinds, oldest first, including jobs whose lease expired. Their
+        tokens are charged to the budget of `day`. A job that was claimed `max_attempts` times
+        without a result is marked dead."""
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
-        """Keep a lease; False when it is lost."""
+        """Extend a lease. Return False if it is lost."""
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
-        """Write the effect and remove the job in one write; False if the lease is lost."""
+        """Write the job's result and remove the job, in one write. Return False if the lease is
+        lost."""
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-        """Return a job to be retried, or with None mark it dead; False if the lease is lost."""
+        """Return a job to the queue, to be retried at `retry_at`. If that is None, mark the job
+        dead. Return False if the lease is lost."""
 
     async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
-        """Jobs that wait, run or are dead, by the time they run at."""
+        """List jobs that wait, run or are dead, by the time at which they run."""
 
     async def queue(self, *, day: str = "") -> QueueState:
-        """The counts of the queue."""
+        """Return counts of the queue."""
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
-        """Add a model use to this day; the same use again counts again."""
+        """Add a model call's usage to this day. Adding it twice counts it twice."""
 
     async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
-        """Model use from this day on, by purpose; all of it for ""."""
+        """Return model usage from this day on, by purpose. An empty `since` returns all."""
 
     async def pause(self, kind: str = "*") -> None:
-        """Hand out no more jobs of this kind until `resume`."""
+        """Stop handing out jobs of this kind until `resume`."""
 
     async def resume(self, kind: str = "*") -> None:
         """Undo `pause`."""
 
     async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
-        """Requeue dead jobs without their attempts; all of them for None."""
+        """Enqueue dead jobs again, with their attempts reset to zero. None means all dead jobs."""
 
 
 class Ledger(Protocol):
-    """The requests that were sent, turn by turn; written through `Archive.write`."""
+    """The requests that were sent, turn by turn. `Archive.write` writes them."""
 
     async def turns(self, session: SessionId) -> tuple[int, ...]:
-        """The numbers of the recorded turns of a session, in order."""
+        """Return the numbers of a session's recorded turns, in order."""
 
     async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
-        """One turn with all its rows named; None if it was not stored."""
+        """Return a turn with the names of all its rows; None if it was not stored."""
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-        """These pieces; those that expired or were forgotten are missing."""
+        """Return these pieces. Expired and forgotten ones are missing."""
 
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
-        """The compactions of a session by number; withdrawn ones are missing."""
+        """Return the compactions of a session by number. Withdrawn ones are missing."""
 
     async def expire(self, *, before: float) -> int:
-        """Remove turns recorded before then, and pieces that no other turn names; rows that later
-        turns need move to them. Returns how many turns were removed."""
+        """Remove turns recorded before this time, and pieces that no other turn names. Rows that a
+        later turn needs are moved to it. Return how many turns were removed."""
 
 
 class Upkeep(Protocol):
     """Maintenance that users ask for."""
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
-        """Remove segments and all that quotes them, and leave tombstones, in one write; an identity
-        that is not stored gets one too. Facts that rest on them alone or are named are removed. A
-        session without segments loses its jobs. Later batches lose what quotes a forgotten
-        message."""
+        """Remove segments and everything that quotes them, and write tombstones, all in one write.
+        A message that is not stored gets a tombstone too. Facts are removed if they are named or
+        rest only on removed segments. A session without segments loses its jobs. Later batches are
+        stored without their quotes of forgotten messages."""
 
     async def held(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
-        """The bodies of a kind after the id `after`, in a stable order."""
+        """Return the bodies of this kind with ids after `after`, in a stable order."""
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
-        """Replace stored texts in one write; the old bytes are gone. Ids, places and tombstones
-        stay, as does a text that changed or was forgotten since it was read."""
+        """Replace stored texts in one write, so that the old bytes are gone. Ids, places and
+        tombstones stay. A text that was changed or forgotten since it was read is not replaced."""
 
     async def scrub(self) -> ScrubResult:
-        """Make sure that removed bytes are in no file either; may take long."""
+        """Remove deleted bytes from the store's files as well. This may take long."""
 
     async def check(self) -> CheckResult:
-        """Check the database's integrity and our invariants."""
+        """Check the integrity of the database and the rules that Recollect's data must follow."""
 
     async def stats(self) -> Stats:
-        """The contents of the space, counted."""
+        """Count the contents of the space."""
 
     async def close(self) -> None:
         """Close what this object opened, and nothing else."""
 
 
 class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
-    """The memory of one space. No operation can name another one."""
+    """The memory of one space. Its methods cannot access another space."""
 
     space: SpaceId
 
 
 class Spool(Protocol):
-    """A local file for batches that the store could not take. `append` is durable; records come
-    back in order; a torn last record is dropped and reported."""
+    """A local file for batches that the store could not take. `append` is durable. Records are
+    returned in order. If the last record is incomplete, it is dropped and reported."""
 
     async def append(self, record: bytes) -> None:
-        """Append a record, durable when this returns."""
+        """Append a record. It is durable when this returns."""
 
     async def scan(self, pick: Callable[[bytes], _Picked | None]) -> list[_Picked]:
-        """The results of `pick` for waiting records, in order, without None; in a thread."""
+        """Call `pick` on each waiting record, in order and in a thread. Return the results that are
+        not None."""
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Pass the records to `take` in order, each removed once it returns; raises what it raises.
-        Returns how many."""
+        """Pass each record to `take`, in order, and remove it when `take` returns. Exceptions of
+        `take` pass through. Return the number of records taken."""
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record by what `change` makes of it, None to drop it. Returns how many
+        """Replace each record by the result of `change`; None drops the record. Return how many
         changed."""
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Keep a record that the store refuses, durably; it is never drained again."""
+        """Move a record that the store refuses to a separate file, durably. It is never drained
+        again."""
 
     async def waiting(self) -> int:
-        """The number of waiting records."""
+        """Return the number of waiting records."""
 
     async def close(self) -> None:
-        """Close the file; waiting records stay."""
+        """Close the file. Waiting records stay in it."""

@@ -3,8 +3,8 @@
     memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
     agent = create_agent(model, tools, middleware=[RecollectMiddleware(memory)])
 
-The agent's state keeps every message; only the model's input is shaped. Messages are read as Chat
-Completions for every model: LangChain writes its own messages for each provider.
+The agent's state keeps every message; only the model's input is shaped. Recollect reads messages as
+Chat Completions, whatever the model. LangChain converts them for each provider.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _OWN: Mapping[str, type[HumanMessage | AIMessage | SystemMessage]] = {
 class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     """Keeps an agent's requests within the window, and adds relevant memories.
 
-    `session` names the conversation, by default the `thread_id` of the run's config, so that one
-    agent serves many. Put it last in the list, so that it sees the changes of other middleware.
+    `session` names the conversation. The default is the `thread_id` in the run's config, so that
+    one agent can serve many conversations. Put this middleware last in the list, so that it sees
+    the changes of the others.
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
@@ -57,7 +58,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
-        """One call of the model, in blocking code."""
+        """Shape one model call, in blocking code."""
         session = self._session(request)
         messages = self.turns.shaped(
             session,
@@ -79,7 +80,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
-        """One call of the model, awaited."""
+        """Shape one model call, in asynchronous code."""
         session = self._session(request)
         messages = await self.turns.ashaped(
             session,
@@ -134,7 +135,7 @@ def _written(message: AnyMessage) -> dict[str, Any]:
     if len(rows) != 1:
         raise FormatError("a user message with tool results in it cannot be shaped")
     if isinstance(message, AIMessage) and message.invalid_tool_calls:
-        # they are sent to the provider and answered, too
+        # Invalid calls are also sent to the provider, and have results.
         calls = [
             {
                 "type": "function",

@@ -3,8 +3,8 @@
     store = RecollectStore(memory)
     graph = builder.compile(checkpointer=checkpointer, store=store)
 
-Each item is one message of the archive, in a session named after its namespace: it is masked,
-searched, forgotten and backed up like other messages. If its memory fails, the store raises.
+Each item is one stored message, in a session named after its namespace. It is masked, searched,
+forgotten and backed up like other messages. If memory fails, the store raises.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ except ImportError as _error:
     raise MissingExtra(feature="the store for LangGraph", extra="langchain") from _error
 
 SESSION_PREFIX: Final = "langgraph:"
-"""Prefix of sessions that hold items; the labels of the namespace follow."""
+"""Prefix of the names of sessions that hold items. The labels of the namespace follow it."""
 _WHOLE: Final = "$"
 
 
 class RecollectStore(BaseStore):
-    """A `BaseStore` of LangGraph over a memory; thread-safe, for blocking and asynchronous code."""
+    """A LangGraph `BaseStore` backed by a memory. Thread-safe, for blocking and asynchronous
+    code."""
 
     __slots__ = ("_items", "_memory")
 
@@ -58,12 +59,12 @@ class RecollectStore(BaseStore):
         self._items = ItemStore(memory.engine, SESSION_PREFIX)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """As LangGraph's own stores: reads see the state before the batch, and the last value per
-        key counts."""
+        """Run operations as LangGraph's own stores do: reads see the state before the batch, and
+        the last value written per key wins."""
         return self._memory.submit(self._done(_checked(ops))).result()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """As `batch`, awaited."""
+        """Same as `batch`, for asynchronous code."""
         return await asyncio.wrap_future(self._memory.submit(self._done(_checked(ops))))
 
     async def _done(self, ops: Sequence[Op]) -> list[Result]:
@@ -174,8 +175,8 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """True if a value matches a filter as in LangGraph's own stores. Values that cannot be compared
-    do not match, where some of those raise."""
+    """Return whether a value matches a filter, as in LangGraph's own stores. Values that cannot be
+    compared do not match, although some of those stores raise."""
     if isinstance(wanted, list | tuple):
         return (
             isinstance(value, list)

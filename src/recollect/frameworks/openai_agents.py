@@ -1,14 +1,15 @@
-"""The OpenAI Agents SDK: a session whose conversation is shaped by a memory.
+"""The OpenAI Agents SDK: a session whose requests a memory shapes.
 
     session = RecollectSession("my-session", memory)
     await Runner.run(agent, "Hello", session=session, run_config=session.run_config())
 
 The SDK reads the whole history from a session and adds the items of each turn. Before every model
-call, the filter of the run's config selects the items to send.
+call, the filter in the run's config (`run_config`) selects the items to send.
 
-Chat Completions items all have the same placeholder id, and the SDK requires an id for assistant
-messages. So the memory does not see placeholders, and changed items get one (the SDK removes it for
-Responses). A view that the SDK cannot write is not sent if it can write the original items.
+With Chat Completions, the SDK gives all items the same placeholder id, and requires an id on
+assistant messages. So placeholders are removed before memory reads the items, and changed items get
+one again (the SDK removes it for Responses). If the SDK can write the original items but not the
+view, the original items are sent.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _SAID_CONTENT = frozenset({"output_text", "refusal"})
 class RecollectSession:
     """A session of the SDK, with a memory.
 
-    `history` is the SDK session that stores the unchanged items, by default in this process;
-    `SQLiteSession(name, "file.db")` stores them on disk.
+    `history` is the SDK session that stores the unchanged items, by default in this process. Pass
+    `SQLiteSession(name, "file.db")` to store them on disk.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class RecollectSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """The whole conversation so far; a filter selects what is sent before each call."""
+        """Return the whole conversation so far. The filter of `run_config` selects the items of
+        each request."""
         del wrapper
         return await self.history.get_items(limit)
 
@@ -73,7 +75,7 @@ class RecollectSession:
         *,
         wrapper: RunContextWrapper[Any] | None = None,
     ) -> None:
-        """Store the items of a turn; memory stores the model's messages as well."""
+        """Store the items of a turn. Memory stores the model's messages as well."""
         await self.history.add_items(items)
         said = [item for item in items if _is_reply(item)]
         if said:
@@ -82,19 +84,21 @@ class RecollectSession:
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> TResponseInputItem | None:
-        """Remove the newest item; the next request continues without it."""
+        """Remove the newest item, so that the next request does not contain it."""
         del wrapper
         return await self.history.pop_item()
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Start again; memory keeps the messages until they are forgotten there."""
+        """Remove all items from the session. Memory keeps the messages until you forget them
+        there."""
         del wrapper
         await self.history.clear_session()
 
     def run_config(self, given: RunConfig | None = None) -> RunConfig:
-        """The config under which a run's requests are shaped; with `given` its other settings.
+        """Return a config whose filter shapes the run's requests.
 
-        A filter of `given` comes first.
+        If you pass `given`, its other settings stay. If `given` has a filter, that filter runs
+        first.
         """
         given = given or RunConfig()
         before = given.call_model_input_filter
@@ -108,7 +112,7 @@ class RecollectSession:
         return replace(given, call_model_input_filter=filtered)
 
     async def shape(self, data: CallModelData[Any]) -> ModelInputData:
-        """The items of a request to send: a `call_model_input_filter`."""
+        """Return the items to send. Use it as a `call_model_input_filter`."""
         items = data.model_data.input
         shown = await self.turns.ashaped(
             self.session_id,
@@ -147,9 +151,9 @@ def _asked(data: CallModelData[Any]) -> dict[str, Any]:
 def _view(
     items: Sequence[TResponseInputItem], rows: Sequence[ShownRow]
 ) -> list[TResponseInputItem]:
-    """The view as the SDK's items, unchanged ones as its own objects. FormatError if the SDK
-    accepts the items for Chat Completions but not the view. Items that it does not accept either
-    (some are for Responses alone) say nothing about the view."""
+    """Return the view as the SDK's items; unchanged items are its own objects. Raise FormatError if
+    the SDK can write the original items for Chat Completions but not the view. If it cannot write
+    the original items either (some exist only in Responses), the view is not checked."""
     shown = [_item(items, row) for row in rows]
     refused = _refused(shown)
     if refused is not None and _refused(items) is None:

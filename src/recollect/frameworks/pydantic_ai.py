@@ -3,8 +3,8 @@
     memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
     agent = Agent("openai:gpt-5", capabilities=[RecollectCapability(memory, session="my-session")])
 
-Each part of a request is one row of Chat Completions here, and so is a response. The run's own
-messages stay complete: only the model's input is shaped.
+Recollect reads each part of a request, and each response, as one Chat Completions message. The
+run's own messages stay complete: only the model's input is shaped.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ except ImportError as _error:
     raise MissingExtra(feature="the capability for Pydantic AI", extra="pydantic-ai") from _error
 
 _UNNAMED: Final = "tool"
-"""The tool name of a stand-in result whose call is not shown."""
+"""Tool name of a placeholder result whose call is not shown."""
 
 
 class RecollectCapability(AbstractCapability[Any]):
     """Keeps an agent's requests within the window, and adds relevant memories.
 
-    `session` names the conversation, by default the run's `conversation_id`, which continues with
-    the `message_history` of a run.
+    `session` names the conversation. The default is the run's `conversation_id`. A later run has
+    the same id if you pass it the `message_history` of the earlier run.
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
@@ -60,13 +60,13 @@ class RecollectCapability(AbstractCapability[Any]):
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """None: a memory cannot be written into a spec."""
+        """Return None: a memory cannot be written into a spec."""
         return None
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """The messages of this request to send."""
+        """Replace the request's messages by those to send."""
         messages = list(request_context.messages)
         shown = await self.turns.ashaped(
             self._session(ctx),
@@ -95,7 +95,7 @@ class RecollectCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         error: Exception,
     ) -> NoReturn:
-        """Learn from a provider's error, and pass it on."""
+        """Learn from a provider's error, and raise it again."""
         del request_context
         await self.turns.alearn(self._session(ctx), lambda: error)
         raise error
@@ -131,9 +131,9 @@ def _asked(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> di
 
 
 def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
-    """A message as rows, each with the place of its part; a response is one row. Parts that only
-    steer (available tools, changed instructions) have none: they are sent with the other parts of
-    their request."""
+    """Return a message as rows, each with the index of its part. A response is one row. Parts that
+    only control the run (available tools, changed instructions) have no row: they are sent with the
+    other parts of their request."""
     if isinstance(message, ModelResponse):
         yield 0, _write_reply(message)
         return
@@ -217,11 +217,11 @@ class _View:
         ]
         with_rows = {at for at, _ in self._owners}
         self._bare = [at for at in range(len(messages)) if at not in with_rows]
-        """Messages without a row: they are sent at their place."""
+        """Messages without a row. They are sent at their place."""
         self._shown: list[ModelMessage] = []
         self._open: int | None = None
         self._pieces: list[tuple[int | None, ModelRequestPart]] = []
-        """Its parts with their places; None for parts of our own."""
+        """Parts of the open message with their places; None for parts that Recollect added."""
 
     def of(self, rows: Sequence[ShownRow]) -> list[ModelMessage]:
         for row in rows:

@@ -1,6 +1,6 @@
-"""Shapes the model calls of a framework with a memory. A failure never reaches the framework, which
-continues with its own messages. A memory has its own thread, so blocking and asynchronous code can
-share it."""
+"""Shapes the model calls of a framework with a memory. If memory fails, no exception reaches the
+framework, which continues with its own messages. A memory has its own thread, so blocking and
+asynchronous code can share it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class ShownRow:
 
     wire: Mapping[str, Any] = field(repr=False)
     place: int | None
-    """Its place among the framework's messages; None for a row of ours, or of several messages."""
+    """Its place among the framework's messages. None if Recollect added it, or if it joins several
+    messages."""
     touched: bool
 
 
@@ -33,7 +34,7 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str) -> None:
-        """`framework` is its name in the log."""
+        """`framework` is the name used in log lines."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} is what `recollect.open_blocking_memory()` gives, not "
@@ -50,8 +51,8 @@ class Turns:
         *,
         format: FormatName,  # noqa: A002
     ) -> T | None:
-        """Shape the request from `ask`, and return the result of `show` for the view; None if the
-        framework's own messages are to be sent unchanged."""
+        """Shape the request that `ask` returns, and pass the view to `show`. Return the result of
+        `show`; None if the framework must send its own messages unchanged."""
         check_session_name(session)
 
         def work() -> T | None:
@@ -67,7 +68,7 @@ class Turns:
         *,
         format: FormatName,  # noqa: A002
     ) -> T | None:
-        """As `shaped`, awaited."""
+        """Same as `shaped`, for asynchronous code."""
         check_session_name(session)
 
         async def work() -> T | None:
@@ -77,11 +78,11 @@ class Turns:
         return self._told(session, await attempted(work()))
 
     def learn(self, session: str, reply: Callable[[], Any]) -> None:
-        """Store a reply, or learn from the error in its place."""
+        """Store a reply, or learn from the error that came instead."""
         self._told(session, guarded(lambda: self.memory.observe(session, reply())))
 
     async def alearn(self, session: str, reply: Callable[[], Any]) -> None:
-        """As `learn`, awaited."""
+        """Same as `learn`, for asynchronous code."""
 
         async def work() -> Any:
             return await self.on_memory(self.memory.engine.observe(session, reply()))
@@ -101,8 +102,8 @@ class Turns:
 
 
 def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> dict[str, Any]:
-    """A Chat Completions reply with this message; `usage` counts `input`, `output` and, if known,
-    `cache_read`."""
+    """Build a Chat Completions reply with this message. `usage` counts `input`, `output` and, if
+    known, `cache_read`."""
     reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
     if usage:
         told: dict[str, Any] = {
@@ -116,7 +117,8 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 
 def _shown(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
-    """None if every message is sent unchanged; FormatError if the engine could not read them."""
+    """Return None if every message is sent unchanged. Raise FormatError if the engine could not
+    read the messages."""
     unread = [line for line in context.report.failures if line.stage == "read"]
     if unread:
         raise FormatError(unread[0].said)

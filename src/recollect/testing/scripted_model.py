@@ -1,7 +1,8 @@
-"""A model without a network that answers by a script, for tests. It fails on a call that the script
-does not foresee, and `check` names unused steps. A step is a text, an `Answer`, an exception to
-raise, a `ReplyEvent` or a list of them, or a function of the prompt (or request) that returns one
-of these. Never imports the providers, which it tests."""
+"""A model for tests, without a network: it answers from a script. It fails on a call that the
+script does not expect, and `check` names unused steps. A step is a text, an `Answer`, an exception
+to raise, a `ReplyEvent` or a list of them. It can also be a function of the prompt (or request)
+that returns one of these. This module never imports the provider adapters, because it is used to
+test them."""
 
 from __future__ import annotations
 
@@ -44,26 +45,26 @@ class Says:
     thinking: str = field(default="", repr=False)
     calls: Sequence[ScriptedCall] = ()
     stop: StopReason | None = None
-    """None: derived from the content."""
+    """Why the reply stopped; None derives it from the content."""
     usage: Usage | None = field(default_factory=lambda: Usage(input_tokens=100, output_tokens=10))
     stretch_chars: int = 4
     """Characters per event of a stream."""
     piece_bytes: int | None = None
-    """Splits the stream into pieces of this many bytes, also within characters."""
+    """Split the stream into pieces of this many bytes, even inside a character."""
     delay_seconds: float = 0.0
-    """Delay before the first byte."""
+    """Seconds to wait before the first byte."""
     cut_after_events: int | None = None
-    """Breaks the connection after this many events."""
+    """Break the connection after this many events."""
     hang_after_events: int | None = None
-    """Sends nothing after this many events; 0: not even a status."""
+    """Hang after this many events. 0 sends not even a status."""
     fail_after_events: int | None = None
-    """Sends the format's overloaded error after this many events."""
+    """Send the format's overloaded error after this many events."""
     id: str = "1"
-    """Suffix of its ids on the wire."""
+    """Suffix of the reply's ids on the wire."""
 
     @property
     def said_stop(self) -> StopReason:
-        """Return why it stopped."""
+        """Return the stop reason, given or derived."""
         return self.stop or ("tool-calls" if self.calls else "stop")
 
 
@@ -73,14 +74,14 @@ class Fails:
 
     status: int
     body: Any = field(default=None, repr=False)
-    """An object is sent as JSON, text and bytes as they are; None: the format's own error
-    object."""
+    """An object is sent as JSON; text and bytes are sent as they are. None sends the format's own
+    error object."""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
 
 
 Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
-"""Result of a step; a `Says` can also think and call tools."""
+"""Result of a step. A `Says` can also contain thinking and tool calls."""
 Step: TypeAlias = Given | Callable[[Any], Given]
 
 
@@ -152,11 +153,11 @@ class ScriptedModel:
         yield ReplyDone(reply=reply, stop=says.said_stop, usage=says.usage)
 
     async def close(self) -> None:
-        """Set `closed`; nothing is open."""
+        """Set `closed`. There is nothing else to close."""
         self.closed = True
 
     def check(self) -> None:
-        """Raise AssertionError if steps are unused or calls were not foreseen."""
+        """Raise AssertionError if steps are unused or a call was not expected."""
         left = 0 if callable(self._steps) else len(self._steps)
         if left or self._unexpected:
             raise AssertionError(
@@ -190,7 +191,7 @@ def _says(given: Given) -> Says:
     return Says(text=text, usage=usage)
 
 
-"""Stream event: its name (empty if the format has none) and data."""
+"""A stream event: its name (empty if the format has none) and its data."""
 
 _ANTHROPIC_STOPS: Mapping[StopReason, str] = {
     "stop": "end_turn",
@@ -209,7 +210,7 @@ _CHAT_STOPS: Mapping[StopReason, str] = {
 
 
 def whole_reply(wire: WireName, says: Says, *, model: str) -> dict[str, Any]:
-    """Build the reply without streaming."""
+    """Build the reply as one body, without streaming."""
     if wire == "anthropic":
         return _message(says, model)
     return _completion(says, model) if wire == "openai-chat" else _response(says, model)

@@ -1,6 +1,7 @@
-"""Builds an engine from settings; the only package that knows every adapter.
+"""Builds an engine from settings. This is the only package that knows every adapter.
 
-Imports happen when a part is built: reading a store does not load the engine or an unused driver.
+A part is imported when it is built. So reading a store loads neither the engine nor an unused
+driver.
 """
 
 from recollect.adapters.wiring.memory import open_blocking_memory as open_blocking_memory

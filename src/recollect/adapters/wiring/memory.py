@@ -1,5 +1,5 @@
-"""Builds an engine from settings, with the sections of AGENTS.md that are repeated after every
-compaction: "Session Startup" and "Red Lines" (docs/reference/session-files.md)."""
+"""Builds an engine from settings. Also reads the sections of AGENTS.md that are repeated after
+every compaction: "Session Startup" and "Red Lines" (docs/reference/session-files.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 LOOK_SECONDS = 300.0
-"""Interval between checks of indexed files for changes."""
+"""Interval between checks of followed files for changes."""
 QUESTION_SECONDS = 0.4
 """The share of `recall.deadline_seconds` that embedding a question may take."""
 
@@ -70,15 +70,16 @@ def open_memory(
 ) -> Engine:
     """Open an engine for one space, with settings from arguments, environment and files.
 
-    `settings` takes dotted names: `settings={"trim.protect_messages": 8}`. A `Settings` is used as
-    it is, and nothing else is read. `store` is the setting `store.url`: a file or a `postgresql://`
-    URL. It opens with the first request. `ingest.enabled = false` stores nothing new, and recalls
-    what is stored. `workspace` is a folder whose memory files are followed. `embedders` replace
-    those of the settings. `model` summarises when the window fills: an object with
-    `async def ask(prompt)`, or such a function. Without one the window is only trimmed.
-    `extraction_model` extracts facts, as `models.extraction` does: pass the same model twice for
-    both. Pass `compact_in_background=False` if the host compacts between its turns by itself, and
-    `open_space` if it holds a database open for many spaces: then nothing waits in a spool.
+    `settings` takes dotted names: `settings={"trim.protect_messages": 8}`. If you pass a `Settings`
+    object, no file and no variable is read. `store` is the setting `store.url`: a file or a
+    `postgresql://` URL. The store is opened with the first request. If `ingest.enabled = false`,
+    nothing new is stored, but stored messages are recalled. `workspace` is a folder whose memory
+    files Recollect follows. `embedders` replace those of the settings. `model` writes a summary
+    when the window fills: pass an object with `async def ask(prompt)`, or such a function. Without
+    a model the window is only trimmed. `extraction_model` extracts facts, as `models.extraction`
+    does. To use one model for both, pass it twice. Pass `compact_in_background=False` if the host
+    compacts between its turns itself. Pass `open_space` if the host shares one database between
+    many spaces: then there is no spool.
     """
     from recollect.adapters.providers.overflow import recognise_overflow
     from recollect.adapters.wiring.models import (
@@ -93,7 +94,7 @@ def open_memory(
     from recollect.core.engine.session import check_name
 
     check_name(space, "space")
-    summarizer = None if model is None else own_model(model)  # before anything is opened
+    summarizer = None if model is None else own_model(model)  # check it before anything is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     named = {"window_tokens": window_tokens, "preset": preset}
     arguments = {name: value for name, value in named.items() if value is not None}
@@ -107,7 +108,7 @@ def open_memory(
         archive = open_archive(chosen, space, url, open_space)
         if embedders is not None:
             vectors = Embedders(used=tuple(embedders))
-        elif recaller is None:  # memory tools search, whether or not a turn recalls by itself
+        elif recaller is None:  # memory tools search even if turns recall nothing
             vectors = choose_embedders(chosen)
     if keeps and archive is not None:
         jobs = _background_jobs(archive, chosen, clock, vectors, reader, beside)
@@ -167,8 +168,8 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
 def variables_beside(
     settings: Settings, url: str | None, environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """List the variables that opening a memory reads besides its settings: the secret, the
-    folder of models, API keys, and those of PostgreSQL's driver."""
+    """List the environment variables that opening a memory reads besides its settings: the secret,
+    the folder of models, API keys, and those of PostgreSQL's driver."""
     named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
     if settings.models.provider is not None or settings.recall.embedder == "remote":
         keys = (settings.models.key_variable, settings.recall.remote.key_variable)
@@ -241,7 +242,8 @@ def _recaller(
             clock,
             queued=jobs.wake if jobs is not None else lambda: None,
         )
-        if settings.ingest.enabled  # else nothing is written, not even that vectors are missing
+        # If ingest is off, nothing may be written, not even jobs for missing vectors.
+        if settings.ingest.enabled
         else None,
         lacking=vectors.lacking,
     )
@@ -256,7 +258,8 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """Follow the files of a workspace and the settings' extra paths; None if there are none."""
+    """Follow the memory files of a workspace and of the extra paths in the settings; None if there
+    are none."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} is no folder")
     own_files = workspace is not None and "memory" in settings.index.sources
@@ -295,7 +298,7 @@ def follow_files(
 
 
 def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
-    """Read the rules of a workspace that a summary must not lose, again each time."""
+    """Return a function that reads a workspace's critical rules, again for each summary."""
     if workspace is None:
         return lambda: ""
 
@@ -303,14 +306,14 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
         try:
             data, _ = read_inside(Path(workspace), "AGENTS.md", _MOST_RULES_BYTES)
             return critical_rules(data.decode("utf-8", "replace"))
-        except OSError:  # it is optional, and a summary without it is better than none
+        except OSError:  # the file is optional, and a summary without it is better than none
             return ""
 
     return read
 
 
 LIMIT_CHARS: Final = 2000
-"""OpenClaw's limit of `<workspace-critical-rules>` (docs/contributing/sources.md)."""
+"""OpenClaw's limit for `<workspace-critical-rules>` (docs/contributing/sources.md)."""
 TITLES: Final = frozenset({"session startup", "red lines"})
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
@@ -326,8 +329,8 @@ class _Heading:
 
 
 def critical_rules(agents_md_text: str) -> str:
-    """Return the sections to repeat after a compaction, cut to the limit with a mark; empty if
-    there are none."""
+    """Return the sections to repeat after a compaction; empty if there are none. Text over the
+    limit is cut, with a mark."""
     lines = agents_md_text.split("\n")
     headings = _headings(lines)
     sections: list[str] = []

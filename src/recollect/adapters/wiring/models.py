@@ -1,8 +1,9 @@
 """Builds language models and embedders from settings.
 
-Imports no HTTP client or other heavy package: a model connects with its first prompt, an embedder
-loads in a thread. Nothing is sent anywhere unless the settings name a provider. The embedder "auto"
-never fails; it takes none if only hash is left, which finds no more than words do.
+This module imports no HTTP client or other heavy package. A model connects with its first prompt,
+and an embedder loads in a thread. Nothing is sent over the network unless the settings name a
+provider. The embedder setting "auto" never fails. If only the hash embedder is available, "auto"
+uses none, because hash vectors find no more than words do.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class AnswersPrompts(Protocol):
 
 
 OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
-"""A caller's own model, or only the async function that asks it."""
+"""A caller's own model, or an async function that answers prompts."""
 ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
 ONNX_THREADS = 2
-"""Cores that a run of a model may use; a turn's question is one short text."""
+"""Cores that one run of a model may use. A turn embeds only one short text."""
 KEY_VARIABLES: dict[ProviderFormat, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
@@ -51,7 +52,7 @@ KEY_VARIABLES: dict[ProviderFormat, str] = {
 
 
 class PlainModel:
-    """A caller's model that can only be asked; it holds no resources."""
+    """Wraps a caller's model that has only `ask`. There is nothing to close."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class PlainModel:
         self.window_tokens = window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer a prompt; a plain text becomes an `Answer`."""
+        """Answer a prompt. A plain text becomes an `Answer`."""
         answer = await self._ask(prompt)
         if isinstance(answer, Answer):
             return answer
@@ -76,11 +77,12 @@ class PlainModel:
         )
 
     async def close(self) -> None:
-        """Do nothing: no resource of ours is open."""
+        """Do nothing: there is nothing to close."""
 
 
 def own_model(given: Any) -> Model:
-    """Adapt a caller's own model, whole or only a function to ask; TypeError for anything else."""
+    """Adapt a caller's own model: an object, or only a function. Raise TypeError for anything
+    else."""
     ask = getattr(given, "ask", given)
     if isinstance(given, type) or not _is_async(ask):
         what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
@@ -107,9 +109,9 @@ def _is_async(ask: Any) -> bool:
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     """Return the model of this role; None if the settings name no provider, or no model for it.
 
-    `models.main` also summarises if `models.summary` is not set, but never extracts facts: a user
-    who only chose a model to talk to did not ask for such calls. Raises SettingsError when a memory
-    is opened, not later when its window is full.
+    `models.main` also summarizes if `models.summary` is not set. It never extracts facts, because
+    choosing a model to talk to does not ask for such calls. Raises SettingsError when a memory is
+    opened, not later when its window is full.
     """
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
@@ -130,7 +132,8 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
         return None
     if find_spec("httpx2") is None:
         raise MissingExtra(feature=f"models.provider = {models.provider!r}", extra="remote")
-    # A user sets how much of the window to use: a reply to a larger request is no overflow.
+    # `window_tokens` may be smaller than the model's real window, so a reply to a larger request is
+    # not treated as an overflow.
     window = window_of(name, replace(settings, window_tokens=None))
     return _adapter(models.provider)(
         model=name,
@@ -142,7 +145,8 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
 
 
 def _key(settings: Settings) -> str | None:
-    """Read the key; another server gets one only if its variable was named."""
+    """Read the API key. A server with another URL gets a key only if the settings name its
+    variable."""
     models = settings.models
     assert models.provider is not None
     if models.key_variable is not None:
@@ -181,16 +185,16 @@ class Embedders:
     """The embedders of a memory."""
 
     used: tuple[Embedder, ...] = ()
-    """Asked for every question."""
+    """Embedders that are asked for every question."""
     said: str = ""
-    """The choice and the reason."""
+    """Which embedders were chosen, and why."""
     lacking: str = ""
-    """The requested embedder that is missing: every recall reports it."""
+    """The requested embedder that is missing. Every recall reports it."""
 
 
 def choose_embedders(settings: Settings) -> Embedders:
-    """Return the embedders of these settings; SettingsError if a model is missing, MissingExtra
-    if a package is."""
+    """Return the embedders of these settings. Raise SettingsError if a model is missing,
+    MissingExtra if a package is missing."""
     name = settings.recall.embedder
     if name == "remote":
         return Embedders(used=(_remote(settings),), said="remote")
@@ -235,18 +239,18 @@ LocalName: TypeAlias = Literal[
 ]
 
 MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
-"""The model that our figures measure: preferred if there are several."""
+"""The model used in the published measurements. It is preferred if several are installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEmbedders:
-    """The embedders to use, best first, and the explanation."""
+    """The embedders to use, best first, and the reason."""
 
     embedders: tuple[Embedder, ...]
     said: str
-    """The choice and the reason, in one line for a person."""
+    """Which embedders were chosen and why, in one line."""
     lacking: str = ""
-    """The requested embedder that is missing, if that is no error."""
+    """The requested embedder that is missing, if that is not an error."""
 
 
 def choose(
@@ -257,11 +261,11 @@ def choose(
     threads: int = 1,
     hash_instead: bool = False,
 ) -> ChosenEmbedders:
-    """Return the embedders of this name; MissingExtra or EmbedderError if it is unavailable.
+    """Return the embedders of this name. Raise MissingExtra or EmbedderError if it is unavailable.
 
-    `models` are folders that hold model folders; `onnx_model` is the name of one among them, or a
-    path; `threads` is the number of cores a run of a graph may use. A missing "transformer" is no
-    error: recall uses words alone, or `hash_instead`, as OpenClaw does.
+    `models` are folders that contain model folders. `onnx_model` is the name of one of these, or a
+    path. `threads` is the number of cores that a run of a model may use. A missing "transformer" is
+    not an error: recall uses words alone, or `hash_instead`, as OpenClaw does.
     """
     if name not in get_args(LocalName):
         raise EmbedderError(
@@ -305,7 +309,7 @@ def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> Chose
         embedders.append(StaticEmbedder())
     except (MissingExtra, EmbedderError) as error:
         lacking.append(f"no static: {error}")
-    if not embedders:  # hash finds no more than words do, and takes space
+    if not embedders:  # hash vectors find no more than words do, and take space
         return ChosenEmbedders(
             embedders=(), said="; ".join(("recall goes by words alone", *lacking))
         )
@@ -347,7 +351,7 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
 def _folders(place: Path) -> list[Path]:
     try:
         return sorted(path for path in place.iterdir() if path.is_dir())
-    except OSError:  # not made yet, or not ours to read: no models there
+    except OSError:  # the folder does not exist or is not readable: it has no models
         return []
 
 

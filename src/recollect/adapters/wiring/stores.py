@@ -1,4 +1,4 @@
-"""Opens stores, fleets and spools by URL. Drivers are imported when a store is opened."""
+"""Opens stores and spools by URL. A driver is imported when a store is opened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def deployment_secret() -> bytes:
-    """Read the secret that keys, with their names, the hashes of all spaces; may be empty."""
+    """Read the secret from which, with the space's name, the hashes of every space are keyed. It
+    may be empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
@@ -68,7 +69,7 @@ def _seals_of_this_process() -> bytes:
 
 
 def seal_secret(space: SpaceId) -> bytes:
-    """Derive the key of a space's seals, which only this user's files can give."""
+    """Derive the key of a space's seals. Only this user's files contain the secret for it."""
     try:
         secret = installation_secret()
     except (OSError, RecollectError):
@@ -84,7 +85,7 @@ async def open_store(
     key: str | None = None,
     pool_size: int = 8,
 ) -> Store:
-    """Open the store of a space by its URL: None is the space's own file in the data folder.
+    """Open the store of a space by its URL. None means the space's own file in the data folder.
 
     All stores of this process on one server share `pool_size` connections. `key` names the source
     of an encrypted file's key.
@@ -110,7 +111,8 @@ async def open_store(
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
-    """Scrub a store; on PostgreSQL as the owner of its tables, if a URL is given."""
+    """Remove deleted bytes from a store. On PostgreSQL, `admin_url` connects as the owner of the
+    tables."""
     if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres import PostgresStore
@@ -127,7 +129,7 @@ async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
-    """List the spaces of the data folder, a server or a file, those used last at the end."""
+    """List the spaces of the data folder, a server or a file, in order of last use."""
     if url is not None and is_server(url):
         found = await _spaces_of_server(url)
     else:
@@ -169,9 +171,10 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
-    """Open the spool in which batches wait while this store is down; encrypted like the store.
-    Its name includes store and space: a batch for one server must never reach another."""
-    # off the loop, because a folder may be on a disk that hangs
+    """Open the spool in which batches wait while this store is down. It is encrypted like the
+    store. Its name is made from store and space, because a batch for one server must never reach
+    another."""
+    # run in a thread, because the folder may be on a disk that hangs
     name = f"{space}\0{await asyncio.to_thread(_store_name, url, space)}"
     from recollect.adapters.stores.spool import FileSpool
 
@@ -184,7 +187,7 @@ async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
-    """Describe the spool of a space on this machine; the store need not be reachable."""
+    """Describe the spool of a space on this machine. The store need not be reachable."""
     spool = await open_spool(url, space=space, key=key)
     try:
         return await spool.state()
@@ -195,7 +198,8 @@ async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None
 async def hand_over_spool(
     settings: Settings, space: SpaceId, url: str | None, *, seconds: float
 ) -> None:
-    """Drain this machine's spool into the store, unless a living process holds it."""
+    """Write this machine's spooled batches to the store, unless a running process holds the
+    spool."""
     archive = open_archive(settings, space, url)
     try:
         await archive.settle(seconds)
@@ -213,12 +217,12 @@ def _store_name(url: str | None, space: SpaceId) -> str:
 
 
 def sqlite_path(url: str | None, space: SpaceId) -> Path:
-    """Return the file that a SQLite URL, a path or nothing names."""
+    """Return the file for a SQLite URL, a path or None."""
     if url is None:
         return space_file(space)
     if url.startswith(SQLITE_SCHEME):
         named = url.removeprefix(SQLITE_SCHEME)
-        # sqlite:///relative.db and sqlite:////absolute.db, as everybody else reads them
+        # sqlite:///relative.db and sqlite:////absolute.db, as other programs read them
         url = named.removeprefix("/")
     elif "://" in url:
         raise SettingsError(
@@ -233,7 +237,7 @@ def is_server(url: str | None) -> bool:
 
 
 def require_server(url: str | None) -> str:
-    """Return the URL of a service's store; SettingsError if it names no server."""
+    """Return the URL of a service's store. Raise SettingsError if it is not a server."""
     if url is None or not is_server(url):
         raise SettingsError(
             "a service keeps everything in PostgreSQL: set store.url, or give "
@@ -243,7 +247,7 @@ def require_server(url: str | None) -> str:
 
 
 def is_stored(url: str | None, space: SpaceId) -> bool:
-    """Return True if there may be something to read: a server, or a file that exists."""
+    """Return whether there may be something to read: a server, or a file that exists."""
     return is_server(url) or sqlite_path(url, space).exists()
 
 
@@ -253,14 +257,14 @@ def open_archive(
     url: str | None,
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
 ) -> DurableArchive:
-    """Return an archive whose store opens with the first request. With `open_space` it has no
-    spool: a node stores nothing, and its clients send again."""
+    """Return an archive that opens its store with the first request. With `open_space` it has no
+    spool: a node of a service stores nothing locally, and its clients send again."""
     from recollect.core.engine.archive import DurableArchive
 
     if open_space is not None:
         return DurableArchive(lambda: open_space(space), None, settings.store, sent_again=True)
     key = settings.store.key
-    # Missing drivers and keys and wrong URLs are reported now, not in the middle of a turn.
+    # Report missing drivers, missing keys and wrong URLs now, not in the middle of a turn.
     if url is not None and url.startswith(POSTGRES_SCHEMES):
         require_driver()
     else:
@@ -280,7 +284,8 @@ def open_archive(
 
 
 def require_driver() -> None:
-    """Raise MissingExtra if PostgreSQL's driver is not installed; importing it takes too long."""
+    """Raise MissingExtra if PostgreSQL's driver is not installed. Does not import it, because that
+    takes too long."""
     if find_spec("psycopg") is None:
         raise MissingExtra(feature="PostgreSQL", extra="postgres")
 
@@ -288,7 +293,7 @@ def require_driver() -> None:
 async def delete_stored_space(
     settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
 ) -> Certificate:
-    """Delete a space; StoreError if it `must_exist` and no space has this name."""
+    """Delete a space. Raise StoreError if it `must_exist` and no space has this name."""
     from recollect.core.upkeep.certificates import extended
     from recollect.core.upkeep.forget import DeletesItself, certify_deletion, delete_space
 
@@ -329,7 +334,7 @@ async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
     fleet = await open_fleet(url)
     try:
         found, owner = await fleet.has_space(space), None
-        with suppress(ValueError):  # the id of a tenant is before the names of its spaces
+        with suppress(ValueError):  # the names of tenants' spaces start with the tenant's id
             owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if found else None
     finally:
         await fleet.close()
