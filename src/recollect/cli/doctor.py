@@ -256,7 +256,7 @@ def _name_a_model() -> str:
 
 def _check_permissions(loaded: LoadedSettings) -> Check:
     folder = data_home()
-    private = [folder / name for name in ("spaces", "agents", "spool", "embeddings")]
+    private = [folder / name for name in ("spaces", "agents", "spool")]
     open_ones = [path for path in private if path.is_dir() and path.stat().st_mode & 0o077]
     if open_ones:
         names = " ".join(str(path) for path in open_ones)

@@ -304,8 +304,8 @@ class JobQueue(Protocol):
     async def resume(self, kind: str = "*") -> None:
         """Undo `pause`."""
 
-    async def revive(self, ids: Sequence[str] | None = None, *, at: float) -> int:
-        """Enqueue dead jobs again, with their attempts reset to zero. None means all dead jobs."""
+    async def revive(self, *, at: float) -> int:
+        """Enqueue all dead jobs again, with their attempts reset to zero."""
 
 
 class Ledger(Protocol):

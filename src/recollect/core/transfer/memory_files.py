@@ -72,7 +72,6 @@ class _Settled:
 class _Scan:
     archive: Archive
     found: FoundFiles
-    dry_run: bool
     now: float
     files: list[MemoryFileResult] = field(default_factory=list)
     skipped: list[SkippedFile] = field(default_factory=list)
@@ -124,18 +123,16 @@ class MemoryFiles:
         }
 
     async def look(
-        self, *, dry_run: bool = False, withdraw: bool = False, progress: Progress | None = None
+        self, *, withdraw: bool = False, progress: Progress | None = None
     ) -> MemoryFilesResult:
-        """Scan all files once; StoreError if the store cannot answer. `dry_run` reports changes
-        without making them. `withdraw` removes the workspace's files from memory, and reads
-        none."""
+        """Scan all files once; StoreError if the store cannot answer. `withdraw` removes the
+        workspace's files from memory, and reads none."""
         found = _NOTHING if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
         look = _Scan(
             archive=await self._open_archive(),
             found=found,
-            dry_run=dry_run,
             now=self._clock.now(),
             skipped=list(found.skipped),
         )
@@ -207,7 +204,7 @@ class MemoryFiles:
             owner = self._owners[file.outside]
             segments = await self._keeper.stored(look.archive, stored.session, owner)
         change = await self._keeper.compare(look.archive, read, segments)
-        if not change.is_none and not look.dry_run:
+        if not change.is_none:
             look.redacted += await self._keeper.carry_out(
                 look.archive, file, change, segments, now=look.now
             )
@@ -268,8 +265,7 @@ class MemoryFiles:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)
         look.tell(label, "withdrawn", FileChange(gone=tuple(segments)))
-        if not look.dry_run:
-            await look.archive.withdraw(tuple(segments), at=look.now)
+        await look.archive.withdraw(tuple(segments), at=look.now)
 
 
 def _outcome(change: FileChange, *, known: bool) -> FileOutcome:

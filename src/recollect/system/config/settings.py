@@ -41,7 +41,6 @@ ProviderFormat = Literal["anthropic", "openai-chat", "openai-responses"]
 CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
-FlushFile = Literal["daily", "memory.md", "USER.md", "AGENTS.md", "TOOLS.md"]
 LogFormat = Literal["text", "json"]
 GatewaySummaries = Literal["off", "client"]
 

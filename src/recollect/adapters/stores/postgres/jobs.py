@@ -144,8 +144,7 @@ _PAUSE: Final = """
 _RESUME: Final = "DELETE FROM recollect.job_pauses WHERE space_id = %s AND kind = %s"
 _DEAD: Final = """
     SELECT job_no, kind, key FROM recollect.jobs
-    WHERE space_id = %s AND state = 'dead' AND (%s OR job_no = ANY(%s::bigint[]))
-    ORDER BY job_no FOR UPDATE
+    WHERE space_id = %s AND state = 'dead' ORDER BY job_no FOR UPDATE
 """
 _WAITING_KEYS: Final = """
     SELECT kind, key FROM recollect.jobs WHERE space_id = %s AND state = 'waiting'
@@ -304,12 +303,11 @@ async def resume(work: Transaction, kind: str = "*") -> None:
     await settle(work)
 
 
-async def revive(work: Transaction, ids: Sequence[str] | None = None, *, at: float) -> int:
+async def revive(work: Transaction, *, at: float) -> int:
     """Queue dead jobs again, unless the same job waits already."""
     if not await take_turn(work):
         return 0
-    numbers = [int(text) for text in ids or () if text.isdecimal()]
-    dead = await work.rows(_DEAD, (work.space_id, ids is None, int8s(numbers)))
+    dead = await work.rows(_DEAD, (work.space_id,))
     waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
     back: list[int] = []
     drop: list[int] = []

@@ -82,7 +82,6 @@ _REVIVE: Final = """
 UPDATE job SET state = 'waiting', run_at = ?, attempts = 0, token = NULL
 WHERE state = 'dead'
 """
-_REVIVE_SOME: Final = _REVIVE + "AND number IN (SELECT value FROM json_each(?))"  # noqa: S608
 _JOIN_TWINS: Final = """
 DELETE FROM job WHERE state = 'waiting' AND EXISTS (
   SELECT 1 FROM job AS older WHERE older.kind = job.kind AND older.key = job.key
@@ -219,11 +218,8 @@ def resume(db: Database, kind: str = "*") -> None:
     db.run("DELETE FROM paused WHERE kind = ?", (kind,))
 
 
-def revive(db: Database, ids: Sequence[str] | None = None, *, at: float) -> int:
-    if ids is None:
-        db.run(_REVIVE, (at,))
-    else:
-        db.run(_REVIVE_SOME, (at, json_list(_number(other) for other in ids)))
+def revive(db: Database, *, at: float) -> int:
+    db.run(_REVIVE, (at,))
     revived = db.changed()
     db.run(_JOIN_TWINS)
     return revived
