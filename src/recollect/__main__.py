@@ -1,7 +1,7 @@
 """`recollect`, and `python -m recollect`.
 
-Hooks and similar are recognised before the command line is imported, which takes longer than a
-hook.
+Hooks are recognized before the command line is imported, because that import takes longer than
+answering a hook.
 """
 
 from __future__ import annotations

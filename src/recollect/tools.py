@@ -6,8 +6,8 @@
     request["tools"] = [*own_tools, *tools.definitions("anthropic")]
     answer = await tools.call(block.name, block.input)  # answer.text, answer.is_error
 
-For the terminal agent, for a loop of your own in any wire format, and for MCP. Names are imported
-when they are first used: who only lists the tools does not wait for the engine.
+The terminal agent and the MCP server use these tools, and so can your own loop, in any wire format.
+Each name is imported on first use, so listing the tools does not load the engine.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Programs around a memory: gateway, hooks, daemon, MCP, service, memory tools, inspection."""
+"""Programs that use a memory: gateway, hooks, daemon, MCP, service, memory tools, inspection."""

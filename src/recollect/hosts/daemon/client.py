@@ -1,6 +1,7 @@
-"""The client of the daemon, which hooks run: asks over the socket, and starts the daemon. An agent
-waits for every hook, so this imports almost nothing while the daemon answers. A hook prints an
-answer or nothing, and exits with 0. If no daemon can be started, this process answers the hook."""
+"""The client of the daemon, which hooks run: sends requests over the socket, and starts the daemon.
+An agent waits for every hook, so this module imports almost nothing while the daemon answers. A
+hook prints an answer or nothing, and exits with 0. If no daemon can be started, this process
+answers the hook."""
 
 from __future__ import annotations
 
@@ -23,20 +24,20 @@ AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
 MCP_PATH = "/mcp"
 MOST_BYTES = 16_000_000
 HOOK_SECONDS = 4.0
-"""The daemon's time for an answer; late work is finished without one."""
+"""The daemon's time limit for an answer. Late work is finished, but its answer is not sent."""
 WAIT_SECONDS = 8.0
-"""A hook's wait for a daemon that may just have been started."""
+"""How long a hook waits for a daemon that may just have been started."""
 START_SECONDS = 5.0
 REPLACE_SECONDS = 1.0
-"""A hook's wait for the daemon of a newer version."""
+"""How long a hook waits for the daemon of a newer version to start."""
 ALONE_SECONDS = 6.0
 HUNG_SECONDS = 60.0
-"""A daemon of this age that does not answer is hung."""
+"""A daemon that is older than this and does not answer is treated as hung."""
 INPUT_SECONDS = 10.0
 PAUSE_SECONDS = 0.005
 MOST_LOG_BYTES = 1_000_000
 _PATH_BYTES = 100
-"""Limit of a socket's path: 108 bytes on Linux, 104 on macOS."""
+"""Length limit of a socket's path. Linux allows 108 bytes, macOS 104."""
 
 
 class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
@@ -44,14 +45,15 @@ class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
 
 
 def daemon_folder() -> str:
-    """The folder of the daemon's lock, socket and log; only the user may read it."""
+    """Return the folder of the daemon's lock, socket and log. Only the user may read it."""
     folder = os.path.join(data_folder(), "daemon")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
 
 def socket_path() -> str:
-    """The daemon's socket: next to its lock, or in a private temporary folder."""
+    """Return the path of the daemon's socket: next to its lock, or in a private temporary
+    folder."""
     path = os.path.join(daemon_folder(), "daemon.sock")
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
@@ -81,7 +83,8 @@ class DaemonReply:
 
 
 def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECONDS) -> DaemonReply:
-    """Ask the running daemon; OSError if there is none, or it breaks off or is late."""
+    """Send a request to the running daemon. Raise OSError if there is none, or it disconnects or is
+    late."""
     until = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connect(connection, until)
@@ -100,13 +103,13 @@ def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECO
 
 
 def connect(connection: socket.socket, until: float) -> None:
-    """Connect to the daemon; OSError if none listens."""
+    """Connect to the daemon. Raise OSError if none listens."""
     path = socket_path()
     while True:
         connection.settimeout(max(0.001, until - time.monotonic()))
         try:
             connection.connect(path)
-        except BlockingIOError:  # the system's queue is full
+        except BlockingIOError:  # the system's queue of connections is full
             if time.monotonic() > until:
                 raise
             time.sleep(PAUSE_SECONDS)
@@ -128,7 +131,8 @@ def _read(raw: bytes) -> DaemonReply:
 
 
 def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
-    """Start the daemon if none listens; of many callers one starts it. Raises `DaemonAway`."""
+    """Start the daemon if none listens. If several processes call this at once, only one starts it.
+    Raises `DaemonAway`."""
     import fcntl
 
     until = time.monotonic() + seconds
@@ -184,13 +188,13 @@ def _start(seconds: float) -> None:
 
 
 def replace_daemon() -> None:
-    """Stop the daemon of an older version, and start ours."""
-    ask("POST", "/stop", seconds=1.0)  # it has stopped listening when it answers
+    """Stop the daemon of an older version, and start this version's."""
+    ask("POST", "/stop", seconds=1.0)  # the old daemon stops listening before it answers
     ensure_daemon(seconds=REPLACE_SECONDS)
 
 
 def end_hung() -> None:
-    """Kill a daemon that does not answer at all, unless it has just begun."""
+    """Kill a daemon that does not answer at all, unless it has just started."""
     if time.time() - os.stat(socket_path()).st_mtime < HUNG_SECONDS:
         return
     try:
@@ -206,12 +210,12 @@ def end_hung() -> None:
 
 
 def lock_path() -> str:
-    """The file that the daemon locks while it lives; holds its process id."""
+    """Return the file that the daemon locks while it runs. It contains the process id."""
     return os.path.join(daemon_folder(), "lock")
 
 
 def log_path() -> str:
-    """The log of the daemon, and of hooks that run without it."""
+    """Return the log of the daemon, and of hooks that run without it."""
     return os.path.join(daemon_folder(), "daemon.log")
 
 
@@ -227,17 +231,17 @@ def note(text: str, who: str = "hook") -> None:
 
 
 def main() -> None:
-    """Run `recollect-hook AGENT`; agents' settings name it, so it never changes."""
+    """Run `recollect-hook AGENT`. Agents' settings contain this command, so it never changes."""
     agent = AGENTS.get(sys.argv[1]) if len(sys.argv) == 2 else None
     if agent is None:
         sys.exit(f"usage: recollect-hook {'|'.join(AGENTS)}, with the hook's event as input")
     run_hook(agent)
-    os._exit(0)  # Python's own ending takes time
+    os._exit(0)  # skip Python's shutdown, which takes time
 
 
 def run_hook(agent: AgentName) -> None:
-    """Answer one hook: event on standard input, answer on standard output."""
-    # The agent would take a library's output for the answer.
+    """Answer one hook: read the event from standard input, write the answer to standard output."""
+    # The agent would read a library's output as the answer.
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -259,12 +263,13 @@ def run_hook(agent: AgentName) -> None:
 
 
 def is_older(version: str) -> bool:
-    """True if our version must replace a daemon of this version."""
+    """Return whether this version must replace a daemon of the given version."""
     return bool(version) and _age(version) < _age(recollect.__version__)
 
 
 def _age(version: str) -> tuple[list[int], bool, str]:
-    """Orders versions. The newer of two installed daemons stays: each would end the other's."""
+    """Return a sort key for versions. Only an older daemon is replaced; otherwise two installed
+    versions would keep replacing each other."""
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
     return numbers, len(numbers) == len(parts), version
@@ -285,7 +290,7 @@ def _said(error: BaseException) -> str:
 def _answered(agent: AgentName) -> tuple[bytes, str]:
     payload = _input()
     why = ""
-    for _ in range(2):  # again if the daemon is just ending: messages are stored once
+    for _ in range(2):  # ask again if the daemon is just ending; messages are stored only once
         try:
             reply = _asked(agent, payload)
         except TimeoutError as error:

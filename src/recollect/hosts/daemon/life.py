@@ -1,6 +1,6 @@
-"""The life of the daemon: one per user, found by its socket, replaced when it is gone. The process
-holds a lock, which the system releases however it ends. The socket listens before anything heavy is
-imported: early clients wait in the system's queue."""
+"""The life cycle of the daemon: one per user, found by its socket, started again if it has ended.
+The process holds a lock, which the system releases however the process ends. The socket listens
+before slow imports, so early clients wait in the system's queue."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from recollect.system.durable import locked_within, replace_file
 from recollect.system.loopback import BACKLOG
 
 TAKE_SECONDS: Final = 60.0
-"""Wait of a new daemon for one that finishes its work."""
+"""How long a new daemon waits for the old one to finish its work."""
 LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPlace:
-    """The place of a user's daemon: its lock, and the socket that listens."""
+    """A user's daemon as clients find it: its lock, and the socket that listens."""
 
     lock: int
     path: Path
@@ -46,21 +46,22 @@ class DaemonPlace:
 
     @property
     def is_ours(self) -> bool:
-        """True if clients find this daemon."""
+        """True if clients reach this daemon."""
         try:
             return self.path.stat().st_ino == self.inode
         except OSError:
             return False
 
     def leave(self) -> None:
-        """Hide from clients; the lock is held until the process ends."""
+        """Remove the socket, so that clients do not find this daemon. The lock is held until the
+        process ends."""
         if self.is_ours:
             self.path.unlink(missing_ok=True)
 
 
 def take_place() -> DaemonPlace | None:
-    """Take the daemon's place and listen there; None if another daemon has it. Waits for a daemon
-    that has stopped listening and is finishing."""
+    """Take the lock and listen on the socket; None if another daemon has the lock. Waits for a
+    daemon that has stopped listening and is finishing its work."""
     os.umask(0o077)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + TAKE_SECONDS
@@ -71,18 +72,18 @@ def take_place() -> DaemonPlace | None:
         time.sleep(PAUSE_SECONDS)
     _write_own_id(lock)
     path = Path(socket_path())
-    path.unlink(missing_ok=True)  # of a killed daemon: no living one has the lock
+    path.unlink(missing_ok=True)  # left by a killed daemon: no running one holds the lock
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
     path.chmod(0o600)
     listening.listen(BACKLOG)
-    # OpenClaw's plugin cannot compute the path
+    # OpenClaw's plugin cannot compute the socket's path, so it is written to a file
     replace_file(Path(daemon_folder()) / "socket.path", os.fsencode(path))
     return DaemonPlace(lock, path, listening, path.stat().st_ino)
 
 
 def run_detached() -> int:
-    """Listen, then serve in a child process; the exit code of the process that ends."""
+    """Listen, then serve in a child process. Return the exit code of the process that ends."""
     if any(find_spec(name) is None for name in ("uvicorn", "httptools")):
         sys.stderr.write(f"{MissingExtra(feature='the daemon', extra='hooks')}\n")
         return 2
@@ -99,7 +100,7 @@ def _write_own_id(lock: int) -> None:
 
 
 def serve(place: DaemonPlace) -> int:
-    """Serve until stopped or idle; the exit code."""
+    """Serve until stopped or idle. Return the exit code."""
     from recollect.core.boundary import Failure, guarded
 
     handler = RotatingFileHandler(log_path(), maxBytes=MOST_LOG_BYTES, backupCount=1)
@@ -139,7 +140,7 @@ def _serve(place: DaemonPlace) -> None:
     )
     server = http_server(daemon, feature="the daemon", extra="hooks", loop="asyncio")
     for number in (signal.SIGTERM, signal.SIGINT):
-        # The server ends in order on these, then raises them again for its caller.
+        # On these signals the server shuts down in order, then raises them again for its caller.
         signal.signal(number, lambda *_: None)
     LOG.info("listens, version %s", recollect.__version__)
     server.run(sockets=[place.listening])

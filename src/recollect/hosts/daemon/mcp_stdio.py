@@ -1,7 +1,7 @@
 """`recollect mcp` on standard input and output: passes its client's lines to the daemon. It imports
-little, and answers the first requests itself (`mcp.handshake`). It serves alone if no daemon can be
-started, if the daemon dies twice under the same requests, or if its settings differ. Output of any
-library goes to standard error."""
+little, and answers the first requests itself (`mcp.handshake`). It serves without the daemon in
+three cases: no daemon can be started, the daemon fails twice on the same requests, or the daemon
+has other settings. Output of libraries goes to standard error."""
 
 from __future__ import annotations
 
@@ -35,22 +35,23 @@ if TYPE_CHECKING:
     from recollect.hosts.mcp.memory import ServedMemory
 
 _LONGEST_LINE: Final = 16 << 20
-"""A longer line is skipped: no model makes such a call."""
+"""A longer line is skipped, because no model writes such a call."""
 _STOP_SECONDS: Final = 10.0
-"""Limit of ending after a signal: a client that does not read would block it."""
+"""Time limit for ending after a signal. A client that does not read would otherwise block the
+end."""
 _LAST_SECONDS: Final = 30.0
 _START_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 15.0
-"""After this long without an answer the process checks whether the daemon hangs."""
+"""After this long without an answer, check whether the daemon hangs."""
 _MOST_LOST: Final = 2
 _REPLAY: Final = "recollect-opening"
-"""The id of the opening request when it is sent again; the client has its answer."""
+"""Id of the opening request when it is sent to a new server. The client already has the answer."""
 _INTERNAL_ERROR: Final = -32_603
 
 
 def serve_stdio(order: MemoryOrder) -> None:
-    """Serve until the input ends, or a signal comes."""
+    """Serve until the input ends or a signal arrives."""
     wire = Wire.claim()
 
     def stop(*_: object) -> None:
@@ -62,13 +63,13 @@ def serve_stdio(order: MemoryOrder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     asyncio.run(McpProcess(order, wire).run())
-    # a thread may still wait for input or for a daemon
+    # a thread may still be waiting for input or for a daemon
     sys.stderr.flush()
     os._exit(0)
 
 
 class Wire:
-    """The client's end of standard input and output, apart from everything that prints."""
+    """The client's standard input and output, separated from everything else that prints."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
@@ -76,8 +77,8 @@ class Wire:
 
     @classmethod
     def claim(cls) -> Wire:
-        """Take 0 and 1, and put the null device and standard error in their places, also for
-        children."""
+        """Take over file descriptors 0 and 1. The null device and standard error replace them, for
+        child processes too."""
         sys.stdout.flush()
         read_fd, write_fd = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -87,7 +88,7 @@ class Wire:
         return cls(read_fd, write_fd)
 
     def lines(self) -> Iterator[bytes]:
-        """The client's lines until it ends; blocks."""
+        """Yield the client's lines until the input ends. Blocks."""
         left, size = list[bytes](), 0
         while chunk := self._chunk():
             *ends, rest = chunk.split(b"\n")
@@ -104,11 +105,11 @@ class Wire:
     def _chunk(self) -> bytes:
         try:
             return os.read(self._read_fd, 1 << 16)
-        except OSError:  # the client is gone
+        except OSError:  # the client has disconnected
             return b""
 
     def write(self, line: bytes) -> None:
-        """Send a line; blocks. Does nothing if the client is gone."""
+        """Send a line. Blocks. Does nothing if the client has disconnected."""
         left = memoryview(line + b"\n")
         with self._writing, contextlib.suppress(OSError):
             while left:
@@ -116,26 +117,27 @@ class Wire:
 
 
 class McpProcess:
-    """Passes a client's lines to a server, and its answers back."""
+    """Passes a client's lines to a server, and the server's answers back."""
 
     def __init__(self, order: MemoryOrder, wire: Wire) -> None:
         self._order, self._wire = order, wire
         self._early = EarlyAnswers()
         self._opening: list[bytes] = []
-        """The lines that opened the connection; every new server gets them."""
+        """The lines that opened the connection. They are sent to every new server."""
         self._waiting: dict[str, bytes] = {}
         self._asked: dict[str, tuple[DaemonConnection | Alone, Any]] = {}
-        """Questions of a server by the ids that the client sees: each server counts from the
-        beginning."""
+        """Questions of servers, by the ids that the client sees. Each server numbers its questions
+        from the start, so their own ids could collide."""
         self._server: DaemonConnection | Alone | None = None
         self._servers = self._lost = 0
-        self._alone = order.config is not None  # the daemon has the user's settings
+        # The daemon uses the user's settings, not this config.
+        self._alone = order.config is not None
         self._outgoing: asyncio.Queue[tuple[str, str, bytes] | None] = asyncio.Queue()
-        """The id of a request, the id of a cancelled one, and the line."""
+        """The id of a request, the id of a cancelled request, and the line."""
         self._reading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the client until it ends, and wait a while for its open requests."""
+        """Serve the client until its input ends, then wait a while for its open requests."""
         loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes | None](64)
 
         def read() -> None:
@@ -171,12 +173,13 @@ class McpProcess:
         elif method == "notifications/initialized" and self._opening:
             self._opening = [self._opening[0], line]
         if early is not None:
-            self._wire.write(json.dumps(early).encode())  # in place: clients wait for these
+            # Written at once, because clients wait for these.
+            self._wire.write(json.dumps(early).encode())
             return
         if method is None and isinstance(known_id, str) and known_id in self._asked:
             server, own_id = self._asked.pop(known_id)
             if server is not self._server:
-                return  # it asked before it ended
+                return  # the server that asked has ended
             line = json.dumps({**fields, "id": own_id}).encode()
         is_request = isinstance(method, str) and isinstance(known_id, int | str)
         cancelled = ""
@@ -194,10 +197,11 @@ class McpProcess:
             if key:
                 self._waiting[key] = line
             if self._server is None:
-                await self._connect()  # the server gets the opening and all open requests
+                await self._connect()  # `_connect` sends the opening lines and all open requests
                 if key or line in (b"", *self._opening):
                     continue
-            with contextlib.suppress(OSError):  # it has ended: the next one gets the requests
+            # If the server has ended, the next one gets the request.
+            with contextlib.suppress(OSError):
                 if self._server is not None:
                     await self._server.send(line)
 
@@ -264,7 +268,7 @@ class McpProcess:
             if server is self._server:
                 self._server = None
         if not self._waiting:
-            return  # the next request finds another one
+            return  # the next request connects to another server
         self._lost += 1
         if isinstance(server, Alone):
             error = {"code": _INTERNAL_ERROR, "message": "the memory cannot be served here"}
@@ -284,7 +288,8 @@ class McpProcess:
             if known_id != _REPLAY:
                 self._lost = 0
                 await self._write(line)
-                self._waiting.pop(json.dumps(known_id), None)  # `run` waits for this at the end
+                # After the write, because `run` waits for this at the end.
+                self._waiting.pop(json.dumps(known_id), None)
             return
         if known_id is not None:
             shown = f"recollect-{self._servers}-{known_id}"
@@ -294,7 +299,8 @@ class McpProcess:
 
 
 class DaemonConnection:
-    """A connection to the daemon: lines are the body of a request, answers that of its reply."""
+    """A connection to the daemon. Lines form the body of one request, answers the body of its
+    reply."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -303,7 +309,7 @@ class DaemonConnection:
 
     @classmethod
     async def open(cls, order: MemoryOrder) -> DaemonConnection:
-        """Connect; OSError if no daemon answers."""
+        """Connect to the daemon. Raise OSError if none answers."""
         async with asyncio.timeout(_HEAD_SECONDS):
             opened = cls(*await asyncio.open_unix_connection(socket_path(), limit=1 << 26))
             try:
@@ -328,7 +334,7 @@ class DaemonConnection:
         await self._writer.drain()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of the reply, read chunk by chunk."""
+        """Yield the lines of the reply, read chunk by chunk."""
         left = b""
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
             while size := int(await self._reader.readline(), 16):
@@ -342,8 +348,9 @@ class DaemonConnection:
 
 
 def _order_line(order: MemoryOrder) -> bytes:
-    """The memory asked for, with the environment, by which the daemon decides if it would open the
-    same one. It goes to a process of the same user, which stores none of it."""
+    """Return the first line for the daemon: the memory asked for, and the environment. The daemon
+    uses them to decide whether it would open the same memory. The daemon belongs to the same user,
+    and stores none of this."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -357,7 +364,7 @@ def _order_line(order: MemoryOrder) -> bytes:
 
 
 class Alone:
-    """The memory and the SDK in this process."""
+    """Serves from this process, with its own memory and the MCP SDK."""
 
     def __init__(self, order: MemoryOrder) -> None:
         self._order = order
@@ -368,7 +375,7 @@ class Alone:
         self._sent.put_nowait(line)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The SDK's lines, until it ends."""
+        """Yield the SDK's lines until it ends."""
         serving = asyncio.create_task(self._serve())
         serving.add_done_callback(lambda _: self._answers.put_nowait(None))
         while (line := await self._answers.get()) is not None:
@@ -376,7 +383,7 @@ class Alone:
         await serving
 
     async def _serve(self) -> None:
-        # in a thread, so that early answers do not wait
+        # in a thread, so that early answers are not delayed
         await asyncio.to_thread(import_module, "recollect.hosts.hooks.memory")
         from recollect.hosts.hooks.memory import enter_data_folder
         from recollect.hosts.mcp.memory import served_memory
@@ -392,7 +399,7 @@ class Alone:
             await client.serve(memory)
 
     def close(self) -> None:
-        """End: the memory is closed."""
+        """Stop serving and close the memory."""
         self._sent.put_nowait(None)
 
 
@@ -410,13 +417,13 @@ class LineClient:
     ) -> None:
         """`write` sends a line to the client."""
         self.arrived: asyncio.Queue[bytes | None] = arrived or asyncio.Queue(maxsize=64)
-        """The client's lines; None is the end."""
+        """The client's lines; None marks the end."""
         self.under_way: set[str] = set()
         self._write = write
 
     async def serve(self, memory: ServedMemory) -> None:
-        """Answer until the client has ended."""
-        # in a thread, so that others are served meanwhile
+        """Answer until the client's input ends."""
+        # in a thread, so that other clients are served meanwhile
         await asyncio.to_thread(import_module, "recollect.hosts.mcp.server")
         from mcp.server.stdio import stdio_server
 
@@ -428,8 +435,9 @@ class LineClient:
             await server.run(read, write, server.create_initialization_options())
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield lines that the SDK can read: it skips others, and the client would wait forever.
-        Repairs lone surrogates, which JavaScript clients send, and answers unreadable requests."""
+        """Yield lines that the SDK can read. The SDK would skip others, and the client would wait
+        forever. Lone surrogates, which JavaScript clients send, are repaired. Unreadable requests
+        get an error."""
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError
 
@@ -456,7 +464,7 @@ class LineClient:
             self.under_way.discard(json.dumps(message.get("id")))
 
     async def flush(self) -> None:
-        """Nothing waits to be sent."""
+        """Do nothing: every line is sent at once."""
 
 
 def _repair(line: bytes) -> str:

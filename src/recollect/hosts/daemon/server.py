@@ -1,6 +1,6 @@
-"""The daemon as an ASGI application on a unix socket: hooks, OpenClaw's plugin, MCP clients.
-Memories run in their own thread. Started work is finished even if its agent is gone. A failed or
-late request gets an empty answer, and the log says why."""
+"""The daemon as an ASGI application on a unix socket, for hooks, OpenClaw's plugin and MCP clients.
+Memories run in their own thread. Work that has started is finished even if its agent has ended. A
+failed or late request gets an empty answer, and the log gives the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOOKS: Final[Mapping[str, AgentName]] = {
 }
 OPENCLAW: Final = "/openclaw/"
 OPENCLAW_SECONDS: Final = 120.0
-"""Limit of a compaction's step, and of storing a long conversation."""
+"""Time limit of one step of a compaction, or of storing a long conversation."""
 _STOP_LOOK_SECONDS: Final = 0.2
 _VERSION: Final = (b"x-recollect-version", recollect.__version__.encode())
 LOG: Final = logging.getLogger(__name__)
@@ -54,8 +54,8 @@ class Daemon:
         in_place: Callable[[], bool],
         stopping: Callable[[], bool],
     ) -> None:
-        """`leave` hides the daemon from new clients, `stop` ends its server; `in_place` is true
-        while clients find it, `stopping` when its server is about to end."""
+        """`leave` hides the daemon from new clients, `stop` ends its server. `in_place` returns
+        true while clients find this daemon, `stopping` when its server is about to end."""
         self._settings = settings
         self._leave = leave
         self._stop = stop
@@ -79,7 +79,7 @@ class Daemon:
             answered = await self._http(scope, receive, send)
             if answered is not None:
                 status, answer = answered
-                # agents may show a hook's answer to their user, even an empty object
+                # agents may show a hook's answer to the user, even an empty object
                 says_nothing = status == 200 and not answer and scope["path"] in HOOKS
                 await _send(send, status, b"" if says_nothing else encode(answer))
 
@@ -134,7 +134,7 @@ class Daemon:
         return 200, await self._hook(agent, receive)
 
     def health(self) -> dict[str, Any]:
-        """The daemon's state, for `recollect daemon status`."""
+        """Return the daemon's state, for `recollect daemon status`."""
         opened = [one for one in (self._memory, self._openclaw) if one is not None]
         return {
             "version": recollect.__version__,
@@ -146,7 +146,7 @@ class Daemon:
         }
 
     def end(self, why: str) -> None:
-        """Hide from clients, finish open work, and end."""
+        """Hide from clients, finish open work, and stop."""
         LOG.info("ends: %s", why)
         self._leave()
         self._stop()
@@ -160,7 +160,7 @@ class Daemon:
 
     async def _openclaw_call(self, path: str, receive: Receive) -> tuple[int, Mapping[str, Any]]:
         from recollect.hosts.hooks.openclaw import (
-            CALLS,  # agents of another kind do not wait for it
+            CALLS,  # imported here, so that other agents do not wait for it
         )
 
         call = CALLS.get(path)
@@ -176,7 +176,7 @@ class Daemon:
     async def _open_openclaw(self) -> OpenClawMemory:
         from recollect.hosts.hooks.openclaw import OpenClawMemory
 
-        if self._openclaw is None:  # here, where all calls come one by one
+        if self._openclaw is None:  # no race: all calls run here one after the other
             self._openclaw = OpenClawMemory(self._settings)
         return self._openclaw
 
@@ -219,7 +219,8 @@ class Daemon:
         return None
 
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
-        """None if the process has other settings or keys than the daemon."""
+        """Return the memory to serve; None if the client has other settings or keys than the
+        daemon."""
         from recollect.adapters.wiring.memory import variables_beside
         from recollect.hosts.mcp import MemoryOrder
         from recollect.system.config import load_settings
@@ -253,7 +254,7 @@ class Daemon:
             self._used = time.monotonic()
             await self._memories.ask(client.arrived.put(line))
         await self._memories.ask(client.arrived.put(None))
-        await asyncio.sleep(CLOSE_SECONDS)  # it ends when that is taken
+        await asyncio.sleep(CLOSE_SECONDS)  # the client's task ends when it takes the None
 
     async def _let_go(self, client: LineClient) -> None:
         await self._ending.wait()
@@ -285,7 +286,7 @@ class Daemon:
     async def _answer(
         self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
     ) -> Mapping[str, Any]:
-        # In parallel with this request: messages are stored even if the agent is gone.
+        # The work runs as its own task, so that messages are stored even if the agent has ended.
         work = self._memories.ask(attempted(answering))
         self._running.add(work)
         work.add_done_callback(self._finished)

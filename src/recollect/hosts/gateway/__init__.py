@@ -1,1 +1,1 @@
-"""The gateway: memory for unmodified agents, by their base URL alone."""
+"""The gateway: adds memory to unmodified agents. They only need its base URL."""

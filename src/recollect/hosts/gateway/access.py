@@ -1,7 +1,7 @@
-"""The tokens of gateways, and the running gateways of this user. Every request sends the token, on
-loopback too, because other users of this machine reach its ports: in the header
-`x-recollect-token`, or as first part of the path, `/~TOKEN`. Neither reaches the provider, records
-or logs."""
+"""Gateway tokens, and the list of this user's running gateways. Every request must send the token,
+because other users of the machine can reach its ports. It is in the header `x-recollect-token`, or
+the first part of the path, `/~TOKEN`. The token is removed before requests are forwarded, recorded
+or logged."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ TOKEN_PATH: Final = "/~"  # noqa: S105 - what stands before it
 
 
 def gateway_token_file() -> Path:
-    """The file with the token of `recollect gateway`, unless RECOLLECT_GATEWAY_TOKEN holds one."""
+    """Return the file with the token of `recollect gateway`. RECOLLECT_GATEWAY_TOKEN overrides
+    it."""
     return data_home() / "gateway" / "token"
 
 
 def gateway_token() -> str:
-    """The token that requests send: RECOLLECT_GATEWAY_TOKEN, else one that is made once."""
+    """Return the token that requests must send: RECOLLECT_GATEWAY_TOKEN, else a random one that is
+    created once."""
     return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
 
 
 def with_token(address: str, token: str) -> str:
-    """The base URL that lets a client in."""
+    """Return the base URL that includes the token."""
     return f"{address}{TOKEN_PATH}{token}"
 
 
 def without_token(path: str) -> tuple[str, str]:
-    """A path without its leading token, and that token; empty if it has none."""
+    """Split a path into the rest and its leading token; the token is empty if there is none."""
     if not path.startswith(TOKEN_PATH):
         return path, ""
     token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
@@ -52,7 +54,7 @@ def is_token(given: str, token: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGateway:
-    """A gateway of this user that runs now."""
+    """A running gateway of this user."""
 
     address: str
     token: str = field(repr=False)
@@ -69,7 +71,7 @@ def _folder() -> Path:
 
 @contextmanager
 def announced(gateway: RunningGateway) -> Iterator[None]:
-    """Let this user's other processes find a gateway while the block runs."""
+    """Make a gateway visible to this user's other processes while the block runs."""
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     port = gateway.address.rpartition(":")[2]
@@ -85,13 +87,13 @@ def announced(gateway: RunningGateway) -> Iterator[None]:
 
 
 def running_gateways() -> tuple[RunningGateway, ...]:
-    """This user's gateways, started last first; files of gateways that have ended are removed."""
+    """List this user's gateways, newest first. Remove the files of gateways that have ended."""
     found: list[RunningGateway] = []
     for file in _folder().glob("*.json"):
         try:
             gateway = RunningGateway(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            continue  # incomplete, or not ours
+            continue  # incomplete, or not written by Recollect
         if _lives(gateway.pid):
             found.append(gateway)
         else:

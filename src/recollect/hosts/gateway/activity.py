@@ -1,5 +1,5 @@
-"""The newest requests of the gateway, and their watchers. In memory only, without message content
-or keys: sizes, times, names and reasons."""
+"""The gateway's newest requests, and the clients that watch them. They are held in memory only,
+without message content or keys: sizes, times, names and reasons."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from recollect.core.values.report import Report
 MOST_RECORDS: Final = 1_000
 MOST_REPORTS: Final = 64
 MOST_BEHIND: Final = 1_000
-"""A watcher that falls further behind loses the oldest."""
+"""If a watcher has more unread records than this, the oldest are dropped."""
 
 
 class Handling(Enum):
-    """The handling of a request; the value is shown to people."""
+    """How a request was handled. The value is shown to people."""
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"
     PASSED = "passed through"
     WITHOUT_MEMORY = "without memory"
-    """Memory failed; the best view without it was sent."""
+    """Memory failed, so the best view without memory was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class ExchangeRecord:
     tokens_sent: int | None = None
     usage: dict[str, int] | None = None
     dollars: float | None = None
-    """Cost by the model's price, with the summaries since the last turn; None if price or usage is
+    """Cost at the model's price, including summaries since the last turn; None if price or usage is
     unknown."""
     done: tuple[str, ...] = ()
     not_recalled: str = ""
-    """The reason why recall found nothing."""
+    """Why recall found nothing."""
     failed: tuple[str, ...] = ()
     overflows: int = 0
     status: int | None = None
@@ -67,7 +67,8 @@ class ExchangeRecord:
 
 
 def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A record's part of a turn's report, and the whole report, without content; slow."""
+    """Return a report's fields for the record, and the whole report, both without content. This is
+    slow."""
     lines = {
         "session": report.session,
         "turn": report.turn,
@@ -120,7 +121,8 @@ class Activity:
             self._reports.popitem(last=False)
 
     def report(self, name: str) -> dict[str, Any] | None:
-        """The newest report of the session whose name ends like this; None if there is none."""
+        """Return the newest report of the session whose name ends with `name`; None if there is
+        none."""
         ending = (key for key in reversed(self._reports) if key[1].endswith(name))
         return self._reports.get(next(ending, ("", "")))
 
@@ -128,7 +130,7 @@ class Activity:
         return tuple(self._records)[-count:] if count else ()
 
     async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:
-        """The newest records, then each as it ends."""
+        """Yield the newest records, then each new one when its request ends."""
         queue: asyncio.Queue[ExchangeRecord] = asyncio.Queue(MOST_BEHIND)
         self._watchers.add(queue)
         try:

@@ -1,7 +1,7 @@
-"""The agents that `recollect wrap` starts, and how each one gets another base URL for one run.
+"""The agents that `recollect wrap` starts, and how each gets the gateway's base URL for one run.
 
-An agent is named twice more: in the command line's choice, which must not load this module, and in
-`caller`, which recognises its requests.
+If you add an agent, also add its name in two places: the choices of the command line, which must
+not import this module, and `caller`, which recognizes its requests.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ URL_VARIABLES: Final[Mapping[Family, str]] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",
 }
-"""Claude Code and opencode read them (tried with 2.1.325 and 1.18.33), Codex and pi do not."""
+"""Claude Code and opencode read these variables (tried with 2.1.325 and 1.18.33). Codex and pi do
+not."""
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
-"""Codex's provider if its user signed in with ChatGPT."""
+"""Codex's provider if the user signed in with ChatGPT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The command and environment of an agent behind a gateway."""
+    """The command and environment that start an agent with the gateway's URL."""
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUpstream:
-    """The provider of an agent without the gateway, if it is not the usual one."""
+    """The provider that an agent uses without the gateway, if it is not the default one."""
 
     url: str
     named_by: str
@@ -51,20 +52,20 @@ class OwnUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
-    """One agent: its command, and its place for a base URL."""
+    """One agent: its command, and where it reads a base URL."""
 
     name: str
     program: str
     launch: Callable[[str], Launch]
     configured_urls: Callable[[], Mapping[Family, str]]
-    """The base URLs in the user's configuration. A project's is never read: its author would choose
-    who gets the user's key."""
+    """The base URLs in the user's configuration. A project's configuration is never read, because
+    its author could then redirect the user's key."""
     families: tuple[Family, ...] = FAMILIES
     reads_variables: bool = True
-    """True if it reads a base URL from the environment."""
+    """True if the agent reads a base URL from the environment."""
 
     def upstreams(self) -> dict[Family, OwnUpstream]:
-        """The agent's own providers, if they are not the usual ones."""
+        """Return the agent's own providers, if they are not the default ones."""
         found = {
             family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
             for family, url in self.configured_urls().items()
@@ -75,7 +76,7 @@ class WrappedAgent:
         return found
 
     def ignored_variables(self) -> dict[Family, str]:
-        """Variables with a base URL that it does not read."""
+        """List the variables with a base URL that the agent does not read."""
         return {} if self.reads_variables else {one: name for one, name, _ in self._variables()}
 
     def _variables(self) -> Iterator[tuple[Family, str, str]]:
@@ -186,7 +187,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
 
 @contextmanager
 def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
-    """The start of an agent; its temporary files are removed afterwards."""
+    """Prepare to start an agent, and remove the temporary files afterwards."""
     launch = agent.launch(url)
     try:
         yield launch
@@ -198,7 +199,7 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
 def _take_back(shown: Path, own: Path) -> None:
     for path in shown.iterdir():
         if not path.is_symlink() and path.name != "models.json":
-            shutil.move(path, own / path.name)  # replaces a file that the agent renewed
+            shutil.move(path, own / path.name)  # keep a file that the agent has rewritten
     shutil.rmtree(shown)
 
 
@@ -207,7 +208,7 @@ def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> l
 
 
 def write_configuration(path: Path, content: bytes) -> None:
-    """Replace a file atomically; its mode and a link stay."""
+    """Replace a file atomically. Its mode stays, and a link stays a link."""
     path = path.resolve()
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +240,7 @@ def read_configuration(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        import json5  # slow to import, and rarely needed
+        import json5  # slow to import and rarely needed
 
     try:
         return json5.loads(text)

@@ -1,5 +1,6 @@
-"""ASGI requests and replies: read within limits and answered, and the server for them. Knows
-nothing of providers or memory. Work for a client stops as soon as the client is gone."""
+"""ASGI requests and replies: reads them within limits and answers them. Also makes the HTTP server.
+This module knows nothing of providers or memory. Work for a client stops as soon as the client
+disconnects."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 ENDING_BYTES: Final = 65_536
 _LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
 CANCEL_SECONDS: Final = 0.2
-"""A request whose client is gone is cancelled again after this time."""
+"""Pause before a request whose client has disconnected is cancelled again."""
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class Exchange:
     target: str
     headers: Headers = field(repr=False)
     token: str = field(repr=False)
-    """The access token; empty without one."""
+    """The access token; empty if none was sent."""
     body: bytes = field(repr=False)
     record: ExchangeRecord
     began: float
@@ -49,15 +50,16 @@ class Exchange:
     in_memory: bool = False
     ending: bytes = field(default=b"", repr=False)
     concluding: bool = False
-    """True while its reply is being read: its record is complete after that."""
+    """True while the reply is being read. The record is complete after that."""
 
     def header(self, name: str) -> str:
-        """The first value of a header, by its lower-case name; empty if it is missing."""
+        """Return the first value of a header, by its lower-case name; empty if it is missing."""
         return next((value for key, value in self.headers if key == name), "")
 
     @property
     def has_ended(self) -> bool:
-        """True if the last event of a stream has come: clients leave then without waiting."""
+        """True if the last event of a stream was received. Clients disconnect then without
+        waiting."""
         return any(mark in self.ending for mark in _LAST_EVENTS)
 
     def note(self, **changes: Any) -> None:
@@ -65,7 +67,7 @@ class Exchange:
 
 
 def exchange_of(scope: Message, number: int) -> Exchange:
-    """A new request; only `token` holds its access token."""
+    """Make an exchange for a new request. Its access token is only in `token`."""
     raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     raw_path, _ = without_token(raw_path)
     path, token = without_token(scope["path"])
@@ -97,7 +99,7 @@ _SEPARATORS: Final = frozenset("-._")
 
 
 def shown_path(path: str) -> str:
-    """A path for records and logs: a part that may be a key is masked."""
+    """Return a path for records and logs. A part that may be a key is masked."""
     return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
 
 
@@ -108,7 +110,7 @@ def _may_be_key(part: str) -> bool:
 
 
 class NoBody(Enum):
-    """The reason why a request's body was not read; the value is shown to people."""
+    """Why a request's body was not read. The value is shown to people."""
 
     GONE = "the client went away"
     SLOW = "the request did not come in time"
@@ -116,13 +118,14 @@ class NoBody(Enum):
 
 
 async def unless_gone(receive: Receive, work: Awaitable[None]) -> None:
-    """Run it, and stop as soon as the client is gone."""
+    """Run `work`, and stop it as soon as the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
-            # Again if it was lost: Python 3.11's wait_for drops one that comes with the result.
+            # Cancel repeatedly: Python 3.11's wait_for drops a cancellation that arrives with its
+            # result.
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         with suppress(asyncio.CancelledError):
@@ -138,7 +141,7 @@ async def _gone(receive: Receive) -> None:
 
 
 async def read_body(receive: Receive, most: int) -> bytes | NoBody:
-    """The whole body, or the reason why there is none."""
+    """Return the whole body, or the reason why there is none."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -177,7 +180,7 @@ def http_server(
     extra: str,
     loop: Literal["auto", "asyncio"] = "auto",
 ) -> uvicorn.Server:
-    """The HTTP server of an application; it adds no headers of its own and logs nothing."""
+    """Make the HTTP server of an application. It adds no headers and logs nothing."""
     try:
         import httptools  # noqa: F401 - what uvicorn parses with
         import uvicorn
@@ -190,11 +193,11 @@ def http_server(
             app,
             access_log=False,
             date_header=False,
-            http=BoundedHttp,  # its parser refuses targets that are not paths
+            http=BoundedHttp,  # this parser refuses targets that are not paths
             interface="asgi3",
             lifespan="on",
             log_config=None,
-            log_level="critical",  # records and our own log report problems
+            log_level="critical",  # the gateway reports problems in its records and log
             loop=loop,
             proxy_headers=False,
             server_header=False,

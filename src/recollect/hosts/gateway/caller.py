@@ -1,8 +1,8 @@
-"""The caller of a request: the client, its session, and the kind of request. A client without
-session names is recognised by the reply that it sends back: a request continues a session if it
-repeats the session's last request and the reply to it. A shared beginning is never enough, because
-applications greet all users alike. Everything is keyed by the caller's credential: two callers
-never share a session."""
+"""Finds out who sent a request: the client, its session, and the kind of request. A client that
+sends no session name is recognized by the reply that it sends back. A request continues a session
+if it repeats the session's last request and the reply to it. Sharing only the first messages is not
+enough, because applications greet all users alike. Every mark is keyed by the caller's credential,
+so two callers never share a session."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ClientName: TypeAlias = Literal["claude-code", "codex", "opencode", "pi", "openc
 SESSION_HEADER: Final = "x-recollect-session"
 SPACE_HEADER: Final = "x-recollect-space"
 LONGEST_KEY: Final = 200
-"""A longer session key is unknown to us, and could become a file name."""
+"""A longer session key belongs to no known client, and could become a file name."""
 
 
 class RequestKind(Enum):
-    """The purpose of a request; the value is shown to people."""
+    """The purpose of a request. The value is shown to people."""
 
     TURN = "a turn of the conversation"
     TITLE = "a side request without tools: a title, or a summary of the client's own"
@@ -47,13 +47,13 @@ class RequestKind(Enum):
 
     @property
     def in_conversation(self) -> bool:
-        """True if it is shaped and stored."""
+        """True if the request is shaped and stored."""
         return self is RequestKind.TURN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The sender of a request, as far as it says."""
+    """The sender of a request, as its headers and body show it."""
 
     client: ClientName
     kind: RequestKind
@@ -61,7 +61,8 @@ class Caller:
     session: str | None = None
     folder: str | None = None
     betas: tuple[str, ...] = ()
-    """The provider's beta features that its headers name or that it uses without naming."""
+    """The provider's beta features that the headers name, or that the client uses without naming
+    them."""
     space: str | None = None
     credential: str = ""
 
@@ -80,27 +81,28 @@ class _Fields(msgspec.Struct):
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Invalid JSON, or too deeply nested."""
+"""True if the body is invalid JSON or nested too deeply."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
-"""Clients that offer tools in every turn: a request without any is a side request."""
+"""Clients that send tools with every turn. A request without tools is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
-"""Claude Code sends system messages between the turns even with its betas switched off."""
+"""Claude Code sends system messages between the turns even if its beta features are turned off."""
 _COMPACTION: Final = re.compile(
     rb'(?<!\\)"(?:CRITICAL: Respond with TEXT ONLY\. Do NOT call any tools\.'
     rb"|Your task is to create a detailed summary of the conversation"
     rb"|You are performing a CONTEXT CHECKPOINT COMPACTION)"
 )
-"""The start of a client's own request for a summary; it offers tools as a turn does."""
+"""First words of a client's own request for a summary. Such a request has tools, like a turn."""
 _MARK_BYTES: Final = 65_536
 
 
 _RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
-"""The spelling of random session ids: a UUID, or opencode's own form."""
+"""Pattern of random session ids: a UUID, or opencode's own form."""
 _CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
 def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
-    """A keyed hash of the credential in a request's headers; the same for all without one."""
+    """Return a keyed hash of the credential in a request's headers. Requests without a credential
+    share one."""
     given = [f"{name}\0{headers[name]}" for name in _CREDENTIALS if name in headers]
     said = "\0".join(given).encode("utf-8", "surrogateescape")
     return blake2b(said, key=blake2b(secret).digest(), digest_size=8).hexdigest()
@@ -109,7 +111,8 @@ def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
 def read_caller(
     format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
 ) -> Caller:
-    """The sender of a request; `headers` by lower-case names. `secret` keys the credential."""
+    """Read the sender of a request. `headers` have lower-case names. `secret` keys the hash of the
+    credential."""
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
@@ -150,9 +153,10 @@ def _session(
     format_name: FormatName,
     credential: str,
 ) -> str | None:
-    """The session's key, ours first, then the client's own; a subagent has its own session. An
-    agent's random id is used as it is, so that hooks and imports share the session; no other caller
-    can guess it. Every other name, such as "main", is bound to the caller's credential."""
+    """Return the session's key: Recollect's header first, then the client's own. A subagent has its
+    own session. A random id of an agent is used unchanged, so that hooks and imports share the
+    session. Other callers cannot guess it. Any other name, such as "main", is combined with the
+    caller's credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
@@ -222,23 +226,23 @@ def _json(text: object) -> Mapping[str, Any]:
 
 
 MOST_SESSIONS: Final = 2_000
-"""Conversations that are recognised from memory; older ones are found in the store."""
+"""Number of conversations recognized from memory. Older ones are looked up in the store."""
 MOST_MESSAGES: Final = 20_000
 MOST_ALIKE: Final = 8
-"""Sessions with the same history and reply that the store can tell apart."""
+"""Number of sessions with the same history and reply that the store can tell apart."""
 _DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyWords:
-    """The words of a reply, without white space, thinking and spelling variants."""
+    """The text of a reply without white space, and its tool calls. Used to compare replies."""
 
     text: str = field(repr=False)
     calls: tuple[str, ...] = field(repr=False)
 
 
 def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
-    """The words of a reply's messages; None if there are none."""
+    """Return the comparable text of a reply's messages; None if it is empty."""
     parts = [part for message in messages for part in message.parts]
     text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text))
     calls = tuple(
@@ -252,31 +256,31 @@ class History:
     """The messages of a request, keyed by the caller's credential."""
 
     start: str
-    """The common prefix of sessions with this format and first message."""
+    """Common prefix of the names of sessions with this format and first message."""
     secret: bytes = field(repr=False)
     ids: tuple[MessageId, ...]
     system: bytes = field(repr=False)
-    """A system prompt that is not a message."""
+    """The system prompt, if it is not a message."""
     before_reply: int | None = None
-    """The number of messages before the last reply; None without a reply."""
+    """Number of messages before the last reply; None if there is no reply."""
     after_reply: int = 0
-    """The number of messages up to the end of that reply."""
+    """Number of messages up to the end of that reply."""
     reply: ReplyWords | None = None
 
     def asked(self, count: int | None = None) -> str:
-        """The mark of its first `count` messages, of all by default, with the system prompt."""
+        """Return the mark of the system prompt and the first `count` messages (default: all)."""
         return self._mark(b"asked", self.ids[:count], self.system)
 
     def begun(self, count: int | None = None) -> str:
         return self._mark(b"begun", self.ids[:count])
 
     def replied(self, reply: ReplyWords) -> str:
-        """The mark of this whole history, answered by `reply`."""
+        """Return the mark of this history, followed by `reply`."""
         return self._replied(len(self.ids), reply)
 
     @property
     def repeats(self) -> str | None:
-        """The mark of the session that it continues; None if it holds no reply."""
+        """The mark of the session that this history continues; None if it contains no reply."""
         return None if self.reply is None else self._replied(self.before_reply, self.reply)
 
     def _replied(self, count: int | None, reply: ReplyWords) -> str:
@@ -297,26 +301,26 @@ class _Known:
     heard: bool
     marks: list[str]
     stored: EntryKey | None
-    """Its newest message when it was found in the store."""
+    """The session's newest message when the session was found in the store."""
     answered: bool = False
-    """True if its last request received a whole reply."""
+    """True if its last request received a complete reply."""
 
 
 class SessionRecognition:
-    """Names for the conversations of one space whose clients give them none."""
+    """Names the conversations of a space whose clients send no session name."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        """Sessions, longest unseen first."""
+        """Sessions, least recently seen first."""
         self._marked: dict[str, dict[str, None]] = {}
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
             OrderedDict()
         )
-        """Messages by their bytes: a history is sent again with every request."""
+        """Message ids by bytes, because clients resend the history with every request."""
 
     def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
-        """Read a request's messages; known bytes are not read again."""
+        """Read a request's messages. Messages with known bytes are not parsed again."""
         request = split_request(body, format_name)
         raws = request.messages
         known = [self._read(format_name, raw) for raw in raws]
@@ -351,14 +355,15 @@ class SessionRecognition:
         return known
 
     def awaited(self, history: History) -> tuple[str, ...]:
-        """Sessions that may be receiving the reply that this history repeats."""
+        """Return the sessions that may still be receiving the reply that this history repeats."""
         if history.before_reply is None:
             return ()
         found = self._with(history.begun(history.before_reply))
         return tuple(name for name in found if not self._known[name].answered)
 
     def continued(self, history: History, running: Collection[str]) -> str | None:
-        """The session that this history continues, as far as memory knows; none of `running`."""
+        """Return the session that this history continues, if this process knows it. Sessions in
+        `running` are excluded."""
         whole = len(history.ids)
         for count in range(whole, history.after_reply - 1, -1):
             name = self._unanswered(history, count, running, heard=count < whole)
@@ -385,19 +390,20 @@ class SessionRecognition:
         return [] if mark is None else list(self._marked.get(mark, ()))
 
     def stored_marks(self, history: History) -> tuple[str, ...]:
-        """The marks to search in the store, by priority."""
+        """Return the marks to look up in the store, most likely first."""
         mark = history.repeats
         return () if mark is None else tuple(_slot(mark, at) for at in range(MOST_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """True if the state in memory is used for a session, not the store's."""
+        """Return whether this process knows the session. If so, its state here is used, not the
+        store's."""
         return session in self._known
 
     def new_name(self, history: History) -> str:
         return f"{history.start}-{secrets.token_hex(4)}"
 
     def stored_before(self, session: str) -> EntryKey | None:
-        """The newest message of a session when it was found in the store."""
+        """Return the session's newest message at the time it was found in the store."""
         known = self._known.get(session)
         return None if known is None else known.stored
 
@@ -409,7 +415,8 @@ class SessionRecognition:
         heard: bool = False,
         stored: EntryKey | None = None,
     ) -> None:
-        """Note the session's last request; `heard`: it received a reply before."""
+        """Record the session's last request. `heard` is true if the session received a reply
+        before."""
         known = self._known.get(session)
         self.forget(session)
         marks = [history.asked(), history.begun()]
@@ -428,7 +435,8 @@ class SessionRecognition:
                 del self._marked[mark]
 
     def heard(self, session: str, history: History, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Note a whole reply to a session's last request; return the marks to store it under."""
+        """Record a complete reply to a session's last request. Return the marks to store it
+        under."""
         known, reply = self._known.get(session), reply_words(messages)
         if known is None or known.history is not history or reply is None:
             return ()

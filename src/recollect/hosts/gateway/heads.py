@@ -1,5 +1,5 @@
-"""Limits size and time of request heads: uvicorn's parser accepts any number of bytes, before any
-key is checked."""
+"""Limits the size and time of request heads. uvicorn's parser would accept any number of bytes,
+before any key is checked."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES: Final = 65_536
-"""Limit of request line and headers; the last piece may add as much again."""
+"""Limit of request line and headers. The last chunk may exceed it by the same amount."""
 HEAD_SECONDS: Final = 30.0
-"""Limit from the connection, or the head's first byte, to its end."""
+"""Time limit from the connection, or from the first byte of the head, to its end."""
 
 
 class BoundedHttp(HttpToolsProtocol):
     """One connection."""
 
     _unread_bytes = 0
-    """Bytes since the last complete head or piece of a body, which the parser holds."""
+    """Bytes that the parser holds, since the last complete head or chunk of a body."""
     _has_told = False
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -31,7 +31,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; cut the connection if the head exceeds its limit."""
+        """Pass data to the parser. Close the connection if the head exceeds its limit."""
         self._has_told = False
         super().data_received(data)
         self._unread_bytes = 0 if self._has_told else self._unread_bytes + len(data)
@@ -67,5 +67,5 @@ class BoundedHttp(HttpToolsProtocol):
     def _end_late(self) -> None:
         if getattr(self.cycle, "response_complete", True):
             self.transport.close()
-        else:  # the answer to the previous request is still due
+        else:  # the previous request is not answered yet
             self._await_head()

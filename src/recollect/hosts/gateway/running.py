@@ -1,4 +1,4 @@
-"""Run the gateway: until it is stopped, or as long as something else runs."""
+"""Runs the gateway until it is stopped, or in a thread while other work runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ START_SECONDS: Final = 30.0
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """The socket to serve on; RecollectError if the port is taken."""
+    """Return the socket to serve on. Raise RecollectError if the port is taken."""
     gateway = settings.gateway
     return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
 
@@ -72,7 +72,7 @@ class BackgroundServer:
 
 
 class BackgroundGateway(BackgroundServer):
-    """A gateway in its own thread; `url` has the token, `address` does not."""
+    """A gateway in its own thread. `url` contains the token, `address` does not."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BackgroundGateway(BackgroundServer):
         tell: Callable[[str], None] | None = None,
         agent: str = "",
     ) -> None:
-        """`agent` is the one that it is started for: only that one gets its token."""
+        """`agent` is the agent that this gateway is started for. Only that agent gets the token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway = Gateway(
             settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)

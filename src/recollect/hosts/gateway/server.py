@@ -1,6 +1,6 @@
-"""The HTTP side of the gateway: routes, limits, and replies relayed as they come. Unknown requests
-pass unchanged; known ones are shaped by memory first. If a client disconnects, its request to the
-provider ends too."""
+"""The HTTP side of the gateway: routes, limits, and replies that are relayed as they arrive. Memory
+shapes the requests of known paths. All others pass unchanged. If a client disconnects, its request
+to the provider is aborted too."""
 
 from __future__ import annotations
 
@@ -64,14 +64,16 @@ from recollect.system.loopback import peer_user
 
 LOG: Final = logging.getLogger(__name__)
 ASKED_AGAIN_SECONDS: Final = 3.0
-"""Interval of checks that the memory thread responds, while a request waits for it."""
+"""While a request waits for memory, the gateway checks at this interval that the memory thread
+responds."""
 MOST_TRIES: Final = 4
 MOST_BODY_BYTES: Final = 64_000_000
 MOST_REQUESTS: Final = 256
 LIGHT_READING: Final = 24
-"""Reading the caller without decoding messages is this many times faster."""
+"""Identifying the caller without decoding messages is this many times faster."""
 NEARLY_FULL_RATIO: Final = 0.5
-"""From here on a stream's opening events wait for the next one: a refusal may follow them."""
+"""If a request fills more than this share of the window, the first events of its stream are held
+back until the next one arrives, because it may be a refusal."""
 SHOWN_RECORDS: Final = 50
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"
@@ -110,8 +112,8 @@ class Gateway:
         tell: Callable[[str], None] | None = None,
         own_user_only: bool = False,
     ) -> None:
-        """Every request must send `token`. `opened` opens the memory of a space in place of the
-        settings. `tell` gets one sentence at a time for a person, in the serving thread.
+        """Every request must send `token`. `opened` opens the memory of a space, instead of the
+        settings. `tell` is called with one sentence for a person, in the serving thread.
         `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
@@ -123,7 +125,8 @@ class Gateway:
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
-                Upstreams(settings.gateway, tell=lambda _: None),  # turns report the problem
+                # Turns report the problem themselves.
+                Upstreams(settings.gateway, tell=lambda _: None),
                 day_tokens=settings.jobs.day_tokens,
             )
         self.memories: MemoryThread = MemoryThread()
@@ -132,7 +135,7 @@ class Gateway:
         self._shaper = Shaper(settings, self.spaces)
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
-        """Answered requests whose records are incomplete."""
+        """Answered requests whose records are not complete yet."""
         self.startup_error: RecollectError | None = None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -158,7 +161,7 @@ class Gateway:
                 return
 
     async def open(self) -> None:
-        """Connect to the providers, and open the default memory early."""
+        """Connect to the providers, and open the default memory ahead of the first request."""
         await self.upstreams.__aenter__()
         self.memories.start()
         if self._model is not None:
@@ -166,7 +169,7 @@ class Gateway:
         self.memories.ask(attempted(self.spaces.warm(self.settings.gateway.space)))
 
     async def close(self) -> None:
-        """Finish storing, and close every connection, within a limit."""
+        """Finish storing and close every connection, within a time limit."""
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
         if await self.memories.answers():
@@ -268,8 +271,8 @@ class Gateway:
                 await self._answer(exchange, send, 502, str(error))
                 return
             await self._finish(exchange)
-            # An incomplete reply makes the server close the connection: the client sees that it
-            # broke off, as it would have without us.
+            # The reply is incomplete, so the server closes the connection. The client sees the same
+            # failure as without the gateway.
         except asyncio.CancelledError:
             if not exchange.has_ended:
                 exchange.note(outcome=NoBody.GONE.value)
@@ -338,7 +341,7 @@ class Gateway:
         return await self._asked(work, body)
 
     async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
-        """Waits for the view as long as memory's thread responds: a summary takes time."""
+        """Wait for the view as long as memory's thread responds. A summary takes time."""
         if self.memories.is_stuck:
             work.close()
             return _as_it_came(body, WithoutMemory.STUCK)

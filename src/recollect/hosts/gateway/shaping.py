@@ -1,6 +1,6 @@
-"""Shape a request with memory, and learn from its reply. Whatever fails, there is a body to send:
-the memory's view, else a view trimmed to the window, else the unchanged request. The record says
-why."""
+"""Shapes a request with memory, and learns from its reply. If something fails, there is always a
+body to send: memory's view, else a view trimmed to the window, else the unchanged request. The
+record holds the reason."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ResultT = TypeVar("ResultT")
 GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
-"""A turn's wait for the reading of the session's last reply."""
+"""How long a turn waits until the session's last reply was read."""
 REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
-"""Polling interval of a request without a session name that waits for the reply it seems to
+"""Polling interval while a request without a session name waits for the reply that it seems to
 repeat."""
 LARGE_BYTES: Final = 65_536
 
@@ -42,14 +42,14 @@ LARGE_BYTES: Final = 65_536
 async def aside_if_large(
     size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
 ) -> ResultT:
-    """Run `work` in place, or in a thread if it reads many bytes."""
+    """Run `work` directly, or in a thread if it reads many bytes."""
     if size_bytes <= LARGE_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)
 
 
 class WithoutMemory(Enum):
-    """The reason why a request has no memory; the value is shown to people."""
+    """Why a request was shaped without memory. The value is shown to people."""
 
     LATE = "memory took too long"
     STUCK = "the thread of the memories does not answer"
@@ -64,7 +64,7 @@ class NamedSession:
 
     session: str
     history: History | None = field(default=None, repr=False)
-    """The history it was recognised by; None if the client names it."""
+    """The history by which the session was recognized; None if the client names its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class Shaper:
         *,
         known: NamedSession | None = None,
     ) -> ShapedRequest:
-        """The view of a turn; `known` is its session, if it was recognised before."""
+        """Return the view of a turn. `known` is its session, if it was recognized before."""
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None:
@@ -157,7 +157,7 @@ class Shaper:
     async def shape_beside(
         self, caller: Caller, format_name: FormatName, body: bytes
     ) -> ShapedRequest:
-        """The view of a side request that carries a conversation's history."""
+        """Return the view of a side request that contains a conversation's history."""
         space = self.space_of(caller)
         memory = await self._spaces.get(space)
         if memory is None or caller.session is None:
@@ -201,8 +201,9 @@ class Shaper:
         error: Any = None,
         tries: int = 0,
     ) -> ShapedRequest:
-        """The best view without memory: unchanged if it fits, else trimmed; smaller after an
-        `error`, because the provider refused the request for its size `tries` times."""
+        """Return the best view without memory: the unchanged request if it fits, else a trimmed
+        one. `error` means that the provider refused the request as too large, `tries` times. The
+        view is then smaller."""
         engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
 
         async def view() -> Context:
@@ -215,7 +216,7 @@ class Shaper:
 
         context = await attempted(self._within(view()))
         engine.end(name)
-        if isinstance(context, Failure):  # then the provider decides
+        if isinstance(context, Failure):  # send it unchanged: the provider decides
             return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
         return ShapedRequest(
             body=context.request, handling=Handling.WITHOUT_MEMORY, why=why.value, context=context
@@ -231,7 +232,7 @@ class Shaper:
         *,
         tries: int,
     ) -> ShapedRequest:
-        """A smaller view, after the provider refused the last one for its size."""
+        """Return a smaller view, because the provider refused the last one as too large."""
         if shaped.memory is not None and shaped.session is not None:
             engine = shaped.memory.engine
             learned = await attempted(self._within(engine.observe(shaped.session, error)))
@@ -239,23 +240,25 @@ class Shaper:
                 again = await self.shape(caller, format_name, body, known=shaped.named)
                 if len(again.body) < len(shaped.body):
                     return again
-                # What it must keep is more than the provider accepts: keep less, this once.
+                # The smallest view with memory is still too large for the provider. Trim more, for
+                # this request only.
         made = await self.without_memory(
             caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
         return replace(made, why=shaped.why or made.why)
 
     def space_of(self, caller: Caller) -> str:
-        """The space of a request: named, by its folder, or the default."""
+        """Return the space of a request: the named one, the one of its folder, or the default."""
         settings = self._settings.gateway
         if caller.space:
             return caller.space
         if settings.by_folder and caller.folder:
-            return project_space(caller.folder)  # as the hooks name it
+            return project_space(caller.folder)  # same name as in the hooks
         return settings.space
 
     async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
-        """Read a reply that the client has; the session must be in use (`SpaceMemory.begin`)."""
+        """Read a reply that the client has received. The session must be in use
+        (`SpaceMemory.begin`)."""
         memory, session = shaped.memory, shaped.session
         assert memory is not None and session is not None and shaped.context is not None
         assert shaped.named is not None
@@ -303,7 +306,8 @@ class Shaper:
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
-        """True if no other gateway continued the session for another conversation."""
+        """Return whether no other gateway has continued the session with a different
+        conversation."""
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
@@ -344,7 +348,8 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
-        """Waits for memory for a while; its work is finished even if the client disconnects."""
+        """Wait for memory for a limited time. Its work is finished even if the client
+        disconnects."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)

@@ -1,6 +1,6 @@
-"""The memories of the gateway, one per space, opened on demand. A memory that cannot be opened is
-retried later; until then requests are shaped without one. Memories have their own thread and event
-loop, so that they never delay a stream."""
+"""The memories of the gateway, one per space, opened on demand. If a memory cannot be opened, the
+gateway retries later. Until then requests are shaped without memory. Memories have their own thread
+and event loop, so that they never delay a stream."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ AGAIN_SECONDS: Final = 30.0
 CLOSE_SECONDS: Final = 10.0
 MOST_SESSIONS: Final = 64
 IDLE_SECONDS: Final = 60.0
-"""Beyond `MOST_SESSIONS`, sessions that were idle this long are released, and loaded again on
-demand."""
+"""If there are more than `MOST_SESSIONS`, sessions that were idle this long are released. They are
+loaded again on demand."""
 MOST_OPEN: Final = 64
-"""Memories open at once; those unused for longest are closed."""
+"""Most memories open at once. The least recently used ones are closed."""
 _WARM_UP: Final = "warm-up"
 _WARM_UP_REQUEST: Final = (
     b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
 )
 STUCK_SECONDS: Final = 5.0
-"""A thread that does not take the smallest piece of work for this long is stuck."""
+"""If the thread does not run a trivial task within this time, it is stuck."""
 SWITCH_SECONDS: Final = 0.001
-"""Python's switch interval between threads, so that streams continue."""
+"""Python's interval for switching threads. It is short, so that streams continue."""
 LOG: Final = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
@@ -72,7 +72,7 @@ class MemoryThread:
 
     @property
     def is_stuck(self) -> bool:
-        """True if it has ended, or has not answered since the last check."""
+        """True if the thread has ended, or has not responded since the last check."""
         late = self._looked_at is not None and not self._looked_at.done()
         return late or not self._thread.is_alive()
 
@@ -86,32 +86,32 @@ class MemoryThread:
         return looked_at.done()
 
     def ask(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
-        """Run work there, in order; it is cancelled with its caller."""
+        """Run work in the thread, in order. It is cancelled if its caller is."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def stop(self) -> None:
-        """End the thread once its work is done."""
+        """Stop the thread once its work is done."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
 
 @dataclass(slots=True)
 class SpaceMemory:
-    """One space: its engine, and the sessions recognised in it."""
+    """One space: its engine, and the sessions recognized in it."""
 
     engine: Engine
     recognition: SessionRecognition
     observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    """Replies being read, by session: the session's next turn waits for its own."""
+    """Tasks that read replies, by session. The session's next turn waits for its own."""
     running: Counter[str] = field(default_factory=Counter)
-    """Requests being answered and replies being read, by session."""
+    """Counts of running requests and of replies being read, by session."""
     counting: threading.Lock = field(default_factory=threading.Lock)
     used_at: float = field(default_factory=time.monotonic)
     used: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    """The last use of each session, longest unused first."""
+    """Time of each session's last use, least recently used first."""
 
     def use(self, session: str) -> None:
-        """Note the use of a session; release idle ones if there are many."""
+        """Record the use of a session. Release idle sessions if there are many."""
         now = time.monotonic()
         self.used[session] = now
         self.used.move_to_end(session)
@@ -124,7 +124,7 @@ class SpaceMemory:
 
     @contextmanager
     def in_use(self, session: str) -> Iterator[None]:
-        """Mark a request of this session as running; both threads do."""
+        """Mark a request of this session as running. Both threads call this."""
         self.begin(session)
         try:
             yield
@@ -144,13 +144,14 @@ class SpaceMemory:
 
     @property
     def idle(self) -> bool:
-        """True if it may be closed: nothing is running, and it was not asked for lately."""
+        """True if the memory may be closed: nothing is running, and no request has used it
+        lately."""
         quiet = time.monotonic() - self.used_at >= IDLE_SECONDS
         return quiet and not self.running and not self.observing
 
 
 class OpenSpaces:
-    """Engines by space, and one without a store."""
+    """The engines by space, and one engine without a store."""
 
     def __init__(
         self,
@@ -175,7 +176,8 @@ class OpenSpaces:
             recognise_overflow=recognise_overflow,
             off_the_loop=True,
         )
-        """Shapes a request without memory: repairs pairs, and trims to the window."""
+        """Shapes a request without memory: fixes pairs of calls and results, and trims to the
+        window."""
 
     def _opened(self, space: str) -> Engine:
         return open_memory(
@@ -183,7 +185,7 @@ class OpenSpaces:
         )
 
     async def get(self, space: str) -> SpaceMemory | None:
-        """The memory of a space; None if it cannot be opened now."""
+        """Return the memory of a space; None if it cannot be opened now."""
         known = self._spaces.get(space)
         if known is not None:
             self._spaces.move_to_end(space)
@@ -193,7 +195,7 @@ class OpenSpaces:
         if failed is not None and time.monotonic() - failed < AGAIN_SECONDS:
             return None
         opening = self._opening.get(space)
-        if opening is None:  # one at a time, however many callers
+        if opening is None:  # only one caller opens it; the others wait
             opening = self._opening[space] = asyncio.create_task(self._open_aside(space))
             opening.add_done_callback(lambda _: self._opening.pop(space, None))
         return await asyncio.shield(opening)
@@ -237,7 +239,7 @@ class OpenSpaces:
             engine.end(_WARM_UP)
 
     async def close(self) -> None:
-        """Finish reading replies, and close every memory."""
+        """Finish reading replies, then close every memory."""
         closing = [_closed(memory) for memory in self._spaces.values()]
         await asyncio.gather(*closing, *self._closing)
         await self.stateless.close()

@@ -1,6 +1,6 @@
-"""Summaries by the client's own model, with the key of the request that needs them. Key and model
-are held in memory for that request and its tasks only. The tokens per day are limited, for all
-gateways of this user together."""
+"""Summaries written by the client's own model, with the key of the client's request. Key and model
+are held in memory only while that request and its tasks run. All gateways of a user share one limit
+of tokens per day."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _KEPT_HEADERS: Final = frozenset(
     | {"openai-organization", "openai-project", "user-agent", "chatgpt-account-id"}
 )
 LOCK_SECONDS: Final = 2.0
-"""Wait for another gateway that writes its spending."""
+"""How long to wait for another gateway that is writing the shared count."""
 DAY_TOKENS: Final = 1_000_000
-"""The limit per day if jobs.day_tokens is none: the client pays, and did not set that."""
+"""Limit per day if jobs.day_tokens is not set, because the client pays for the summaries."""
 _PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
     "anthropic": ("anthropic", "/v1/messages"),
     "openai-chat": ("openai", "/v1/chat/completions"),
@@ -47,7 +47,7 @@ _WIRES: Final[dict[FormatName, ReplyWire]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossingRequest:
-    """The key and model for a summary."""
+    """The key and model of a client's request, for a summary."""
 
     format: FormatName
     model: str
@@ -55,13 +55,13 @@ class CrossingRequest:
 
 
 crossing: Final[ContextVar[CrossingRequest | None]] = ContextVar("crossing", default=None)
-"""Tasks that a request starts see the request that started them."""
+"""The client's request that started the current task."""
 
 
 def crossing_of(
     format_name: FormatName, model: str | None, headers: Sequence[tuple[str, str]]
 ) -> CrossingRequest | None:
-    """The parts of a request that a summary needs; None if it names no model."""
+    """Return the parts of a request that a summary needs; None if it names no model."""
     if not model or format_name not in _PATHS:
         return None
     kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
@@ -76,7 +76,7 @@ class DaySpending:
         self._day, self._own = "", 0
 
     def charge(self, tokens: int, *, most: int | None = None) -> bool:
-        """Add to today's tokens; False, and nothing added, if that exceeds `most`."""
+        """Add to today's tokens. Return False and add nothing if that exceeds `most`."""
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
             self._day, self._own = today, 0
@@ -106,7 +106,7 @@ class DaySpending:
 
 
 class ClientModel:
-    """A `Model`: the one that the current request uses."""
+    """A `Model` that asks the model of the current request."""
 
     name = ""
     window_tokens: int | None = None
@@ -117,12 +117,12 @@ class ClientModel:
         self._spending = DaySpending()
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """The client's model's answer to one prompt of ours."""
+        """Ask the client's model one of Recollect's prompts."""
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no request crosses the gateway whose model could be asked")
         charged = len(prompt.text) // 4 + prompt.max_output_tokens
-        # before the call: others may be asked meanwhile
+        # charged before the call, because other calls may run at the same time
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
                 f"summaries may take {self._day_tokens:,} tokens a day, and today's are "
@@ -164,7 +164,7 @@ class ClientModel:
         await self._upstreams.__aexit__(None, None, None)
 
     async def close(self) -> None:
-        """Nothing to close: other engines use it."""
+        """Do nothing: other engines still use this model."""
 
 
 def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The providers behind the gateway: one request out, its reply in, byte for byte. A reply is
-relayed as it arrives, and reading pauses while the client does not take more. Its bytes are read
-afterwards, in a thread. Requests go to the configured base URLs alone."""
+"""The providers behind the gateway. A request is sent and its reply relayed, byte for byte. A reply
+is relayed as it arrives, and reading pauses while the client does not take more. Memory reads the
+reply afterwards, in a thread. Requests go only to the configured base URLs."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
 )
-"""Headers of one connection; the next one has its own."""
+"""Headers that apply to one connection only and are not forwarded."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Headers that aiohttp would add if the agent sent none."""
+"""Headers that aiohttp would add if the agent did not send them."""
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 600.0
-"""Limit of a provider's silence, or of a client's sending."""
+"""Time limit without data from the provider or from the client."""
 STALE_SECONDS: Final = 1.0
-"""A closed idle connection shows within this time; later the provider may have received the
-request."""
+"""If an idle connection was closed, that shows within this time, and the request is sent again.
+Later the provider may already have received the request."""
 READ_BYTES: Final = 65_536
-"""Read-ahead for a slow client; reading pauses at twice this."""
+"""Bytes to read ahead for a slow client. Reading pauses at twice this."""
 
 _AWAY: Final = "the provider at {said}: requests are answered with 502 until it is back"
 LOG: Final = logging.getLogger(__name__)
 
 
 class AwayCause(Enum):
-    """The reason why a provider gave no answer; the value is shown to people."""
+    """Why a provider gave no answer. The value is shown to people."""
 
     NAME = "its name is not found"
     CERTIFICATE = "its certificate is not trusted"
@@ -70,12 +70,12 @@ _KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
     "anthropic": ("sk-ant-",),
     "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
 }
-"""Prefixes of the providers' own keys; those of proxies can look like anything."""
+"""Prefixes of the providers' own keys. Keys of proxies can have any form."""
 _HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
 
 
 def key_family(header: Callable[[str], str]) -> Family | None:
-    """The provider of a request's key; None if it is unknown."""
+    """Return the provider that a request's key belongs to; None if unknown."""
     keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
     for family, starts in _KEYS.items():
         if any(key.startswith(starts) for key in keys):
@@ -110,7 +110,7 @@ class OutgoingRequest:
 
 
 class UpstreamReply:
-    """A provider's reply that has begun: status and headers are here, the body follows."""
+    """A provider's reply that has started: status and headers are known, the body follows."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -128,7 +128,7 @@ class UpstreamReply:
         return str(self._response.headers.get(name, ""))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body, piece by piece; UpstreamUnreachable if it breaks off."""
+        """Yield the body in chunks. Raise UpstreamUnreachable if it ends early."""
         import aiohttp
 
         try:
@@ -140,22 +140,23 @@ class UpstreamReply:
             ) from error
 
     async def whole(self) -> bytes:
-        """The whole body, for short replies such as errors."""
+        """Return the whole body, for short replies such as errors."""
         return b"".join([chunk async for chunk in self.chunks()])
 
     def close(self) -> None:
-        """End the exchange; a provider that is still sending sees its connection closed."""
+        """End the exchange. If the provider is still sending, its connection is closed."""
         self._response.close()
 
 
 class Upstreams:
-    """Connections to the providers; open it in the event loop that uses it."""
+    """Connections to the providers. Open this object in the event loop that uses it."""
 
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` gets one sentence at a time for a person; without it they are logged. MissingExtra
-        before the gateway listens, also if another extra brought its server."""
+        """`tell` is called with one sentence for a person; without it the sentences are logged.
+        Raises MissingExtra before the gateway listens, even if another extra installed its
+        server."""
         if find_spec("aiohttp") is None:
             raise MissingExtra(feature="the gateway", extra="gateway")
         self._settings = settings
@@ -165,8 +166,8 @@ class Upstreams:
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
         }
-        # A proxy is read from the environment, passwords for hosts (.netrc) are not: keys are the
-        # client's.
+        # Proxies are read from the environment. Passwords in .netrc are not, because the client
+        # sends its own keys.
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
         self._session: aiohttp.ClientSession | None = None
 
@@ -200,12 +201,12 @@ class Upstreams:
         return family in self._bases
 
     def is_usual(self, family: Family) -> bool:
-        """True if requests of this family go to the provider itself, not to a proxy."""
+        """Return whether requests of this family go to the provider itself, not to a proxy."""
         host = urlsplit(self._bases[family]).hostname or ""
         return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
 
     def url(self, family: Family, target: str) -> str:
-        """The URL of a request; base URLs may end with the version or not."""
+        """Return the URL of a request. A base URL may end with the API version or not."""
         base = self._bases[family]
         versioned = target == "/v1" or target.startswith(("/v1/", "/v1?"))
         has_path = urlsplit(base).path not in ("", "/")
@@ -214,7 +215,8 @@ class Upstreams:
         return base + target
 
     async def send(self, request: OutgoingRequest) -> UpstreamReply:
-        """Send a request, again if an idle connection was closed; returns when the reply begins."""
+        """Send a request, and return when the reply starts. Send it a second time if the idle
+        connection was closed."""
         import aiohttp
         from multidict import CIMultiDict
         from yarl import URL
@@ -236,7 +238,7 @@ class Upstreams:
             except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
                 if time.monotonic() - begun > STALE_SECONDS:
                     raise self._unreachable(request.family, error) from error
-                begun -= STALE_SECONDS  # once
+                begun -= STALE_SECONDS  # retry only once
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 raise self._unreachable(request.family, error) from error
             else:
@@ -259,8 +261,8 @@ class Upstreams:
 
 
 def why_away(error: BaseException) -> str:
-    """The reason why no answer came; not the error's text, which may quote an address with a
-    key."""
+    """Return why no answer was received. The error's text is not used, because it may quote a URL
+    with a key."""
     import aiohttp
 
     match error:
@@ -298,16 +300,17 @@ def _checked(family: str, url: str) -> str:
 
 
 MOST_BYTES: Final = 100_000_000
-"""Limit of one reply or request; no model sends or takes this much."""
+"""Size limit of one request or reply."""
 
 SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
-"""A stream's first event is read before it is relayed; it is shorter than this."""
+"""The first event of a stream is read before it is relayed. If it is longer than this, it is
+relayed unread."""
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
 class KeptReply:
-    """The bytes of one reply as they passed."""
+    """The bytes of one reply, as they were relayed."""
 
     def __init__(self, content_type: str, coding: str) -> None:
         self.streamed: bool = "event-stream" in content_type
@@ -322,12 +325,13 @@ class KeptReply:
 
     @property
     def is_short(self) -> bool:
-        """True if reading it takes less time than switching to a thread."""
+        """True if reading the reply takes less time than switching to a thread."""
         return self._size <= SHORT_BYTES
 
     def read(self) -> Any:
-        """The input of `observe`: a stream's events, or the JSON body's bytes. FormatError if it
-        cannot be read; of a broken stream the first part is read."""
+        """Return the input of `observe`: a stream's events, or the bytes of the JSON body. If a
+        stream was interrupted, return the events before that. Raise FormatError if the reply cannot
+        be read."""
         if self._size > MOST_BYTES:
             raise FormatError("the reply is larger than any that a model gives")
         body = decoded(b"".join(self._chunks), self._coding, whole=not self.streamed)
@@ -335,7 +339,7 @@ class KeptReply:
 
 
 def events_of(body: bytes) -> list[Any]:
-    """The JSON events of a server-sent stream, without `[DONE]` and comments."""
+    """Return the JSON events of a server-sent stream, without `[DONE]` and comments."""
     events: list[Any] = []
     for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
         data = b"\n".join(
@@ -345,13 +349,13 @@ def events_of(body: bytes) -> list[Any]:
             continue
         try:
             events.append(msgspec.json.decode(data))
-        except msgspec.DecodeError:  # cut off in the middle
+        except msgspec.DecodeError:  # the event was cut off
             continue
     return events
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """A body without its content coding; with `whole` false it may be cut off anywhere."""
+    """Decompress a body. If `whole` is false, it may be cut off anywhere."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
         body = _decoded(body, name, whole=whole)
     return body
@@ -419,7 +423,8 @@ def _bound(unpacked: bytes, *, more: bool) -> bytes:
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
-    """The first whole event of a type not in `after`; None if none has come. A comment counts."""
+    """Return the first complete event of a type not in `after`; None if there is none yet. A
+    comment counts as an event."""
     whole, end, _ = begun.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     if end and begun[:1] == b":":
         return {}
@@ -431,17 +436,17 @@ def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunReply:
-    """A reply whose beginning was read."""
+    """A reply whose start was read."""
 
     chunks: AsyncIterator[bytes] = field(repr=False)
-    """The whole body, including the part that was read."""
+    """Yields the whole body, including the part that was read."""
     overflow: dict[str, Any] | None = field(repr=False)
 
 
 async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunReply:
-    """Check if a provider refuses a request for its size, before the client sees anything. Some
-    answer 200 and refuse in the stream's first event; if the request is `nearly_full`, also after
-    opening events."""
+    """Check whether the provider refuses the request as too large, before the client sees anything.
+    Some providers answer 200 and refuse in the stream's first event. If the request is
+    `nearly_full`, also wait for the event after the opening events."""
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:

@@ -1,6 +1,7 @@
-"""Add our hooks to an agent's settings, and remove them. A record next to our data holds the
-original file, so that `uninstall` restores the same bytes; if the file was changed since, only our
-entries are removed. We never write Codex's consent to hooks."""
+"""Adds Recollect's hooks to an agent's settings, and removes them. A record in Recollect's data
+folder holds the original file, so that `uninstall` restores the same bytes. If the file was changed
+since, only Recollect's entries are removed. Recollect never writes the user's consent to hooks for
+Codex."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from recollect.system.places import claude_code_folder, codex_folder, data_home
 InstallScope: TypeAlias = Literal["user", "project"]
 COMMAND_SECONDS: Final = 15
 END_SECONDS: Final = 3
-"""Codex ends a hook of SessionEnd after three seconds."""
+"""Codex stops a SessionEnd hook after three seconds."""
 _OUR_COMMAND: Final = re.compile(
     r"(?:^|[\s/'\"])recollect(?:-hook['\"]?|['\"]? hook) (?:claude-code|codex)$"
 )
@@ -33,16 +34,16 @@ _OUR_COMMAND: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallPlan:
-    """A change of a settings file."""
+    """A planned change of a settings file."""
 
     agent: AgentName
     path: Path
     before: str | None
-    """None: there is no such file."""
+    """Content now; None if the file does not exist."""
     after: str | None
-    """None: the file is removed."""
+    """Content after the change; None removes the file."""
     clean: str | None = None
-    """The file without our hooks; None: there is no such file."""
+    """Content without Recollect's hooks; None if there is no such file."""
     installs: bool
 
     @property
@@ -58,8 +59,9 @@ class InstallPlan:
 
 
 def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
-    """The file the agent reads hooks from; of a project, the one that is not shared. RecollectError
-    if it is a link out of the project: its author could overwrite any file of the user."""
+    """Return the file from which the agent reads hooks. In a project it is the file that is not
+    shared. Raise RecollectError if it is a link out of the project, because the project's author
+    could otherwise overwrite any file of the user."""
     if scope == "user":
         if agent == "codex":
             return codex_folder() / "hooks.json"
@@ -72,7 +74,7 @@ def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
 
 
 def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
-    """Our entries by event; `command` lacks its last word, the agent's name."""
+    """Return Recollect's entries by event. The agent's name is appended to `command`."""
 
     def run(seconds: int, **fields: Any) -> list[Any]:
         hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds, **fields}
@@ -88,7 +90,7 @@ def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
 
 
 def is_ours(entry: Any) -> bool:
-    """True if all hooks of an entry run a command of ours."""
+    """Return whether all hooks of an entry run a command of Recollect."""
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(hooks, list) or not hooks:
         return False
@@ -97,7 +99,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:
-    """The file with our hooks, in place of earlier ones of ours."""
+    """Plan the file with Recollect's hooks, replacing earlier ones."""
     before = _text(path)
     clean = None if before is None else _without_ours(path, before)
     settings = _parse(path, clean or "")
@@ -111,14 +113,14 @@ def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:
 
 
 def plan_uninstall(agent: AgentName, path: Path) -> InstallPlan:
-    """The file as it was, or without our entries if it was changed since."""
+    """Plan the original file or, if it was changed since, the file without Recollect's entries."""
     before = _text(path)
     after = None if before is None else _without_ours(path, before)
     return InstallPlan(agent=agent, path=path, before=before, after=after, installs=False)
 
 
 def carry_out(plan: InstallPlan) -> None:
-    """Write the planned change; a record keeps the original file until our hooks go."""
+    """Write the planned change. A record keeps the original file until the hooks are removed."""
     file = _record_file(plan.path)
     record = _record(file)
     if plan.installs:
@@ -141,13 +143,13 @@ def carry_out(plan: InstallPlan) -> None:
     elif plan.after is None and plan.before is not None:
         plan.path.unlink(missing_ok=True)
         if record.get("made_folder"):
-            with suppress(OSError):  # the file is not ours any more
+            with suppress(OSError):  # Recollect has no entries in the file any more
                 plan.path.parent.rmdir()
     file.unlink(missing_ok=True)
 
 
 def installed_at(agent: AgentName) -> float:
-    """The time since which an agent has our hooks; infinity if it has none."""
+    """Return when Recollect's hooks were added to an agent; infinity if they were not."""
     with suppress(OSError):
         records = [_record(file) for file in (data_home() / "hooks").iterdir()]
         since = [one.get("installed_at") for one in records if one.get("agent") == agent]
@@ -229,12 +231,13 @@ _PLUGIN_FILES: Final = (
 
 
 def openclaw_plugin() -> Path:
-    """The folder of OpenClaw's plugin: in our data folder, whichever version is installed."""
+    """Return the folder of OpenClaw's plugin, in Recollect's data folder. It is the same for all
+    versions."""
     return data_home() / "openclaw-plugin"
 
 
 def put_openclaw_plugin() -> bool:
-    """Copy this version's plugin there; True if anything changed."""
+    """Copy this version's plugin into that folder. Return whether anything changed."""
     import recollect
 
     package = Path(recollect.__file__).parent
@@ -252,10 +255,10 @@ def put_openclaw_plugin() -> bool:
 
 
 def take_openclaw_plugin() -> bool:
-    """Remove the plugin's files, and nothing else; True if there were any."""
+    """Remove the plugin's files and nothing else. Return whether there were any."""
     found = [file for name in _PLUGIN_FILES if (file := openclaw_plugin() / name).is_file()]
     for file in found:
         file.unlink()
-    with suppress(OSError):  # the folder holds other files
+    with suppress(OSError):  # the folder contains other files
         openclaw_plugin().rmdir()
     return bool(found)

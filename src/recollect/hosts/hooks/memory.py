@@ -1,6 +1,6 @@
 """Answers hooks of Claude Code and Codex: stores the transcript, and adds relevant memories to a
-prompt. Messages are identified by content, so a repeated hook stores nothing twice. Whatever fails,
-the answer is an object that the agent accepts, within its time limit."""
+prompt. Messages are identified by content, so a repeated hook stores nothing twice. If anything
+fails, the agent still gets an object that it accepts, within its time limit."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from recollect.system.config.load import named_file
 from recollect.system.places import data_home, project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
-"""Limit of additional context; agents move longer texts into a file that no model reads."""
+"""Character limit of added context. Agents move longer texts into a file that no model reads."""
 BLOCK_TOKENS: Final = 1_600
 STANDING_TOKENS: Final = 900
-"""After a compaction both must fit."""
+"""Limit of the standing block. After a compaction it must fit together with the recalled block."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
     "More is in memory: search it with Recollect's memory tools, or with the command "
@@ -56,13 +56,13 @@ _NOT_TYPED: Final = (
 )
 _CUT: Final = "(more did not fit here)"
 WHOLE_SECONDS: Final = 1.5
-"""A hook's wait until the messages before a compaction are stored."""
+"""How long a hook waits until the messages before a compaction are stored."""
 CATCH_UP_SECONDS: Final = 30.0
 CATCH_UP_BYTES: Final = 64 << 20
 CATCH_UP_FILES: Final = 50
-"""Limits of reading other sessions at the start of one, the newest first."""
+"""Limits of reading other sessions when a session starts. The newest are read first."""
 QUIET_SECONDS: Final = 5.0
-"""An agent writes a little after the last message."""
+"""Agents may write to a transcript for this long after its last message."""
 _MOST_SESSIONS: Final = 500
 _MOST_TRANSCRIPTS: Final = 64
 LOG: Final = logging.getLogger(__name__)
@@ -73,13 +73,13 @@ class _HookSession:
     space: str
     prompt: str = field(default="", repr=False)
     told_behind: int | None = None
-    """The compactions before the last context given at a start; None after a prompt."""
+    """Number of compactions when context was last added at a session start; None after a prompt."""
     archived: tuple[int, ...] = ()
-    """The state of the transcript that is stored completely."""
+    """State of the transcript file when all of it had been stored."""
     whole_behind: int = 0
-    """The number of compactions whose earlier messages are stored, too."""
+    """Number of compactions whose earlier messages are stored too."""
     keeps_whole: bool = False
-    """True while they are being stored."""
+    """True while those earlier messages are being stored."""
 
 
 class HookMemory:
@@ -106,16 +106,16 @@ class HookMemory:
 
     @property
     def open_spaces(self) -> OpenSpaces:
-        """The open memories, for other users of the same thread."""
+        """The open memories, for other code in the same thread."""
         return self._spaces
 
     async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The hook's output; {} for none, or after a failure."""
+        """Return the hook's output; {} if there is none, or after a failure."""
         event = str(payload.get("hook_event_name") or "")
         session_id = str(payload.get("session_id") or "")
         cwd = str(payload.get("cwd") or "")
         if not session_id or not Path(cwd).is_absolute() or payload.get("agent_id"):
-            return {}  # subagents end with their parents, whose transcript holds their messages
+            return {}  # the parent's transcript contains the subagent's messages
         told = await attempted(self._answer(agent, event, session_id, cwd, payload))
         if isinstance(told, Failure):
             LOG.warning("hook %s of %s was not answered: %s", event, agent, told.said)
@@ -234,9 +234,9 @@ class HookMemory:
         return [] if stood.edit is None else [stood.edit]
 
     async def _archive(self, hook: _Hook) -> None:
-        """Stores the messages that memory lacks. After a compaction, and for a session that is new
-        to this process, earlier messages follow last, in parallel to the answer if they take
-        long."""
+        """Store the messages that memory lacks. After a compaction, and for a session that is new
+        to this process, earlier messages are stored last. If they take long, they are stored in
+        parallel with the answer."""
         look = await asyncio.to_thread(hook.transcript.look)
         session = hook.session
         if not look.state or look.state != session.archived:
@@ -252,12 +252,12 @@ class HookMemory:
             path = hook.transcript.path
             await self._keep(hook, await asyncio.to_thread(read_whole, hook.agent, path))
             hook.session.whole_behind = compactions
-        finally:  # after a failure the next hook continues
+        finally:  # after a failure, the next hook continues
             hook.session.keeps_whole = False
 
     async def _catch_up(self, hook: _Hook) -> None:
-        """Stores messages of the project's other sessions whose hooks did not run, newest first.
-        Transcripts older than the hooks, of sessions that memory does not know, are left out."""
+        """Store messages of the project's other sessions whose hooks did not run, newest first.
+        Transcripts of unknown sessions that are older than the hooks are skipped."""
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
         since = await asyncio.to_thread(installed_at, hook.agent)
@@ -271,12 +271,12 @@ class HookMemory:
                 continue
             if await asyncio.to_thread(_space_of, hook.agent, other.path) == space:
                 if other.state[0] > left_bytes:
-                    continue  # smaller ones after it may be read
+                    continue  # a later transcript may be small enough
                 left_bytes -= other.state[0]
                 done = await attempted(self._catch_up_with(hook, other, known, since))
                 if isinstance(done, Failure):
                     LOG.warning("a session that ended unheard could not be kept: %s", done.said)
-                    continue  # the next start tries again
+                    continue  # the next session start tries again
             self._caught_up[space, other.path] = other.state
 
     async def _catch_up_with(
@@ -288,7 +288,7 @@ class HookMemory:
         is_new = said_at is None and other.modified_at >= since
         grew = said_at is not None and other.modified_at > said_at + QUIET_SECONDS
         if name in self._sessions or not (is_new or grew):
-            return  # its own hooks will run, or nothing is missing
+            return  # the session's own hooks will run, or nothing is missing
         session = _HookSession(space=hook.session.space)
         followed = FollowedTranscript(hook.agent, str(other.path))
         await self._keep(
@@ -298,7 +298,7 @@ class HookMemory:
     async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
         if transcript is None or not transcript.items:
             return
-        # The prompt's own request is written first: the transcript holds it, too.
+        # Wait until the prompt's own request is written, because the transcript contains it too.
         await hook.memory.engine.settle(SETTLE_SECONDS)
         await archive(
             hook.memory.engine,
@@ -323,7 +323,7 @@ class HookMemory:
         return task
 
     async def close(self) -> None:
-        while self._beside:  # one may have begun another
+        while self._beside:  # a task may have started another
             await asyncio.gather(*self._beside)
         await self._spaces.close()
 
@@ -387,7 +387,7 @@ class _Hook:
 class _FoundTranscript:
     path: Path
     state: tuple[int, int]
-    """Size, and change time in nanoseconds."""
+    """Size, and modification time in nanoseconds."""
 
     @property
     def modified_at(self) -> float:
@@ -417,7 +417,7 @@ def _space_of(agent: AgentName, path: Path) -> str | None:
 
 
 def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: str) -> bytes:
-    """The agent's next request, as far as its transcript shows it."""
+    """Build the agent's next request, as its transcript shows it."""
     raws: list[bytes] = []
     if transcript is not None:
         raws = [transcript.items[at].raw for at in transcript.current]
@@ -437,7 +437,7 @@ def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
 
 
 def newest_prompt(transcript: RecordedSession) -> str:
-    """The user's last text that is not a tool result."""
+    """Return the user's last text that is not a tool result."""
     for item in reversed(transcript.items):
         message = decode(item.raw)
         if not isinstance(message, dict) or message.get("role") != "user":
@@ -451,7 +451,7 @@ def newest_prompt(transcript: RecordedSession) -> str:
 
 
 def bounded_block(texts: Sequence[str], most_chars: int) -> str:
-    """Blocks in order, cut at the limit but with the closing line."""
+    """Join the blocks in order. Text over the limit is cut, but the closing line stays."""
     joined = "\n".join(texts)
     if len(joined) <= most_chars:
         return joined
@@ -462,7 +462,7 @@ def bounded_block(texts: Sequence[str], most_chars: int) -> str:
 
 
 def enter_data_folder() -> None:
-    """Leave the agent's folder: relative names in the settings refer to our data folder."""
+    """Change to Recollect's data folder, which relative names in the settings refer to."""
     named = named_file(None)
     if named:
         os.environ["RECOLLECT_CONFIG"] = str(named)
@@ -472,13 +472,13 @@ def enter_data_folder() -> None:
 
 
 def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
-    """Answer a hook in this process, with memories opened for it alone."""
+    """Answer a hook in this process, with memories opened only for it."""
 
     async def answer() -> dict[str, Any]:
         enter_data_folder()
         settings = load_settings(folder=None).settings
-        # The agent waits for this process to end: the next daemon runs the jobs, and the ledger
-        # does not record the whole request for every hook.
+        # The agent waits until this process ends. So the next daemon runs the jobs, and the ledger
+        # does not record the whole request of each hook.
         jobs, ledger = settings.jobs, settings.ledger
         memory = HookMemory(
             replace(

@@ -1,7 +1,7 @@
 """Answers OpenClaw's context engine: assembles a turn's window, stores turns, compacts the past.
-The view names unchanged messages by place, so that OpenClaw sends its own objects. Without a model
-in our settings, OpenClaw's own writes summaries: the plugin gets the prompt and sends the answer
-with its next request."""
+The view refers to unchanged messages by place, so that OpenClaw sends its own objects. If
+Recollect's settings name no model, OpenClaw's own model writes summaries. The plugin receives the
+prompt and sends the answer with its next request."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class _Conversation:
     is_shown: bool = False
     """True if `messages` are the whole session."""
     pending: list[Any] = field(default_factory=list, repr=False)
-    """Turns whose place the next assembly shows."""
+    """Turns that are stored once the next assembly shows their place."""
     window_tokens: int | None = None
     no_sooner: float = 0.0
-    """No compaction before this time: the last one gained nothing."""
+    """No compaction before this time, because the last one freed nothing."""
 
 
 class HostModel:
-    """A `Model`: OpenClaw's own, asked through the plugin that waits for a compaction."""
+    """A `Model` that asks OpenClaw's own model, through the plugin that waits for a compaction."""
 
     name = ""
     window_tokens: int | None = None
@@ -70,7 +70,7 @@ class HostModel:
         return await running.ask(prompt)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Compaction:
     asked: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     waiting: dict[str, asyncio.Future[Answer]] = field(default_factory=dict)
     host_left: bool = False
-    """A question was not answered: OpenClaw's process may have ended."""
+    """True if a question was not answered, because OpenClaw's process may have ended."""
 
     async def ask(self, prompt: Prompt) -> Answer:
         name = uuid.uuid4().hex
@@ -121,8 +121,8 @@ class OpenClawMemory:
     ) -> None:
         self._settings = replace(
             settings.across_sessions(),
-            # Compactions run when OpenClaw asks for them, because its model can be asked then. Its
-            # budget leaves out its reserve.
+            # Compactions run only when OpenClaw asks for them, because only then can its model be
+            # asked. OpenClaw has already subtracted its reserve from the budget.
             compaction=replace(
                 settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
             ),
@@ -138,7 +138,8 @@ class OpenClawMemory:
         return self._spaces.names
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The plugin's answer; {} if there is none. FormatError for an invalid request."""
+        """Return the plugin's answer; {} if there is none. Raise FormatError for an invalid
+        request."""
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)
@@ -155,7 +156,7 @@ class OpenClawMemory:
         conversation.messages, conversation.is_shown = asked.messages, True
         await self._keep_pending(memory, asked.space, asked.session, conversation)
         window = asked.window_tokens
-        if window is not None:  # the prompt is in our request, but not in OpenClaw's budget
+        if window is not None:  # the request here includes the prompt, OpenClaw's budget does not
             window += memory.engine._weigher.text(asked.prompt)
         conversation.window_tokens = window
         prompt = {"role": "user", "content": asked.prompt, "timestamp": int(self._now() * 1000)}
@@ -169,7 +170,7 @@ class OpenClawMemory:
         places = {id(message): at for at, message in enumerate(sent)}
         rows = [places.get(id(row), row) for row in context.request["messages"]]
         if len(sent) > len(asked.messages) and (not rows or rows.pop() != len(asked.messages)):
-            return {}  # OpenClaw sends the prompt itself, as it is
+            return {}  # OpenClaw sends the prompt itself, unchanged
         timed = _with_times(rows, sent, int(self._now() * 1000))
         return {"messages": timed, "estimatedTokens": context.report.tokens_after}
 
@@ -183,8 +184,8 @@ class OpenClawMemory:
         return known
 
     async def _committed(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
-        """Stores a turn after the known messages of its session. After a restart none are known:
-        such turns wait until OpenClaw sends the whole conversation."""
+        """Store a turn after the known messages of its session. After a restart no messages are
+        known: such turns wait until OpenClaw sends the whole conversation."""
         conversation = self._conversation(asked)
         if not conversation.is_shown:
             conversation.pending += asked.messages
@@ -317,7 +318,8 @@ class _Asked:
 
 
 def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
-    """Gives each message of ours the time of the one after it: OpenClaw orders messages by time."""
+    """Give each message that Recollect added the time of the message after it, because OpenClaw
+    sorts messages by time."""
     timed: list[Any] = []
     behind: object = now
     for row in reversed(rows):

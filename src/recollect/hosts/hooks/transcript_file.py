@@ -1,5 +1,6 @@
-"""A growing transcript: each look reads only new lines. A file that was replaced, rewritten or
-shortened is read again. An incomplete last line is left for the next look."""
+"""A growing transcript file: each read takes only the new lines. If the file was replaced,
+rewritten or shortened, it is read again from the start. An incomplete last line is left for the
+next read."""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ _BOUNDARY: Final[Mapping[AgentName, bytes]] = {
 }
 _HANDED: Final = b"<recalled-context"
 _COMPARED_BYTES: Final = 512
-"""Bytes at the end of the read part that are compared, to detect a rewritten file."""
+"""Bytes at the end of the part already read that are compared, to detect a rewritten file."""
 
 
 class GrowingReader(Protocol):
-    """Reads a transcript stretch by stretch."""
+    """Reads a transcript in portions."""
 
     def feed(self, data: bytes) -> None:
         """Take the next lines."""
 
     def session(self) -> RecordedSession:
-        """The session so far."""
+        """Return the session read so far."""
 
 
 _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
@@ -46,12 +47,12 @@ _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLook:
-    """The contents of a transcript at one look."""
+    """The contents of a transcript at one read."""
 
     session: RecordedSession | None = None
-    """The part since its last compaction; None if the file is missing or cannot be read."""
+    """The part since the last compaction; None if the file is missing or cannot be read."""
     handed: frozenset[str] = field(default=frozenset(), repr=False)
-    """The passages and facts that hooks added in the same stretch."""
+    """The passages and facts that hooks added in that part."""
     compactions: int = 0
     state: tuple[int, ...] = ()
 
@@ -87,7 +88,7 @@ class FollowedTranscript:
                         return self._look
                     same_file = state[:2] == self._look.state[:2]
                     data = self._unread(file, goes_on=same_file)
-            except OSError:  # it is written with the first reply
+            except OSError:  # the agent creates the file with the first reply
                 return TranscriptLook()
             self._look = self._looked(data, state)
             return self._look
@@ -104,7 +105,8 @@ class FollowedTranscript:
 
     def _looked(self, data: bytes, state: tuple[int, ...]) -> TranscriptLook:
         end = data.rfind(b"\n") + 1
-        if object_fields(data[end:]) is not None:  # complete but for its line end
+        # The last line is complete and lacks only its newline.
+        if object_fields(data[end:]) is not None:
             end = len(data)
         self._take(data[:end])
         return TranscriptLook(
@@ -115,7 +117,7 @@ class FollowedTranscript:
         )
 
     def _take(self, data: bytes) -> None:
-        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # 0 if reading fails
+        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # stays 0 if reading fails
         at = data.rfind(_BOUNDARY[self._agent])
         if at >= 0:
             compactions = self._compactions + data.count(_BOUNDARY[self._agent])
@@ -129,7 +131,7 @@ class FollowedTranscript:
 
 
 def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
-    """The whole transcript, including compactions; None if there is none."""
+    """Return the whole transcript, including the part before compactions; None if there is none."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES)
@@ -143,7 +145,7 @@ def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
 
 
 def handed_items(data: bytes) -> frozenset[str]:
-    """The passages and facts that hooks added to the conversation."""
+    """Return the passages and facts that hooks added to the conversation."""
     found: set[str] = set()
     for line in data.split(b"\n") if _HANDED in data else ():
         if _HANDED in line:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOrder:
-    """The memory that the server is for."""
+    """Which memory the server opens."""
 
     space: str
     store: str | None = None
     session: str | None = None
-    """The session whose memory it is; None: the whole space."""
+    """The session whose memory it is; None for the whole space."""
     config: Path | None = None

@@ -1,6 +1,6 @@
-"""The server over streamable HTTP, on this machine only by default. A page in a browser reaches
-every local port, so requests for another host or from another origin are refused. Every request
-sends a token, which other users of the machine cannot read."""
+"""The server over streamable HTTP, on this machine only by default. A web page in a browser can
+reach every local port, so requests for another host or from another origin are refused. Every
+request must send a token, which other users of the machine cannot read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _END_SECONDS: Final = 3
 
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     token, where = access_token()
     opened = listen_on(host, port, mend="name another as --port")
     url = f"{address_of(opened)}{PATH}"
@@ -50,7 +50,7 @@ def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
         bearer = f'"Authorization: Bearer $(cat {where})"'
         click.echo(f"  Send the token in {where} with every request:", err=True)
         click.echo(f"  claude mcp add --transport http recollect {url} --header {bearer}", err=True)
-    with contextlib.suppress(KeyboardInterrupt):  # the server has ended in order
+    with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down
         asyncio.run(_serve(order, opened, token, local=host in LOOPBACK))
 
 
@@ -66,8 +66,8 @@ async def _serve(order: MemoryOrder, opened: socket.socket, token: str, *, local
 
 
 def guarded_app(server: Server[Any], *, token: str, local: bool) -> App:
-    """The server as an ASGI application that checks host, origin and token. With `local` it listens
-    on this machine only, so its names are known."""
+    """Return the server as an ASGI application that checks host, origin and token. With `local` it
+    listens on this machine only, so its host names are known."""
     from mcp.server.transport_security import TransportSecuritySettings
 
     app = server.streamable_http_app(
@@ -113,8 +113,9 @@ async def _refuse(send: Send, status: HTTPStatus, text: str) -> None:
 
 
 def access_token() -> tuple[str, Path | None]:
-    """The token of requests, and its file; None if the environment has it. Made once, readable by
-    this user alone; two servers that start at once share it."""
+    """Return the token that requests must send, and its file (None if the token is in the
+    environment). The token is created once and readable by this user alone. Two servers that start
+    at the same time share it."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return given, None

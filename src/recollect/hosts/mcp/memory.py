@@ -1,7 +1,7 @@
 """The memory that the MCP server answers from, opened when it is first needed.
 
-If opening fails, the call reports why, and the next call tries again. In the daemon it is the
-memory that hooks have open, if that is the same.
+If opening fails, the call reports why, and the next call tries again. In the daemon, hooks and MCP
+clients share a memory if they use the same one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class ServedMemory:
         settings: Settings | None = None,
         spaces: OpenSpaces | None = None,
     ) -> None:
-        """Without `settings`, the user's own. `spaces` are open in this process already."""
+        """Without `settings`, the user's own are loaded. `spaces` are memories that this process
+        has open already."""
         self.order = order
         self._settings = settings
         self._spaces = spaces
@@ -43,17 +44,18 @@ class ServedMemory:
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """The open engine for one call; RecollectError if there is none."""
+        """Return the open engine for one call. Raise RecollectError if there is none."""
         del scope
         opened = None if self._spaces is None else await self._spaces.get(self.order.space)
-        if opened is None:  # if the shared one cannot be opened, trying it here reports why
+        # Open it here, so that the error shows why the shared one cannot be opened.
+        if opened is None:
             yield await self._own_engine()
             return
         with opened.in_use(f"mcp {id(self)}"):
             yield opened.engine
 
     def refusal(self, scope: KeyScope) -> str:
-        """The reason why a call that needs this scope is refused; empty if it is allowed."""
+        """Return why a call that needs this scope is refused; empty if it is allowed."""
         del scope
         return ""
 
@@ -75,7 +77,7 @@ class ServedMemory:
         )
 
     async def warm_up(self) -> None:
-        """Open it and search once, so that the first call finds its models loaded."""
+        """Open the memory and search once, so that models are loaded before the first call."""
         await attempted(self._warm_up())
 
     async def _warm_up(self) -> None:
@@ -83,7 +85,7 @@ class ServedMemory:
         from recollect.adapters.wiring.stores import is_stored
 
         async with self.engine() as engine:
-            # looking must not create one
+            # a search must not create a memory
             if is_stored(self.order.store or engine.settings.store.url, self.order.space):
                 await engine.search("warm up", budget_tokens=1)
 
@@ -106,9 +108,9 @@ async def served_memory(
     spaces: OpenSpaces | None = None,
     shared: dict[MemoryOrder, ServedMemory] | None = None,
 ) -> AsyncIterator[ServedMemory]:
-    """The memory for one client, warming up in parallel. `spaces` are those that hooks use,
-    `shared` those of the other MCP clients: the last client of one closes it."""
-    # Hooks see a whole space: a client of one session gets an engine that knows it.
+    """Open the memory of one client, and warm it up in parallel. `spaces` are the memories that
+    hooks use, `shared` those of other MCP clients. The last client of a memory closes it."""
+    # Hooks see the whole space, so a client of one session gets its own engine.
     usual = order.store is None and order.session is None
     shared = {} if shared is None else shared
     new = ServedMemory(order, settings=settings, spaces=spaces if usual else None)

@@ -1,5 +1,5 @@
-"""The MCP server: the low-level server of the official SDK over the memory tools. No request of a
-client and no failure of the memory ends it: both get an answer."""
+"""The MCP server: the low-level server of the official SDK over the memory tools. Invalid requests
+and failures of the memory do not stop it: both get an answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
 _WHOLE_CHARS: Final = 4_000
-"""Longer texts are shown to a person as one line each."""
+"""If a text is longer than this, a person sees each item as one line."""
 _QUESTION: Final = "forget"
 _FORM: Final[dict[str, Any]] = {
     "type": "object",
@@ -45,7 +45,8 @@ _FORM: Final[dict[str, Any]] = {
 
 
 def server_over(memory: ServedMemory, security: RequestStateSecurity | None = None) -> Server[Any]:
-    """The SDK's server with our handlers; `security` is for servers that share a key."""
+    """Make the SDK's server with Recollect's handlers. `security` is for servers that share a
+    key."""
     handlers = Handlers(memory)
     server: Server[Any] = Server(
         handshake.NAME,
@@ -55,11 +56,11 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
     )
-    # the SDK's spans would hold client data: names of tools, ids, texts of errors
+    # the SDK's spans would contain client data: names of tools, ids, error texts
     server.middleware[:] = [
         one for one in server.middleware if type(one).__name__ != "OpenTelemetryMiddleware"
     ]
-    # seals the state that a client carries between two rounds of a question
+    # seals the state that a client carries between a question and its reply
     server.middleware.append(
         RequestStateBoundary(
             security or RequestStateSecurity.ephemeral(), default_audience=handshake.NAME
@@ -85,7 +86,7 @@ class Handlers:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Call a tool; the answer reports problems of the call."""
+        """Call a tool. Problems of the call are reported in the answer."""
         if params.name not in TOOL_NAMES:
             raise MCPError(
                 code=types.INVALID_PARAMS, message=f"there is no tool {_sendable(params.name)[:80]}"
@@ -121,8 +122,8 @@ class Handlers:
 
 @dataclass(slots=True)
 class ForgetQuestion:
-    """Asks the client's user to confirm that something is forgotten. Clients of older revisions are
-    asked during the call. Newer ones get the question as the answer, and call again with the reply,
+    """Asks the client's user to confirm forgetting. Clients of older protocol revisions are asked
+    during the call. Newer clients get the question as the answer. They call again with the reply,
     for the same content."""
 
     context: Context
@@ -131,14 +132,14 @@ class ForgetQuestion:
 
     @property
     def can_be_asked(self) -> bool:
-        """True if the client shows forms to its user."""
+        """True if the client can show forms to its user."""
         capabilities = self.context.session.client_capabilities
         wanted = None if capabilities is None else capabilities.elicitation
-        # the revision before modes offers forms by naming no mode
+        # in the revision before modes existed, naming no mode means forms
         return wanted is not None and (wanted.form is not None or wanted.url is None)
 
     async def ask(self, wanted: ForgetRequest) -> bool:
-        """True if the user confirms."""
+        """Ask the user. Return True if they confirm."""
         whole = wanted.whole()
         shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
         text = _sendable(f"Forget this for good?\n\n{shown}")

@@ -1,6 +1,7 @@
 """Anthropic's own memory tool (`memory_20250818`): files under /memories, stored in the space.
-Claude expects the answers that Anthropic documents. Each file is one item of the archive, so no
-path reaches a disk. A file is durable when the call returns, and secrets in it are masked."""
+Answers have the wording that Anthropic documents, because Claude expects it. Each file is one item
+of the archive, so no file is written to the disk. A file is durable when the call returns, and
+secrets in it are masked."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ ROOT: Final = "/memories"
 TOOL_TYPE: Final = "memory_20250818"
 TOOL_NAME: Final = "memory"
 MOST_CHARS: Final = 200_000
-"""Per file: Claude is told to keep its files short, and reads them whole."""
+"""Size limit per file. Claude is instructed to keep its files short, and reads them in full."""
 _MOST_PATH_CHARS: Final = 400
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
 _LISTED_LEVELS: Final = 2
@@ -31,20 +32,20 @@ _SNIPPET_LINES: Final = 2
 _MOST_RACES: Final = 8
 _BUSY: Final = "Another process keeps changing the file: view it and try again."
 _Path: TypeAlias = str
-"""Relative to /memories; empty for the folder itself."""
+"""Path relative to /memories; empty for the folder itself."""
 _Files: TypeAlias = Mapping[_Path, StoredItem]
 
 
 class _Refused(Exception):  # noqa: N818 - it is an answer
-    """The answer to the model in place of a result."""
+    """The answer that the model gets if a command is refused."""
 
 
 class _Changed(Exception):  # noqa: N818 - the command is carried out again
-    """Another process changed the file between its reading and its writing."""
+    """Raised if another process changed the file after it was read."""
 
 
 def _place(path: _Path) -> ItemPlace:
-    """Labels of a namespace hold no full stop, so a path is split there."""
+    """Split a path into namespace labels and key. Labels must not contain a full stop."""
     return tuple(path.split(".")), ""
 
 
@@ -78,15 +79,15 @@ class AnthropicMemoryTool:
 
     @property
     def name(self) -> str:
-        """The tool's name in a request and in a call."""
+        """The tool's name in requests and calls."""
         return TOOL_NAME
 
     def definition(self) -> dict[str, Any]:
-        """The tool as a request to Anthropic lists it."""
+        """Return the tool's definition for a request to Anthropic."""
         return {"type": TOOL_TYPE, "name": TOOL_NAME}
 
     async def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
-        """Carry out a command; `arguments` is the call's input, as an object or as JSON."""
+        """Run a command. `arguments` is the call's input, as an object or as JSON."""
         done = await attempted(self._carry_out(arguments))
         if not isinstance(done, Failure):
             return done
@@ -145,7 +146,8 @@ class AnthropicMemoryTool:
                 f"{', '.join(map(str, lines))}. Please ensure it is unique"
             )
         await self._put([_item(path, text.replace(old, new, 1), file.version)])
-        shown = _text_of(await self._file(path)).split("\n")  # as stored, with secrets masked
+        # The stored text, in which secrets are masked.
+        shown = _text_of(await self._file(path)).split("\n")
         first = max(0, lines[0] - 1 - _SNIPPET_LINES)
         head = "The memory file has been edited. Here is the snippet showing the change"
         snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
@@ -226,7 +228,7 @@ class BlockingAnthropicMemoryTool:
         self.definition: Callable[[], dict[str, Any]] = tool.definition
 
     def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
-        """As `AnthropicMemoryTool.call`, blocking."""
+        """Same as `AnthropicMemoryTool.call`, but blocks."""
         return self._memory._wait(self._tool.call(arguments))
 
 
@@ -241,10 +243,11 @@ def anthropic_memory_tool(memory: BlockingEngine) -> BlockingAnthropicMemoryTool
 def anthropic_memory_tool(
     memory: Engine | BlockingEngine,
 ) -> AnthropicMemoryTool | BlockingAnthropicMemoryTool:
-    """Answer Anthropic's memory tool from a space: its files under /memories, for every session.
+    """Make a handler for Anthropic's memory tool. Its files are under /memories in the space, for
+    every session.
 
-    List `definition()` among the tools of a request, and give the input of each call of `memory`
-    to `call`.
+    Add `definition()` to the tools of a request, and pass the input of each `memory` call to
+    `call`.
     """
     if isinstance(memory, BlockingEngine):
         return BlockingAnthropicMemoryTool(AnthropicMemoryTool(memory.engine), memory)
@@ -292,13 +295,13 @@ class _Arguments:
         return given[0], given[1]
 
     def path(self, name: str) -> _Path:
-        """A file or folder; refused unless it is under /memories."""
+        """Return the path of a file or folder. Refuse it unless it is under /memories."""
         given = self.text(name)
         parts = given.split("/")
         if parts[:2] != ["", ROOT[1:]]:
             raise _Refused(f"Path must start with {ROOT}, got: {given}")
         named = parts[2:-1] if parts[-1] == "" else parts[2:]
-        # control characters, backslashes and percent signs have special meanings for some readers
+        # some programs interpret control characters, backslashes and percent signs
         plain = given.isprintable() and "\\" not in given and "%" not in given
         if any(part in ("", ".", "..") for part in named) or not plain:
             raise _Refused(f"Path {given} would escape {ROOT} directory")

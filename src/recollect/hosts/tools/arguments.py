@@ -1,6 +1,6 @@
-"""The memory tools and their arguments, declared once: the JSON Schema and the check of arguments
-come from the same types. Wrong arguments get an answer that a model can act on; they never
-raise."""
+"""The memory tools and their arguments, declared once. Both the JSON Schema and the check of
+arguments come from the same types. Wrong arguments never raise: the model gets an answer that it
+can act on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ToolName: TypeAlias = Literal[
 MOST_AROUND: Final = 10
 MOST_FORGOTTEN: Final = 20
 _MOST_CHARS: Final = 400_000
-"""Longer arguments are no call of a model: they are not read."""
+"""Longer arguments are refused without parsing, because no model writes such a call."""
 _SHOWN_CHARS: Final = 120
 _DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
 
@@ -139,12 +139,12 @@ class ToolKind:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, all in one piece."""
+        """Return the JSON Schema of its arguments, without references."""
         _, shapes = msgspec.json.schema_components([self.arguments])
         shape = dict(shapes[self.arguments.__name__])
         for described in ("title", "description"):
             shape.pop(described, None)
-        # every definition is sent with every request: needless defaults are left out
+        # definitions are sent with every request, so needless defaults are removed
         shape["properties"] = {
             name: {key: value for key, value in one.items() if key != "default" or value}
             for name, one in shape["properties"].items()
@@ -212,12 +212,13 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadArguments:
-    """Unusable arguments, and the fix."""
+    """Unusable arguments, and how to fix them."""
 
     problem: str = field(repr=False)
 
     def describe(self, kind: ToolKind) -> str:
-        """The answer to the model. It holds nothing from memory, and is not marked as such."""
+        """Write the answer to the model. It contains nothing from memory, so it is not marked as
+        recalled."""
         shape = kind.parameters
         required = shape.get("required", [])
         takes = ", ".join(
@@ -233,7 +234,7 @@ class BadArguments:
 def read_arguments(
     kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
 ) -> Arguments | BadArguments:
-    """Read the arguments of a call, as an object or as the JSON that a provider sent."""
+    """Read the arguments of a call, given as an object or as the provider's JSON."""
     if isinstance(given, str | bytes):
         if len(given) > _MOST_CHARS:
             return BadArguments(problem="the arguments are too long")
@@ -268,8 +269,8 @@ def _accept(shape: Mapping[str, Any]) -> str:
 
 
 def moment(text: str, *, end: bool = False) -> float | None:
-    """Read a day or a moment in UTC as seconds since the epoch; of a day its beginning, or its
-    `end`. None for an empty text."""
+    """Read a day or a time in UTC as seconds since the epoch. A day gives its start, or its end
+    with `end`. None for an empty text."""
     if not text:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Answers the calls of memory tools: one handler for every wire format. It never raises for a
-model's input, nor for a store that is down. An answer keeps to its budget and is marked as
-recalled. Forgetting needs a person's confirmation. A fact that a model stores counts as the model's
-word, and replaces no preference, decision or rule of the user."""
+"""Answers the calls of memory tools: one handler for every wire format. It never raises because of
+a model's input or a store that is down. An answer stays within its budget and is marked as
+recalled. Forgetting needs a person's confirmation. A fact that a model stores has the trust of the
+model's words, and replaces no preference, decision or rule of the user."""
 
 from __future__ import annotations
 
@@ -53,10 +53,11 @@ from recollect.hosts.tools.arguments import (
 )
 
 ANSWER_TOKENS: Final = 2_500
-"""Default limit of an answer: a page or two of evidence."""
+"""Default token limit of an answer: one or two pages."""
 LEAST_TOKENS: Final = 200
 _SEARCH_SHARE: Final = 1.2
-"""Share of an answer's budget to search: hits of one message share its heading."""
+"""Budget of the search, as a multiple of the answer's budget. It is larger because hits in the same
+message share one heading."""
 _HITS_WITH_LINES: Final = 24
 _LINE_CHARS: Final = 160
 _PROSE_CHARS: Final = 4_000
@@ -64,7 +65,8 @@ _LEAST_ID_CHARS: Final = 4
 _MOST_NAMED: Final = 5
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})\.([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
-"""The part after the dot may be cut short, but not left out: an invented number finds nothing."""
+"""Pattern of a short id. Some characters after the dot are required, so that a number that a model
+invents finds nothing."""
 _FORMATS: Final[tuple[DefinitionFormat, ...]] = (
     "anthropic",
     "openai-chat",
@@ -79,7 +81,7 @@ class MemoryAnswer:
 
     text: str = field(repr=False)
     is_error: bool = False
-    """The call could not be carried out; the text says why and what to do."""
+    """True if the call failed. The text gives the reason and what to do."""
 
     def __str__(self) -> str:
         return self.text
@@ -98,13 +100,13 @@ class ForgetRequest:
         return "\n".join([*map(fact_line, self.facts), *messages])
 
     def whole(self) -> str:
-        """Show the same with every message whole, its lines set back."""
+        """Show facts and messages, with every message in full and indented."""
         messages = [f"{forget_line(one)}\n{indented(one.text)}" for one in self.messages]
         return "\n".join([*map(fact_line, self.facts), *messages])
 
 
 Confirm: TypeAlias = Callable[[ForgetRequest], bool | Awaitable[bool]]
-"""Asks a person; a plain function runs in a thread."""
+"""Asks a person to confirm. A plain function runs in a thread."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -116,7 +118,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class MemoryTools:
-    """The memory tools over one memory; made by `memory_tools`."""
+    """The memory tools of one memory. Call `memory_tools` to make them."""
 
     def __init__(
         self,
@@ -132,11 +134,11 @@ class MemoryTools:
 
     @property
     def names(self) -> tuple[ToolName, ...]:
-        """The names that `call` answers to."""
+        """The tool names that `call` accepts."""
         return cast(tuple[ToolName, ...], tuple(KINDS))
 
     def definitions(self, format: DefinitionFormat) -> list[dict[str, Any]]:  # noqa: A002
-        """List the tools as a request of this format, or an MCP server, does."""
+        """Return the tool definitions for a request in this format, or for an MCP server."""
         if format not in _FORMATS:
             raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
         return [
@@ -147,7 +149,7 @@ class MemoryTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None
     ) -> MemoryAnswer:
-        """Carry out a call; `arguments` as an object, or as the JSON that the provider sent."""
+        """Run a call. `arguments` is an object, or the JSON that the provider sent."""
         kind = KINDS.get(name)
         if kind is None:
             text = f"There is no memory tool {plain(name)!r}; there are {', '.join(KINDS)}."
@@ -166,7 +168,8 @@ class MemoryTools:
         return MemoryAnswer(text=text, is_error=isinstance(done, Failure))
 
     async def lines(self, name: ToolName, **arguments: Any) -> list[str]:
-        """Answer a person: the lines of an answer without its frame. Raises RecollectError."""
+        """Answer a person: return the lines of an answer without the surrounding block. Raises
+        RecollectError."""
         read = read_arguments(KINDS[name], arguments)
         if isinstance(read, BadArguments):
             raise RecollectError(read.problem)
@@ -233,9 +236,9 @@ class MemoryTools:
     async def _printed_for(
         self, hits: Sequence[StoredSegment], query: str
     ) -> dict[SegmentId, tuple[StoredSegment, str]]:
-        """The most relevant printed line, once, for hits next to tool output. People ask for a
-        tool's finding with the words of their order or of the reply, which the line does not
-        share."""
+        """For each hit next to tool output, find the most relevant line of that output; each output
+        is quoted once. People ask for a tool's finding in the words of their order or of the reply,
+        and the output line often contains none of these."""
         exchanges = await self._lookup.exchanges(hits[:_HITS_WITH_LINES])
         outputs = {
             one.segment.id: one for near in exchanges.values() for one in near if _is_output(one)
@@ -286,7 +289,8 @@ class MemoryTools:
         ):
             if neighbours:
                 answer.head(title)
-            for neighbour in neighbours:  # each gets its share of the budget that is left
+            # Each neighbor gets an equal share of the remaining budget.
+            for neighbour in neighbours:
                 near = neighbour.segment
                 share, heading = answer.room_tokens // left, self._heading(neighbour)
                 shown = answer.add_cut(heading, near.text, [near.message_id], most=share)
@@ -327,7 +331,7 @@ class MemoryTools:
         return answer
 
     async def _file_lines(self, asked: GetArguments) -> AnswerLines:
-        """Show lines of a memory file as they are stored: nothing is read from the disk."""
+        """Show the stored lines of a memory file. The file itself is not read."""
         sections = await self._lookup.file(asked.path)
         placed = sorted(
             ((_first_line(one.segment), one) for one in sections), key=lambda pair: pair[0]
@@ -355,7 +359,7 @@ class MemoryTools:
         return answer
 
     async def find_message(self, id: str) -> StoredSegment | None:  # noqa: A002
-        """Find the message of a short or a whole id."""
+        """Find a message by its short or full id."""
         wanted = id.strip().strip("[]").lower()
         if short := _SHORT_ID.fullmatch(wanted):
             stored = await self._lookup.message_at(int(short[1]))
@@ -479,7 +483,7 @@ class MemoryTools:
 
 
 class BlockingMemoryTools:
-    """`MemoryTools` for code without an event loop; made by `memory_tools`."""
+    """`MemoryTools` for code without an event loop. Call `memory_tools` to make them."""
 
     def __init__(self, tools: MemoryTools, memory: BlockingEngine) -> None:
         self._tools = tools
@@ -490,7 +494,7 @@ class BlockingMemoryTools:
     def call(
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None
     ) -> MemoryAnswer:
-        """As `MemoryTools.call`, blocking."""
+        """Same as `MemoryTools.call`, but blocks."""
         return self._memory._wait(self._tools.call(name, arguments))
 
 
@@ -507,10 +511,10 @@ def memory_tools(
 ) -> MemoryTools | BlockingMemoryTools:
     """Make the memory tools of an open memory.
 
-    With a `session` they see what it may see (its messages, memory files, and facts of it or of no
-    session) unless `recall.scope = "space"`; without one the whole space. `confirm` asks the person
-    before anything is forgotten; without it nothing is, and the answer names the command to run.
-    `answer_tokens` limits the length of an answer.
+    Without a `session` the tools see the whole space. With one, they see its messages, memory
+    files, and facts that belong to it or to no session, unless `recall.scope = "space"`. `confirm`
+    asks a person before anything is forgotten. Without it nothing is forgotten, and the answer
+    names the command to run. `answer_tokens` limits the length of an answer.
     """
     if isinstance(memory, BlockingEngine):
         return BlockingMemoryTools(MemoryTools(memory.engine, **options), memory)
