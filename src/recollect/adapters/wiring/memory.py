@@ -328,7 +328,7 @@ class _Heading:
     title: str
 
 
-def critical_rules(agents_md_text: str) -> str:
+def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
     """Return the sections to repeat after a compaction; empty if there are none. Text over the
     limit is cut, with a mark."""
     lines = agents_md_text.split("\n")
@@ -341,7 +341,7 @@ def critical_rules(agents_md_text: str) -> str:
         ends = (later.line for later in headings[at + 1 :] if later.level <= heading.level)
         inside_until = next(ends, len(lines))
         sections.append("\n".join(lines[heading.line : inside_until]).strip())
-    return "\n\n".join(_fitted(sections, LIMIT_CHARS))
+    return "\n\n".join(_fitted(sections, limit_chars))
 
 
 def _headings(lines: list[str]) -> list[_Heading]:
