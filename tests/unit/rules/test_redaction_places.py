@@ -7,6 +7,40 @@ import pytest
 from recollect.core.rules.redaction import redact
 
 MASKED: tuple[tuple[str, str], ...] = (
+    # an account and its token, given to a client
+    (
+        'client = Client("AC5ef872f6da5a21de157d80997a64bd33", "a1b2c3d4e5f60718293a4b5c6d7e8f90")',
+        "a1b2c3d4e5f60718293a4b5c6d7e8f90",
+    ),
+    # flags of commands
+    (
+        r"schtasks /create /tn Backup /tr C:\b.cmd /sc daily /ru CORP\svc /rp Wint3rTal3",
+        "Wint3rTal3",
+    ),
+    ('SCHTASKS /Create /S srv01 /U admin /P "Gr8nite!x" /TN job', "Gr8nite!x"),
+    ("aws ssm put-parameter --name /prod/db --type SecureString --value s3cr3tTid3", "s3cr3tTid3"),
+    (
+        'aws ssm put-parameter --name "/prod/db" --value "Tid3-w4ter" --type "SecureString"',
+        "Tid3-w4ter",
+    ),
+    # told, with the word for it before or after
+    ("the new one is Harb0ur!77 (old password expired yesterday)", "Harb0ur!77"),
+    ("I rotated the password. The new one is: Harb0ur!77", "Harb0ur!77"),
+    ("Their login changed, the current one is 'Harb0ur!77'.", "Harb0ur!77"),
+    # keys as numbers
+    (
+        "const aesKey = [43, 126, 21, 22, 40, 174, 210, 166, 171, 247, 21, 136, 9, 207, 79, 60];",
+        "43, 126, 21, 22, 40, 174",
+    ),
+    (
+        "byte secret_key[12] = {0x2b, 0x7e, 0x15, 0xae, 0xd2, 0xa6, 0xab, 0xf7, 0x88, 0xcf, 9, 3};",
+        "0x2b, 0x7e, 0x15",
+    ),
+    ("SECRET = bytes([43,126,21,22,40,174,210,166,171,247,21,136,9,207,79,60])", "43,126,21,22"),
+    (
+        "privateKey: new Uint8Array([43, 126, 21, 22, 40, 174, 210, 166, 171, 247, 21, 9])",
+        "43, 126, 21, 22",
+    ),
     # piped to a command that takes a secret
     ("printf 'Qu4rtz-Lamp' | docker secret create db_password -", "Qu4rtz-Lamp"),
     ("printf '%s' Qu4rtzLamp9 | gh secret set DEPLOY", "Qu4rtzLamp9"),
@@ -38,6 +72,19 @@ MASKED: tuple[tuple[str, str], ...] = (
 )
 
 CLEAN: tuple[str, ...] = (
+    'client = Client("us-east-1", "billing-service")',
+    'Client("550e8400-e29b-41d4-a716-446655440000", "550e8400-e29b-41d4-a716-446655440001")',
+    "schtasks /query /tn Backup /fo LIST",
+    "schtasks /run /p",
+    "aws ssm put-parameter --name /prod/region --type String --value eu-west-1b",
+    "aws ssm put-parameter --type SecureString --value $DB_PASSWORD",
+    "the new one is required (old password policy)",
+    "The bus stop moved, the new one is nearer to pier39.",
+    "the new one is v2.1.0, the old login page is gone",
+    "sizes = [16, 24, 32, 48, 64, 96, 128, 160, 192, 200, 224, 240, 250, 255, 12, 14]",
+    "key_codes = [37, 38, 39, 40, 13, 27, 32, 9, 8, 46, 36, 35, 33, 34, 16, 17]",
+    "primary_key = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]",
+    "token_ids = [101, 75, 20, 102, 34, 67, 41, 52, 63, 77, 88, 99, 110, 11, 12, 13]",
     'printf "%s\\n" "$TOKEN" | docker secret create token -',
     "printf 'done' | tee log.txt",
     "cat secret.txt | docker secret create db -",

@@ -151,6 +151,20 @@ def _is_used(value: str) -> bool:
     return is_strong(value) or is_chosen_words(value)
 
 
+def _is_called_one(value: str) -> bool:
+    return is_strong(value) and not is_name(value)
+
+
+def _is_random(numbers: str) -> bool:
+    """Excludes lists of codes, sizes and ids, which are small, sorted or no bytes."""
+    values = [int(one, 16 if "x" in one else 10) for one in re.findall(r"\w+", numbers.lower())]
+    large = sum(value > 127 for value in values)
+    is_sorted = sorted(values) in (values, values[::-1])
+    return (
+        max(values) < 256 and len(set(values)) >= 8 and 4 * large >= len(values) and not is_sorted
+    )
+
+
 _PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
 _POLICY = re.compile(r"password|passphrase|passwort|characters|login|account")
 _VALUE = (
@@ -223,6 +237,16 @@ _COMMANDS = (
     _program("sqlplus", r"[ \t][\w.-]{1,80}/(?P<bare>[^\s@/\"']{3,200})@"),
     _program("kubeadm", r"[ \t]?--token[ \t=]{1,4}" + _VALUE),
     _program("7z ", r" -p(?![ \t])" + _VALUE),
+    _program("schtasks", r"(?i) /r?p[ \t]+(?!/)" + _VALUE),
+    Row(
+        _PASSWORD,
+        " --value| --secret-string",
+        r"[ \t=]{1,4}" + _VALUE,
+        judge=_looks_chosen,
+        place=_BEHIND,
+        near=_ABOUT_SECRETS,
+        around=ON_LINE,
+    ),
     Row(
         _PASSWORD,
         " --auth| --basic-auth| --user| --creds| --credentials| --http-user",
@@ -339,6 +363,20 @@ _PLACES = (
         r"Private-Lines:[ \t]*\d{1,4}\r?\n(?P<bare>(?:[A-Za-z0-9+/=]{1,76}\r?\n?){1,200})",
     ),
     Row(
+        "account-token",
+        "client(",
+        r"(?i)client\(\s{0,40}[\"']AC[0-9a-f]{32}[\"'],\s{0,40}[\"'](?P<bare>[0-9a-f]{30,32})[\"']",
+    ),
+    Row(
+        "key-bytes",
+        "key|secret|seed",
+        r"(?i)[a-z]{3,6}[\"']?(?:\[\w{0,12}\])?[ \t]{0,8}(?::=|=>|=|:)[ \t]{0,8}"
+        r"(?:(?:new[ \t]+)?[a-z_][\w.]{0,30}\(?)?[\[({]\s{0,12}+"
+        r"(?P<value>(?:0x[0-9a-f]{1,2}|\d{1,3})(?:\s{0,12}+,\s{0,12}+(?:0x[0-9a-f]{1,2}|\d{1,3}))"
+        r"{11,255}+)\s{0,12}+,?\s{0,12}[\])}]",
+        judge=_is_random,
+    ),
+    Row(
         "password-hash",
         "$",
         r"\$\$?(?:1|5|6|7|8|9|14|y|gy|md5|sha1|apr1|2[abxy]?|argon2(?:id|i|d)|scrypt"
@@ -362,6 +400,17 @@ _PLACES = (
     ),
 )
 _SENTENCES = (
+    Row(
+        _TOLD,
+        "new one|current one|right one|correct one|temporary one|latest one",
+        r"(?i) (?:is|was|will be)(?: now)?:?[ \t]+[\"'`“]?(?P<value>[^\s\"'`”]{6,100})",
+        judge=_is_called_one,
+        place=_BEHIND,
+        near=_POLICY,
+        around=(240, 240),
+        trim=TRAILING,
+        whole=True,
+    ),
     Row(
         _TOLD,
         "password|passphrase",
