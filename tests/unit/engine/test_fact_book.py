@@ -15,6 +15,7 @@ from recollect.core.facts.book import FactBook
 from recollect.core.facts.history import FactFilter
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch
+from recollect.core.values.fact import FactType
 from recollect.errors import RecollectError
 from recollect.system.config import Settings
 
@@ -130,5 +131,37 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
         ):
             with pytest.raises(RecollectError, match="is none of them; there are"):
                 await book.list(wrong)
+
+    with_book(tmp_path, work)
+
+
+TYPES: dict[FactType, tuple[str, ...]] = {
+    "decision": ("Use ClickHouse instead of Elasticsearch for logs", "Drop 32-bit builds"),
+    "implementation": (
+        "The health check endpoint is /internal/live",
+        "Discounts are computed by the function apply_rebates",
+    ),
+    "config": ("The broker of the test rig listens on port 61616", "Backups go to 10.4.0.17"),
+    "issue": ("Checkout fails for cards without a postcode", "Timezone bug in the weekly report"),
+    "task_state": ("Invoice archiving not yet started", "Accessibility review is in progress"),
+    "architecture": ("An event bus connects the warehouses", "One monolith, no queue"),
+    "preference": ("I prefer squash merges", "Never send mails on weekends", "Answer in French"),
+}
+
+
+def test_a_statement_without_a_type_gets_that_of_its_words(tmp_path: Path) -> None:
+    async def work(book: FactBook, store: Store) -> None:
+        del store
+        for texts in TYPES.values():
+            for text in texts:
+                await book.add(text)
+        added = {type_: set(texts) for type_, texts in TYPES.items()}
+        assert {
+            type_: {fact.content for fact in await book.list(FactFilter(types=(type_,)))}
+            for type_ in TYPES
+        } == added
+        named = await book.add("Checkout fails on Sundays", type="decision")
+        assert named.fact is not None
+        assert named.fact.type == "decision"
 
     with_book(tmp_path, work)

@@ -50,11 +50,20 @@ from recollect.system.config import Settings
 _MOST_NAMED: Final = 5
 MOST_CHARS: Final = 2_000
 _ID_BYTES: Final = 12
-_DECIDES: Final = re.compile(
-    r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b"
-    r"|\b(?:instead of|rather than|decided|decision|chose|agreed|replaces|go(?:ing)? with)\b",
-    re.IGNORECASE,
-)
+_TELLS_TYPE: Final[dict[FactType, str]] = {
+    "preference": r"\b(?:i|i'm|my|me|always|never|only|please)\b|^\W*(?:keep|do not|don.t)\b",
+    "task_state": r"\b(?:todo|not yet|still (?:to|has|have|needs?|missing|open)|pending|blocked"
+    r"|in progress|unfinished|finished|done|completed|waiting for)\b",
+    "issue": r"\b(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing|ures?)?|broken|breaks|leaks?|flaky|wrong"
+    r"|regression|outage|(?:do|does|is|are)(?: not|n't) work\w*)\b",
+    "decision": r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b|\b(?:instead of|rather than"
+    r"|decided|decision|chose|agreed|replaces|go(?:ing)? with)\b",
+    "architecture": r"\b(?:architecture|event[- ](?:driven|bus)|micro-?services?|monolith"
+    r"|layers?|layered|hexagonal|talks? to|(?:api|message) (?:gateway|queue|broker)|services)\b",
+    "implementation": r"\b(?:endpoint|function|class|method|module|table|handler|route"
+    r"|(?:stored|lives?|implemented|handled|written) (?:in|by|as|with))\b|\s/\w+|\w\(\)",
+}
+"""The words of each type; the first that matches decides."""
 
 
 async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
@@ -181,9 +190,10 @@ def _with_own_id(fact: Fact) -> Fact:
 
 
 def _type_of(content: str, subject: str) -> FactType:
-    if _DECIDES.search(content):
-        return "decision"
-    return "config" if subject else "preference"
+    for type_, words in _TELLS_TYPE.items():
+        if re.search(words, content, re.IGNORECASE):
+            return type_
+    return "config" if subject or re.search(r"\d", content) else "preference"
 
 
 def _name(statement: Fact | FactDraft) -> tuple[str, str]:
