@@ -167,6 +167,19 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     assert "A turn that asks this, with an empty view, would recall" in shown
 
 
+def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:
+    async def store() -> None:
+        async with open_memory(store=Path(recollect.url)) as memory:
+            told = {"text": "The kiln is fired on the first Monday of a month."}
+            assert not (await memory_tools(memory).call("memory_store", told)).is_error
+
+    asyncio.run(store())
+    asked = recollect.json("memory", "search", "When is the kiln fired?", "--explain")
+    assert asked["facts"][0]["score"] > 0.5
+    assert asked["a_turn_would_recall"]
+    assert "fact" in asked["reason"]
+
+
 def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:
     session = talked.json("memory", "show", "work")
     assert len(session["segments"]) == 10

@@ -69,6 +69,42 @@ def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Pat
     asyncio.run(run())
 
 
+def test_an_observation_reports_a_place_only_for_what_was_stored(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with open_memory(store=tmp_path / "m.db") as memory:
+            unknown = await memory.observe("never-prepared", reply("Noted."))
+            await memory.prepare("s", request(1))
+            text = await memory.observe("s", "<html>502 Bad Gateway</html>")
+            for seen in (unknown, text):
+                assert seen.archived is None
+                assert "nothing of this reply is stored" in str(seen)
+            stored = await memory.observe("s", reply("Noted."))
+            assert stored.archived == "store"
+            assert "stored in: store" in str(stored)
+
+    asyncio.run(run())
+
+
+def test_the_file_of_a_session_grows_with_what_was_said(tmp_path: Path) -> None:
+    """Not with its square: a turn stores no list of all the messages that left the view."""
+    file, sizes = tmp_path / "m.db", []
+    settings = {"recall.embedder": "none", "window_tokens": 4_000, "jobs.in_process": False}
+    held = request(0)["messages"]
+
+    async def talk(turns: int) -> None:
+        async with open_memory(store=file, settings=settings) as memory:
+            for n in range(turns):
+                said = f"round {len(held)}: {LONG[: 300 + n]}"
+                held.extend([reply("done"), {"role": "user", "content": said}])
+                await memory.prepare("s", {**request(0), "messages": list(held)})
+        sizes.append(file.stat().st_size)
+
+    for turns in (1, 60, 60):
+        asyncio.run(talk(turns))
+    empty, first, second = sizes
+    assert second - first < 1.8 * (first - empty), sizes
+
+
 def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
     async def run() -> None:
         async with open_memory(store=tmp_path / "m.db") as memory:

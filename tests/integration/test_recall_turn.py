@@ -100,6 +100,53 @@ def test_a_request_that_ends_with_system_messages_recalls(
     assert violations(wire, context.request) == []
 
 
+def _documented(module: str, number: int) -> list[dict[str, Any]]:
+    """An order that an agent carried out with a tool."""
+    function = {"name": "read", "arguments": f'{{"path": "{module}.py"}}'}
+    call = {"id": f"c{number}", "type": "function", "function": function}
+    printed = f"import {module}_base\nimport datetime\ndef open_{module}(): ..."
+    return [
+        {"role": "user", "content": DOCUMENT.format(module)},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{number}", "content": printed},
+        {"role": "assistant", "content": f"I documented the public functions of {module}.py."},
+    ]
+
+
+DOCUMENT = "Please document the public functions, arguments and exceptions of the {} module."
+GAUGE = "The tide gauge of the east basin reports in feet."
+
+
+@pytest.mark.parametrize(
+    ("newest", "recalled"),
+    [
+        (DOCUMENT.format("crane"), False),
+        ("sounds good, please continue", False),
+        ("What does tide_table.py import?", False),
+        ("Convert the report of the tide gauge of the east basin.", True),
+    ],
+)
+def test_work_brings_what_the_user_stated_and_no_earlier_work(
+    tmp_path: Path, newest: str, recalled: bool
+) -> None:
+    held = said(*[text for at in range(60) for text in (f"barge {at} is in hall {at}", "noted")])
+    modules = ("harbour", "lighthouse", "crane", "quay", "ferry", "cargo", "winch", "buoy")
+    work = [row for at, module in enumerate(modules) for row in _documented(module, at)]
+    rows = [*held["messages"], *work, {"role": "user", "content": GAUGE}]
+
+    async def run() -> Context:
+        settings = {**BY_WORDS, "recall.standing_tokens": 0}
+        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+            await memory.prepare("s", {"model": "gpt-4o", "messages": rows})
+            await memory.settle()
+            asked = [{"role": "user", "content": newest}]
+            return await memory.prepare("s", {"model": "gpt-4o", "messages": asked})
+
+    context = asyncio.run(run())
+    blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
+    assert [GAUGE in block for block in blocks] == [True] * recalled
+
+
 def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
     """Beside what its own session said, by default; and not what was said in another one."""
     workspace = tmp_path / "work"

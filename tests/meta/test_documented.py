@@ -73,6 +73,15 @@ def test_the_exported_names_are_these() -> None:
     }
 
 
+def test_the_methods_of_a_memory_are_these() -> None:
+    """A method that appears or goes is a decision, too."""
+    assert {name for name in dir(recollect.Engine) if not name.startswith("_")} == {
+        *("prepare", "preview", "observe", "watch", "ingest", "session", "end"),
+        *("messages", "sessions", "search", "facts", "stats", "forget", "delete_space"),
+        *("compact", "undo", "flushed", "on", "settle", "close"),
+    }
+
+
 def test_every_error_is_drawn() -> None:
     names = [name for name, value in vars(errors).items() if inspect.isclass(value)]
     assert "RecollectError" in names
@@ -95,6 +104,13 @@ def test_links_and_anchors_lead_somewhere() -> None:
             assert there.exists(), f"{page.name}: {target}"
             if anchor:
                 assert anchors(there.read_text()).count(anchor) == 1, f"{page}: {target}#{anchor}"
+
+
+def test_every_behaviour_names_a_test_that_exists() -> None:
+    rows = re.findall(r"^\| .+ \| `(.+)::(\w+)` \|$", DOCS["contributing/regressions.md"], re.M)
+    assert rows
+    for file, name in rows:
+        assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(), re.M), name
 
 
 def test_decisions_have_one_shape_and_name_their_test() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -30,6 +31,21 @@ def test_the_list_of_commands_tells_them_all_and_imports_none() -> None:
     assert set(lines) == {*cli.COMMANDS, "bench"} - {"hook"}, "agents run hooks, people do not"
     for line in lines.values():
         assert line in done.stdout
+
+
+def test_numbers_in_help_can_be_typed() -> None:
+    """A typographic minus, copied from help, is refused as no number."""
+
+    def read(command: click.Command, name: str) -> None:
+        context = click.Context(command, info_name=name)
+        assert "\u2212" not in command.get_help(context), name
+        if isinstance(command, click.Group):
+            for each in command.list_commands(context):
+                found = command.get_command(context, each)
+                assert found is not None
+                read(found, f"{name} {each}")
+
+    read(cli.main, "recollect")
 
 
 def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:

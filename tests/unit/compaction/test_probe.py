@@ -184,3 +184,14 @@ def test_what_is_said_of_others_lays_nothing_down(sentence: str) -> None:
 )
 def test_what_is_said_to_somebody_is_a_constraint(sentence: str) -> None:
     assert statement_kind(sentence, by_user=True) == "constraint"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"it joins them with '.\n\n', or with '.\r\n' on some machines",
+        r"ends in ';\nThen' and '..\tAnd'",
+    ],
+)
+def test_a_line_end_as_code_writes_it_is_no_path(text: str) -> None:
+    assert "path" not in things(text)

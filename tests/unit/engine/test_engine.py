@@ -14,7 +14,10 @@ import pytest
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.core.engine import batch_moment, prepare
+from recollect.core.values.edit import Cut, Insert, Shorten
+from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
+from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
 from recollect.errors import StaleSession
 from recollect.system.config import build
@@ -284,6 +287,31 @@ def test_reprs_never_show_what_was_said() -> None:
     for shown in (context, context.report, context.state, *context.report.entries):
         assert "swordfish" not in repr(shown)
     assert len(repr(context)) < 4_000
+
+
+def test_reprs_of_edits_never_show_what_was_said() -> None:
+    reason, key = Reason(Cause.NOT_RUN), EntryKey("k")
+    told: dict[str, Any] = {"anchor": key, "stage": "trim", "reason": reason, "turn": 1}
+    edits = (
+        Shorten(**told, part=0, text="swordfish"),
+        Insert(**told, placement="after", text="swordfish"),
+        Cut(**told, summary="swordfish"),
+    )
+    for edit in edits:
+        assert "swordfish" not in repr(edit)
+
+
+def test_tokens_that_the_provider_cleared_count_as_sent() -> None:
+    """Otherwise a request of which the provider dropped tool results looks counted too high."""
+    engine = Engine()
+    run(engine.prepare("s", request("word " * 3_000)))
+    cleared = {"type": "clear_tool_uses_20250919", "cleared_input_tokens": 1_000}
+    usage = {"input_tokens": 2_000, "output_tokens": 5}
+    reply = {"type": "message", "role": "assistant", "content": [], "usage": usage}
+    seen = run(engine.observe("s", {**reply, "context_management": {"applied_edits": [cleared]}}))
+    assert seen.usage is not None
+    assert seen.usage.input_tokens == 2_000
+    assert engine.session("s").state.calibration.reported_tokens == 3_000
 
 
 def test_a_provider_s_own_compaction_is_passed_through() -> None:

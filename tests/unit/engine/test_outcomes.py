@@ -121,6 +121,34 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
         assert in_order(combine_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
 
 
+def recorded_bytes(turns: int) -> int:
+    """What a session stores of its outcomes, if each turn leaves one more message out."""
+    report, chain, written = prepared(1), RecordedOutcomes(), 0
+    entries: tuple[Entry, ...] = ()
+    edits: tuple[Edit, ...] = ()
+
+    def name(changes: OutcomeChanges) -> PieceHash:
+        nonlocal written
+        body = write_outcomes(changes, lambda reason: reason)
+        written += len(body)
+        return PieceHash(f"{written:032x}")
+
+    for turn in range(turns):
+        entries += (entry(2 * turn), entry(2 * turn + 1))
+        reason = Reason(Cause.LEAST_RELEVANT, score=turn % 97 / 97)
+        edits += (
+            LeaveOut(anchor=entries[turn].key, part=None, stage="trim", reason=reason, turn=turn),
+        )
+        view = View(rows=entries[turn + 1 :], tokens=0)
+        report = replace(report, entries=entries, edits=edits, view=view, turn=turn)
+        chain = chain.record(report, name)
+    return written
+
+
+def test_a_session_twice_as_long_stores_about_twice_as_much_of_its_outcomes() -> None:
+    assert recorded_bytes(400) < 2.7 * recorded_bytes(200)
+
+
 def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports() -> None:
     """By construction: codes, numbers and keys; a text of a reason is masked."""
     secret = "AKIA" + "Q3EXAMPLEKEY7XYZ"

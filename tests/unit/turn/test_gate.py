@@ -159,6 +159,13 @@ class TestAmongTools:
         assert not shut.open
         assert shut.reason.cause is Cause.WORDS_APART
 
+    def test_words_that_memory_never_saw_do_not_shut_it_for_a_likely_passage(self) -> None:
+        asked = request(
+            "whom has the auditor scolded and blamed over the ledger backups?", uses_tools=True
+        )
+        told = "the auditor muttered that Olga runs the ledger backups too late"
+        assert verdict(asked, told, often=5).open
+
     def test_work_is_not_given_what_was_done_the_last_time(self) -> None:
         asked = request("check the grants of the analyst role on the lake", uses_tools=True)
         said = "the grants of the analyst role on the lake are read only"
