@@ -1,2 +1,3 @@
-"""Sessions, turns, receipts and windows as values, and two renderers; writes nothing. `sessions`,
-`turns`, `explained` and `status` make values, `turns` renders them as text, `drawn` with rich."""
+"""Sessions, turns, receipts and windows as values, and two renderers. Nothing here writes to a
+store. `sessions`, `turns`, `explained` and `status` make the values. `turns` renders them as text,
+`drawn` renders them with rich."""

@@ -1,6 +1,6 @@
-"""Sessions and receipts as drawings for a terminal, with rich. Every colour has its own sign, so
-that a drawing without colours says the same. Text is always `rich.text.Text`, never markup. No line
-is wider than its sheet."""
+"""Draws sessions and receipts in a terminal, with rich. Every color has its own character, so a
+drawing without colors shows the same. Text is always `rich.text.Text`, never markup. No line is
+wider than the sheet."""
 
 from __future__ import annotations
 
@@ -66,26 +66,26 @@ FATE_STYLES: Final[dict[FateKind, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """The width of the drawing, and its colours."""
+    """The width of a drawing, and whether it has colors."""
 
     width: int
     coloured: bool = False
 
     @classmethod
     def of(cls, console: Console) -> Sheet:
-        """The sheet of a console."""
+        """Return the sheet of a console."""
         return cls(
             width=max(40, console.width),
             coloured=console.color_system is not None and not console.no_color,
         )
 
     def filled(self, cells: int, colour: str, sign: str) -> Text:
-        """A solid stretch: a coloured background, or signs on a sheet without colours."""
+        """Draw a solid bar: a colored background, or characters on a sheet without colors."""
         return Text(" " * cells, style=f"on {colour}") if self.coloured else Text(sign * cells)
 
 
 def as_text(drawing: Iterable[RenderableType], *, width: int = 100) -> str:
-    """A drawing as plain text."""
+    """Render a drawing as plain text."""
     console = Console(
         file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False
     )
@@ -96,7 +96,8 @@ def as_text(drawing: Iterable[RenderableType], *, width: int = 100) -> str:
 
 
 def in_runs(cells: Iterable[tuple[str, str]]) -> Text:
-    """Signs with their styles as one text, neighbours of one style joined."""
+    """Join characters with their styles into one text; neighbors with the same style become one
+    span."""
     text = Text()
     for style, run in groupby(cells, key=itemgetter(1)):
         text.append("".join(sign for sign, _ in run), style=style)
@@ -104,14 +105,14 @@ def in_runs(cells: Iterable[tuple[str, str]]) -> Text:
 
 
 def clipped(text: str, cells: int) -> str:
-    """The start of a text within this many cells; wide signs count two."""
+    """Cut a text to this many cells. Wide characters take two."""
     if cell_len(text) <= cells:
         return text
     return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
 
 
 def heading(title: str, note: Text | str, sheet: Sheet) -> Text:
-    """The title of a section, a rule to the edge, and a note."""
+    """Draw a section's title, a rule to the edge, and a note."""
     right = Text(note, style=QUIET) if isinstance(note, str) else note
     rule = sheet.width - cell_len(title) - right.cell_len - 2
     if rule < 3:
@@ -120,7 +121,7 @@ def heading(title: str, note: Text | str, sheet: Sheet) -> Text:
 
 
 def short_tokens(tokens: int) -> str:
-    """A number of tokens in at most five signs: 950, 9.6k, 168k, 1M, 1.05M."""
+    """Format a number of tokens in at most five characters: 950, 9.6k, 168k, 1M, 1.05M."""
     if tokens < 1000:
         return str(tokens)
     if tokens < 9_950:
@@ -131,7 +132,7 @@ def short_tokens(tokens: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share in at most four signs."""
+    """Format a share in at most four characters."""
     share = part / whole if whole else 0.0
     return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
@@ -148,8 +149,8 @@ def _grid(*columns: str) -> Table:
 
 _MARGIN: Final = 1
 _MOST_STRETCHES: Final = 16
-"""More stretches than this are joined over the whole request."""
-_LABEL: Final = 14  # "sent  168,031 " before a bar
+"""If there are more stretches than this, those with the same outcome and reason are joined."""
+_LABEL: Final = 14  # width of "sent 168,031 " before a bar
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _KINDS: Final = {
     "pi": "pi session",
@@ -167,7 +168,7 @@ _SOURCES: Final = {
 
 
 def draw_session(explained: Explained, console: Console, *, every: bool = False) -> None:
-    """Draw a session at one turn; `every` lists each message by itself."""
+    """Draw a session at one turn. `every` lists each message separately."""
     outer = Sheet.of(console)
     sheet = Sheet(width=outer.width - 2 * _MARGIN, coloured=outer.coloured)
     for section in (
@@ -366,7 +367,7 @@ _MOST_LISTED: Final = 40
 
 
 def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
-    """A compaction: lost content first, because a user may have to repeat it."""
+    """Draw a compaction: lost content first, because a user may have to repeat it."""
     result, receipt = page.recorded.result, page.recorded.result.receipt
     title = f"Compaction {page.number} of {page.of}{', undone' if page.undone else ''}  "
     at = when(page.recorded.at)

@@ -1,6 +1,6 @@
-"""A recorded session replayed by a real engine and measured at one turn: `recollect explain`.
-Tokens of single messages are the engine's estimates scaled to its calibrated total. Every message
-has exactly one outcome."""
+"""Replays a recorded session with a real engine and measures one turn, for `recollect explain`.
+Token counts of single messages are the engine's estimates, scaled to its calibrated total. Every
+message has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[int, int], None]
 
 WHOLE_REPLAY_MESSAGES = 600_000
-"""Up to this many messages over all requests everything is replayed: about ten seconds."""
+"""If all requests together have at most this many messages, every turn is replayed. That takes
+about ten seconds."""
 LAST_TURNS = 50
-"""The turns right before the explained one are always replayed..."""
+"""This many turns before the explained one are always replayed."""
 LEAST_LAST_TURNS = 25
-"""...though of a very long history only this many."""
+"""In a very long history, only this many turns before the explained one are always replayed."""
 
 _SESSION = "explained"
 _FILLER = "word "
-_OPENING_REQUESTS = 5  # later the counter's error exceeds the unrecorded part
-_LEAST_UNRECORDED_TOKENS = 100  # less is within the error of an estimate
+_OPENING_REQUESTS = 5  # in later requests, the counter's error is larger than the unrecorded part
+_LEAST_UNRECORDED_TOKENS = 100  # fewer tokens are within the error of an estimate
 _SYSTEM_KEYS: dict[FormatName, str] = {
     "anthropic": "system",
     "openai-responses": "instructions",
@@ -59,7 +60,7 @@ _SYSTEM_KEYS: dict[FormatName, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPoint:
-    """One request of the session as it was replayed."""
+    """One replayed request of the session."""
 
     turn: int
     came_tokens: int
@@ -70,20 +71,20 @@ class TurnPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedParts:
-    """The parts before the messages of every request, and their tokens."""
+    """The system prompt and tools of every request, and their tokens."""
 
     system: bytes | None = None
-    """JSON of the system prompt, with filler for unrecorded parts."""
+    """JSON of the system prompt, with filler text for parts that were not recorded."""
     tools: bytes | None = None
     system_tokens: int = 0
     tools_tokens: int = 0
     unrecorded_tokens: int = 0
-    """Tokens of system prompt and tools that were sent but are not in the file."""
+    """Tokens of system prompt and tools that were sent, but are not in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """The replay up to one turn, and its report."""
+    """The replay up to one turn, and that turn's report."""
 
     report: Report
     request: RecordedRequest
@@ -94,12 +95,12 @@ class Replay:
 
 @dataclass(slots=True)
 class RecordedClock:
-    """Shows the time of the replayed request; 0 if the recording has no times."""
+    """A clock that shows the time of the replayed request; 0 if the recording has no times."""
 
     time: float = 0.0
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the seconds since the epoch."""
         return self.time
 
 
@@ -147,7 +148,8 @@ class _Replaying:
         return b"{" + b",".join(fields) + b"}"
 
     async def _observe(self, request: RecordedRequest, report: Report) -> None:
-        """Scales the recorded usage, which is for the unshaped request, to ours."""
+        """Pass the recorded usage to the engine. The usage counts the unshaped request, so it is
+        scaled to the shaped one."""
         if request.usage is None or not request.usage.input_tokens:
             return
         came = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
@@ -161,7 +163,8 @@ class _Replaying:
 async def replay(
     transcript: RecordedSession, settings: Settings, *, turn: int, progress: Progress | None = None
 ) -> Replay:
-    """Replay up to `turn` (from 1); `progress` gets the replayed turns and their total."""
+    """Replay up to `turn` (from 1). `progress` is called with the number of replayed turns and
+    their total."""
     requests = requests_of(transcript)
     clock = RecordedClock()
     under_way = _Replaying(
@@ -175,7 +178,8 @@ async def replay(
     before = 0
     report: Report | None = None
     for done, number in enumerate(chosen):
-        # A pause within skipped turns let the provider's cache expire too.
+        # Use the longest pause in the skipped turns, because the provider's cache expired there
+        # too.
         clock.time += max(gaps[before:number])
         report = await under_way.turn(number, requests[number - 1])
         before = number
@@ -192,16 +196,16 @@ async def replay(
 
 
 def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
-    """The recorded requests; if there is none yet, the next one."""
+    """Return the recorded requests. If there are none yet, return the next one."""
     if transcript.requests:
         return transcript.requests
     return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
 
 
 def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
-    """System prompt and tools as recorded, with filler for missing parts. Most clients record
-    neither: their tokens are the provider's count of the first request beyond its messages. Without
-    them the first replies would teach the engine a wrong ratio."""
+    """Return the recorded system prompt and tools, with filler for missing parts. Most clients
+    record neither. Their size is then the provider's count of the first request minus its messages.
+    Without it, the first replies would give the engine a wrong ratio."""
     system = encode(transcript.system) if transcript.system else None
     tools = transcript.tools.encode() if transcript.tools else None
     system_tokens = weigher.text(transcript.system or "")
@@ -234,7 +238,8 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
 
 
 def chosen_turns(sizes: Sequence[int]) -> list[int]:
-    """The turns to replay, always with the last: all, or every n-th if that takes too long."""
+    """Choose the turns to replay: all, or every n-th if that would take too long. The last one is
+    always included."""
     count = len(sizes)
     if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
         return list(range(1, count + 1))
@@ -276,14 +281,14 @@ LARGEST: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The file and its contents."""
+    """A recorded file and its contents."""
 
     file: str
     kind: str
     format: str
     model: str | None
     runs: int
-    """A file may hold several; the first is explained."""
+    """Number of sessions in the file. The first is explained."""
     messages: int
     requests: int
     compactions: int
@@ -292,7 +297,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowUsed:
-    """The window the session was replayed in, and its source."""
+    """The window size of the replay, and where it comes from."""
 
     tokens: int
     source: WindowSource
@@ -327,7 +332,7 @@ class Explained:
     turn: int
     turns: int
     next_request: bool
-    """No request is recorded yet: this is the next one."""
+    """True if no request is recorded yet: the next one is explained."""
     preset: str
     window: WindowUsed
     came_tokens: int
@@ -339,19 +344,20 @@ class Explained:
     tools: tuple[ToolShare, ...]
     filling: tuple[TurnPoint, ...]
     skipped_turns: int
-    """Earlier turns that were not replayed, to save time."""
+    """Number of earlier turns that were skipped, to save time."""
     largest: tuple[MessageFate, ...]
     fates: tuple[MessageFate, ...]
     stages: tuple[StageNote, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `--json` prints; each reason as a sentence, and as its cause."""
+        """Return the object that `--json` prints. Each reason is given as a sentence and as its
+        cause."""
         moment = None if self.moment is None else str(self.moment)
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
 
 
 def turn_line(explained: Explained) -> str:
-    """A replayed turn in one sentence."""
+    """Describe a replayed turn in one sentence."""
     subject = "The next request" if explained.next_request else f"Turn {explained.turn}"
     came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
     fates = [fate.fate for fate in explained.fates]
@@ -392,7 +398,7 @@ def explain_session(
     runs: int,
     window_source: WindowSource,
 ) -> Explained:
-    """Measure the turn."""
+    """Measure the explained turn."""
     report, usage = replayed.report, replayed.request.usage
     estimate = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
     made = turn_of(report, ratio=report.tokens_before / estimate if estimate else 1.0)
@@ -494,7 +500,7 @@ TokenKind: TypeAlias = Literal[
 ]
 KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
 _OWN_OPENING: Final = "[recollect]"
-"""The start of every note and stand-in of ours, in rows that we composed."""
+"""First word of every note and placeholder result that Recollect writes."""
 
 
 @dataclass(slots=True)
@@ -505,7 +511,8 @@ class _Sorted:
 
 
 def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> _Sorted:
-    """Sorts the tokens of rows; weightless parts go to the row's leading kind."""
+    """Add up the tokens of rows by kind. Parts without tokens of their own count to the row's main
+    kind."""
     found = _Sorted()
     for row in rows:
         if isinstance(row, Slot) and not row.sources:
@@ -542,7 +549,7 @@ def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]
 
 
 def apportioned(estimates: Sequence[int], total: int) -> list[int]:
-    """The estimates scaled to add up to `total` exactly (largest remainders)."""
+    """Scale the estimates so that they add up to `total` exactly (largest remainders)."""
     whole = sum(estimates)
     if whole <= 0:
         return [0] * len(estimates)

@@ -1,6 +1,6 @@
-"""List sessions, resolve their names, and read the receipts of their compactions. Every command,
-tool and host resolves a name by `sessions_called`. Reads files and stores that others may be
-writing, without locks."""
+"""Lists sessions, resolves their names, and reads the receipts of their compactions. Every command,
+tool and host resolves a session's name with `sessions_called`. Files and stores are read without
+locks, while other processes may be writing them."""
 
 from __future__ import annotations
 
@@ -35,34 +35,35 @@ _MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
-    """A session of a space, as it is listed."""
+    """A session of a space, as listings show it."""
 
     session_id: str
     key: str = ""
-    """Its key in the index, the first of several; empty unless it is a key's newest session."""
+    """The first key that names it in the index. Empty unless it is the newest session of a key."""
     name: str = field(default="", repr=False)
     messages: int = 0
-    """Messages of user, model and tools, on all of its branches."""
+    """Number of messages of user, model and tools, on all branches."""
     changed: float = 0.0
     current: bool = False
-    """The running session; for a shell, the one that a chat continues by default."""
+    """True for the running session. In a shell: the session that a chat continues by default."""
     keys: tuple[str, ...] = ()
-    """All keys that continue it: two do if one resumed the other's session."""
+    """All keys that continue this session. There are two if one key resumed the session of
+    another."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, under these names."""
+        """Return a dictionary for JSON."""
         return asdict(self)
 
 
 def sessions_of(space: str) -> list[SessionLine]:
-    """The transcripts of a space, last changed first. Reads the disk."""
+    """List the transcripts of a space, last changed first. Reads the disk."""
     index = SessionIndex.of_space(space)
     main = index.get("main")
     return listed_sessions(sessions_folder(space), "" if main is None else main.session_id, index)
 
 
 def listed_sessions(folder: Path, current: str, index: SessionIndex | None) -> list[SessionLine]:
-    """The transcripts of a folder, last changed first. Reads the disk."""
+    """List the transcripts of a folder, last changed first. Reads the disk."""
     keys: dict[str, list[str]] = {}
     for key, record in ({} if index is None else index.sessions()).items():
         keys.setdefault(record.session_id, []).append(key)
@@ -103,7 +104,7 @@ def _glance(path: Path) -> tuple[str, int]:
 
 
 async def stored_sessions(store: Store) -> list[SessionLine]:
-    """The sessions of a store, the one with the newest message first, without memory files."""
+    """List the sessions of a store without memory files, the one with the newest message first."""
     lines = [
         SessionLine(session_id=one.session, messages=one.segments, changed=one.last_said_at or 0.0)
         for one in await store.sessions()
@@ -113,8 +114,8 @@ async def stored_sessions(store: Store) -> list[SessionLine]:
 
 
 def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLine]:
-    """The sessions with this key; else with this id or name; else with this id prefix. An agent's
-    name before the id (`claude-code:…`) may be left out."""
+    """Return the sessions with this key, else with this id or name, else with this id prefix. An
+    agent's name before the id (`claude-code:…`) may be omitted."""
     if not wanted:
         return []
     ids = {line.session_id: (line.session_id, line.session_id.partition(":")[2]) for line in lines}
@@ -135,7 +136,8 @@ def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLi
 def session_meant(
     lines: Sequence[SessionLine], wanted: str, *, listing: str = "`recollect memory sessions`"
 ) -> SessionLine:
-    """The one session of this key, id, id prefix or name; RecollectError if there is not one."""
+    """Return the one session with this key, id, id prefix or name. Raise RecollectError if there is
+    none or more than one."""
     found = sessions_called(lines, wanted)
     named = plain_line(wanted[:80])
     if not found:
@@ -149,7 +151,7 @@ def session_meant(
 
 
 async def stored_session(store: Store, wanted: str) -> str:
-    """The id of a store's session of this name; `wanted` itself if there is none."""
+    """Return the id of a store's session with this name; `wanted` itself if there is none."""
     if await store.session(wanted) is not None:
         return wanted
     lines = await stored_sessions(store)
@@ -160,20 +162,21 @@ async def stored_session(store: Store, wanted: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptPage:
-    """One compaction, and the summary before it."""
+    """One compaction, and the summary that it replaced."""
 
     session: str
     number: int
     of: int
     undone: bool = False
-    """It was undone, or its messages were forgotten."""
+    """True if it was undone, or its messages were forgotten."""
     recorded: RecordedCompaction
     previous_summary: str = field(default="", repr=False)
     previous_number: int | None = None
-    """None if it is the first, or the record before it is no longer stored."""
+    """The previous summary; None if this is the first compaction, or the previous record is no
+    longer stored."""
 
     def as_json(self) -> dict[str, Any]:
-        """The page as `--json` prints it."""
+        """Return the page as `--json` prints it."""
         from recollect.core.compaction.receipt import compare
 
         result = self.recorded.result
@@ -198,18 +201,20 @@ class Receipts:
     session: str
     records: Sequence[CompactionRecord]
     shown: int | None
-    """The compaction whose summary the view shows, 0 for none; None if unknown."""
+    """Number of the compaction whose summary the view shows; 0 if it shows none, None if
+    unknown."""
     is_known: bool
 
     def page(self, number: int | None = None) -> ReceiptPage:
-        """The page of this compaction, or of the newest; RecollectError if it is not stored."""
+        """Return the page of this compaction, or of the newest. Raise RecollectError if it is not
+        stored."""
         numbers = [record.number for record in self.records]
         wanted = number if number is not None else max(numbers, default=0)
         if wanted not in numbers:
             kept = ", ".join(map(str, numbers)) or "none"
             raise RecollectError(f"there is no compaction {wanted}; there are {kept}")
         at = numbers.index(wanted)
-        # without the record right before it, a diff would compare with an older one
+        # if the previous record is missing, a diff would compare with an older one
         before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None
         return ReceiptPage(
             session=self.session,
@@ -222,7 +227,7 @@ class Receipts:
         )
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per compaction, ready for JSON."""
+        """Return one row per compaction, for JSON."""
         return [self._row(record) for record in self.records]
 
     def _row(self, record: CompactionRecord) -> dict[str, Any]:
@@ -247,7 +252,7 @@ class Receipts:
 
 
 async def read_receipts(store: Store, session: str) -> Receipts:
-    """The compactions of a session."""
+    """Read the compactions of a session."""
     state = await store.session(session)
     records = await store.compactions(session)
     return Receipts(

@@ -1,6 +1,6 @@
-"""The contents of the model's window, and a session's cost: the values of `/status`. They come from
-the report of the last sent request if nothing changed since, else of the next one. The components'
-tokens add up to the counter's total."""
+"""The contents of the model's window and a session's cost, for `/status`. They are taken from the
+report of the last request, or of the next one if something changed since. The tokens of all
+components add up to the counter's total."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from recollect.core.values.model import Usage, add_usage
 from recollect.core.values.report import Report
 
 ComponentKind: TypeAlias = Literal["system", "tools", "files", "summary", "recalled", "history"]
-"""The system prompt without workspace files, the tools' schemas, these files, summaries of
-compacted messages, recalled blocks, and the messages."""
+"""Kinds of components: the system prompt without workspace files, the tools' schemas, workspace
+files, summaries of compacted messages, recalled blocks, and messages."""
 WhichRequest: TypeAlias = Literal["sent", "next"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextComponent:
-    """The tokens of one kind in a request, by the product's counter, before calibration."""
+    """The uncalibrated tokens of one kind of content in a request."""
 
     kind: ComponentKind
     tokens: int
@@ -43,22 +43,23 @@ class RequestContext:
     window_tokens: int
     window_source: str
     limit_tokens: int
-    """The window without the reserve for the reply."""
+    """The window minus the reserve for the reply."""
     tokens: int
-    """The whole request, calibrated by the provider's earlier counts."""
+    """Tokens of the whole request, calibrated by the provider's earlier counts."""
     counted_tokens: int
-    """The sum of the components, uncalibrated."""
+    """Sum of the components, uncalibrated."""
     components: tuple[ContextComponent, ...]
     messages: int
     notes: tuple[str, ...] = ()
-    """Workspace files that exist and could not be shown."""
+    """Workspace files that exist but could not be included."""
 
     def component(self, kind: ComponentKind) -> ContextComponent:
-        """The component of this kind."""
+        """Return the component of this kind."""
         return next(one for one in self.components if one.kind == kind)
 
     def share(self, kind: ComponentKind) -> float:
-        """The share of the window that a component takes, calibrated, from 0 to 1 (or above)."""
+        """Return the share of the window that a component takes, calibrated. 1 is the whole window;
+        it can be more."""
         calibrated = self.tokens * self.component(kind).tokens / (self.counted_tokens or 1)
         return calibrated / (self.window_tokens or 1)
 
@@ -70,24 +71,25 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending:
-    """The session's usage, as its providers reported it."""
+    """The session's usage, as providers reported it."""
 
     replies: int = 0
-    """Replies with known usage."""
+    """Number of replies with known usage."""
     input_tokens: int = 0
-    """Cached or not."""
+    """Input tokens, both cached and not."""
     output_tokens: int = 0
     cache_read_tokens: int = 0
     side_requests: int = 0
     side_input_tokens: int = 0
     side_output_tokens: int = 0
     cost: float | None = None
-    """Dollars in total; None if the price of a model is unknown."""
+    """Total in dollars; None if the price of a model is unknown."""
     unpriced: tuple[str, ...] = ()
 
     @property
     def cache_share(self) -> float | None:
-        """The share of the input read from the provider's cache; None if nothing was reported."""
+        """The share of the input that came from the provider's cache; None if nothing was
+        reported."""
         return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
 
 
@@ -103,11 +105,11 @@ class ContextStatus:
     seconds: float
     spending: Spending
     reported_tokens: int | None = None
-    """The provider's count of the request, if it was sent and answered."""
+    """The provider's token count of the request, if it was sent and answered."""
     request: RequestContext
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, under these names."""
+        """Return a dictionary for JSON."""
         request = self.request
         return {
             **asdict(self),
@@ -132,8 +134,8 @@ def request_context(
     workspace: LoadedWorkspace,
     spelled: bool,
 ) -> RequestContext:
-    """Each component of the request with its size. `tools` are the schemas as sent. With `spelled`
-    the system prompt is a JSON field, not a message."""
+    """Return the components of a request with their sizes. `tools` are the schemas as sent. With
+    `spelled`, the system prompt is a JSON field, not a message."""
     system_rows = [row for row in report.view.rows if row.role == "system"]
     schemas = weigher.text(encode(list(tools)).decode()) if tools else 0
     whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas
@@ -162,8 +164,8 @@ def request_context(
 
 
 def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent, ...]:
-    """Summaries, recalled blocks and history: all but the system prompt and the tools. Summaries
-    and blocks are rows of their own, or parts of a message that carries them."""
+    """Return summaries, recalled blocks and history: all components but the system prompt and the
+    tools. Summaries and blocks are separate rows, or parts of a message."""
     cut = newest_cut(report.edits)
     summary_text = None if cut is None else PI_OPENING + cut.summary + PI_CLOSING
     blocks = {edit.text for edit in report.edits if isinstance(edit, Insert)}
@@ -172,7 +174,7 @@ def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent,
         if row.role == "system":
             system += row.tokens
         if isinstance(row, Entry):
-            if row.message.summary:  # another program's summary: it came as a message
+            if row.message.summary:  # a summary by another program, received as a message
                 summaries += row.tokens
             continue
         for text in [part.text for part in row.parts if isinstance(part, Text) and row.notes]:
@@ -190,8 +192,8 @@ def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent,
 
 
 def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as: str) -> Spending:
-    """The sum over a transcript, each entry at its model's price. `beside_as` is the custom type of
-    entries for summaries and note-taking turns."""
+    """Add up the usage in a transcript, each entry at its model's price. `beside_as` is the custom
+    type of entries for summaries and note-taking turns."""
     replies = Usage(input_tokens=0)
     beside = Usage(input_tokens=0)
     said = asked = 0
@@ -251,6 +253,6 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
 
 
 def reported_tokens(message: Mapping[str, Any] | None) -> int | None:
-    """The provider's count of a reply's request."""
+    """Return the provider's token count of the request that this reply answers."""
     usage = None if message is None else _usage_of(message)
     return None if usage is None else usage.input_tokens

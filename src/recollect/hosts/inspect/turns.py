@@ -1,5 +1,5 @@
-"""One request, message by message, and the state of a window; as values and as plain text. Message
-text is printed on one line each, cut, masked, and without control characters."""
+"""One request, message by message, and the state of a window, as values and as plain text. Message
+text is printed on one line: cut, with secrets masked and control characters removed."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     )
 
 EXCERPT_CHARS: Final = 160
-_LOOKED_AT_CHARS: Final = 4000  # enough to see a long secret whole before it is clipped
+_LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before the text is cut
 FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarised", "inserted")
 
 
 def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
-    """The start of a text with its secrets masked, on one line."""
+    """Return the start of a text on one line, with secrets masked."""
     line = plain_line(redact(text[:_LOOKED_AT_CHARS]).text)
     return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
 
 
 def excerpt_of(parts: Sequence[Part]) -> str:
-    """The first words of a message."""
+    """Return the first words of a message."""
     return next((line for part in parts if (line := shown_text(_words_of(part)))), "")
 
 
@@ -58,7 +58,8 @@ def _words_of(part: Part) -> str:
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
-        arguments, _ = redact_json_text(part.arguments)  # decoded: an escape can hide a label
+        # Decode the JSON first, because an escape can hide a secret's label.
+        arguments, _ = redact_json_text(part.arguments)
         return f"{redact(part.name).text} {arguments}"
     if isinstance(part, ToolResult):
         images = sum(isinstance(inner, Image) for inner in part.content)
@@ -70,7 +71,7 @@ def _words_of(part: Part) -> str:
 
 
 def tool_names(messages: Iterable[Message]) -> dict[CallId, str]:
-    """The tool of every call, by its id; results often do not name it."""
+    """Return the tool name of every call by its id, because results often do not name it."""
     return {
         part.id: part.name
         for message in messages
@@ -93,10 +94,10 @@ def _name_message(message: Message, names: dict[CallId, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFate:
-    """The outcome of one message of a request, or the reason for a row of our own."""
+    """The outcome of one message of a request, or the reason for a row that Recollect added."""
 
     number: int | None
-    """Its place in the original request, from 1; None for rows of our own."""
+    """Place in the original request, from 1; None for rows that Recollect added."""
     line: int | None = None
     role: str
     what: str = ""
@@ -110,7 +111,7 @@ class MessageFate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageNote:
-    """The result or failure of one stage of the turn."""
+    """The result or failure of one stage of a turn."""
 
     stage: StageName
     outcome: Outcome
@@ -119,31 +120,32 @@ class StageNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFates:
-    """A request, explained."""
+    """A request with the outcomes of its messages."""
 
     messages: tuple[MessageFate, ...] = field(repr=False)
-    """All messages, or the recorded ones: the ledger leaves out those sent unchanged."""
+    """True if all messages are listed. The ledger omits messages that were sent unchanged."""
     stages: tuple[StageNote, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Messages with the same outcome for the same reason."""
+    """Consecutive messages with the same outcome and reason."""
 
     fate: FateKind
     reasons: tuple[Reason, ...]
-    """Without scores, which differ from message to message."""
+    """The reasons without scores, because those differ from message to message."""
     scores: tuple[float, float] | None
     first: int | None
     last: int | None
-    """The numbers of the first and the last; None for rows of our own."""
+    """Numbers of the first and the last message; None for rows that Recollect added."""
     count: int
     tokens_before: int
     tokens_after: int
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
-    """Neighbours of one outcome and reason; `together` joins them over the whole request."""
+    """Group consecutive messages with the same outcome and reason. `together` also joins groups
+    that are not consecutive."""
     groups: list[tuple[tuple[object, ...], list[MessageFate]]] = []
     for fate in fates:
         key = (fate.fate, *map(_without_score, fate.reasons))
@@ -181,7 +183,7 @@ def _without_score(reason: Reason) -> Reason:
 
 
 def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
-    """The turn of a report; `ratio` calibrates the sizes of messages."""
+    """Return the turn of a report. `ratio` calibrates the sizes of messages."""
     entries = [entry.message for entry in report.entries]
     names = tool_names(entries)
     messages: list[MessageFate] = []
@@ -208,7 +210,8 @@ def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
 
 
 def messages_meant(report: Report, wanted: str) -> list[int]:
-    """The numbers of the messages with this number or with these words; RecollectError if none."""
+    """Return the numbers of the messages with this number or these words. Raise RecollectError if
+    there are none."""
     count = len(report.entries)
     if wanted.isdigit():
         if not 1 <= int(wanted) <= count:
@@ -230,7 +233,7 @@ def _words(entry: Entry) -> str:
 
 
 def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
-    """The turn of a running gateway's report as JSON."""
+    """Read a turn from the JSON report of a running gateway."""
     return TurnFates(
         messages=tuple(
             MessageFate(
@@ -261,12 +264,12 @@ _SAID_CHARS: Final = 60
 
 
 def reason_text(reasons: tuple[Reason, ...]) -> str:
-    """Reasons as one sentence."""
+    """Format reasons as one sentence."""
     return shown_text(join_reasons(reasons))
 
 
 def span_text(stretch: Stretch) -> str:
-    """The numbers of a stretch's first and last message."""
+    """Format the numbers of a stretch's first and last message."""
     if stretch.first is None or stretch.last is None:
         return f"{stretch.count} of ours" if stretch.count > 1 else "ours"
     if stretch.first == stretch.last:
@@ -275,7 +278,7 @@ def span_text(stretch: Stretch) -> str:
 
 
 def why_text(stretch: Stretch) -> str:
-    """The reason of a stretch, with the range of scores if they differ."""
+    """Format the reason of a stretch, with the range of scores if they differ."""
     if stretch.scores is None:
         return reason_text(stretch.reasons)
     low, high = (f"{score:.2f}" for score in stretch.scores)
@@ -286,7 +289,7 @@ def why_text(stretch: Stretch) -> str:
 
 
 def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
-    """The outcomes of a request's messages; of those with these numbers, one by one."""
+    """Format the outcomes of a request's messages. With `numbers`, show only those, one by one."""
     if not numbers:
         lines = [
             f"  {stage.stage}: {stage.outcome}: {reason_text(stage.reasons)}"
@@ -312,7 +315,7 @@ def _fate_line(fate: MessageFate) -> str:
 
 
 def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
-    """One line per message of the user: the turns that answer it, and its first words."""
+    """Format one line per message of the user: the turns that answer it, and its first words."""
     rows = []
     for _, group in groupby(kept, key=lambda turn: turn.asked_by or turn.turn):
         turns = list(group)
@@ -323,7 +326,7 @@ def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
 
 
 def sent_line(rebuilt: Rebuilt) -> str:
-    """The turn of a request, and whether it is byte for byte as sent."""
+    """Describe the turn of a request, and whether the request is byte for byte as sent."""
     record = rebuilt.record
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
@@ -350,7 +353,7 @@ _COMPONENTS: Final[Mapping[ComponentKind, str]] = {
 
 
 def status_text(status: ContextStatus) -> str:
-    """The answer of `/status`."""
+    """Format the answer of `/status`."""
     request = status.request
     named = f" ({status.name})" if status.name else ""
     messages = number_of(request.messages, "message")

@@ -1,1 +1,1 @@
-"""`recollect serve`: memory for a fleet over HTTP, for the tenants of one PostgreSQL."""
+"""`recollect serve`: memory over HTTP for many tenants, on one PostgreSQL database."""

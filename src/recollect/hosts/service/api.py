@@ -1,4 +1,4 @@
-"""The routes of the API, each declared once, and the OpenAPI document made of them."""
+"""The routes of the API, each declared once, and the OpenAPI document made from them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from recollect.hosts.service.requests import Call
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Idempotency: TypeAlias = Literal["none", "again", "kept"]
-"""The effect of an Idempotency-Key: none for reads; "again" repeats the request, which changes
-nothing; "kept" returns the first answer."""
+"""What an Idempotency-Key does if a request is repeated. "none": nothing, for reads. "again": the
+request runs again, which changes nothing. "kept": the first answer is returned."""
 
 PREFIX: Final = "/v1"
 _IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -42,12 +42,12 @@ class ApiRoute:
     query: type[m.ApiBody] = m.NoQuery
     idempotency: Idempotency = "none"
     counted: bool = True
-    """Counts against the tenant's budgets."""
+    """True if it counts against the tenant's budgets."""
     needs_space: bool = False
-    """It writes only to an existing space."""
+    """True if it writes only to an existing space."""
     to_the_end: bool = False
-    """With an Idempotency-Key it finishes even if the client is gone: a partial run cannot be told
-    from none, and must not be repeated."""
+    """True if, with an Idempotency-Key, it finishes even if the client disconnects. A partial run
+    could not be distinguished from no run, and must not be repeated."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """True if it writes; a missing space is created unless `needs_space`."""
+        """True if it writes. A missing space is created, unless `needs_space`."""
         return self.scope == "write"
 
 
@@ -150,7 +150,7 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
 
 
 def matching(parts: tuple[str, ...]) -> dict[str, tuple[ApiRoute, dict[str, str]]]:
-    """The routes of a path after the prefix, by method, with the path's parameters."""
+    """Return the routes of a path after the prefix, by method, with the path's parameters."""
     found: dict[str, tuple[ApiRoute, dict[str, str]]] = {}
     for route in ROUTES:
         if len(route.parts) != len(parts):

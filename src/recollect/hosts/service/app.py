@@ -1,10 +1,10 @@
 """The service as an ASGI application. It checks deadline and key first, then scope, the node's
-limits, the tenant's budgets, the body and the idempotency key. Only the key decides the tenant of a
-request, and no two requests of one idempotency key run at once.
+limits, the tenant's budgets, the body and the idempotency key. Only the key decides which tenant a
+request belongs to. Two requests with the same idempotency key never run at the same time.
 
-At the first SIGTERM or SIGINT a node answers /readyz with 503 and continues for
-`serve.drain_seconds`. Then it accepts nothing, finishes open requests, and closes. A second signal
-ends the waiting.
+At the first SIGTERM or SIGINT a node answers /readyz with 503 and serves for another
+`serve.drain_seconds`. Then it accepts no more requests, finishes open ones, and closes. A second
+signal skips the wait.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ if TYPE_CHECKING:
     from recollect.hosts.service.metrics import Metrics
 
 MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
-"""An application next to the API, for a request whose key and space are known."""
+"""An application mounted next to the API. It gets requests whose key and space are known."""
 MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
-"""Opens it for the memories of a node and the deployment's secret."""
+"""Opens the MCP application, given a node's memories and the deployment's secret."""
 
 LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
 MOST_REQUESTS: Final = 1_024
 TENANT_WAITING: Final = 64
-"""Requests of a tenant that may wait for their turn; more are refused with 429."""
+"""Number of a tenant's requests that may wait for their turn. More are refused with 429."""
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
 BODY_SECONDS: Final = 30.0
-"""Limit for receiving a body, whatever the deadline."""
+"""Time limit for receiving a body, whatever the request's deadline."""
 PURGE_SECONDS: Final = 3_600.0
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
-"""A message of MCP is charged by the size of its request and answer."""
+"""An MCP message is charged by the size of its request and answer."""
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -92,7 +92,7 @@ class Service:
         secret: bytes = b"",
         mcp: MountMcp | None = None,
     ) -> None:
-        """`secret` is the same on all nodes; `mcp` serves the paths that end in `/mcp`."""
+        """`secret` is the same on all nodes. `mcp` serves the paths that end in `/mcp`."""
         serve = settings.serve
         self._serve = serve
         self.memories: TenantMemories = TenantMemories(settings, url)
@@ -146,7 +146,7 @@ class Service:
         await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
-        """Answer /readyz with 503 from now on, and continue to serve."""
+        """Answer /readyz with 503 from now on, but continue to serve."""
         self.draining = True
 
     async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,7 +175,7 @@ class Service:
         if isinstance(answered, Problem):
             record.reason = answered.reason
         if answered is None or record.status:
-            return  # the mounted application has answered
+            return  # the mounted application has answered already
         if isinstance(answered, Problem):
             await _send(noting, answered.kind.status, answered.headers(), answered.body())
         else:
@@ -271,7 +271,7 @@ class Service:
         size = len(incoming.body)
 
         async def charging(message: MutableMapping[str, Any]) -> None:
-            """Count before the answer is sent: its client may hang up."""
+            """Count before the answer is sent, because the client may disconnect."""
             nonlocal size
             if message["type"] == "http.response.body":
                 size += len(message.get("body", b""))
@@ -281,7 +281,7 @@ class Service:
 
         left = self._seconds(incoming) - (time.monotonic() - incoming.began)
         async with self._queue.turn(tenant.id, left):
-            # with a key that may write, a tool creates the space when it writes
+            # if the key may write, a tool creates the space when it writes
             if "write" not in principal.key.scopes and not await (
                 await self.memories.records()
             ).has_space(tenant.id, space):
@@ -345,7 +345,7 @@ class Service:
         if body is NoBody.TOO_LARGE:
             raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
         if isinstance(body, NoBody):
-            raise asyncio.CancelledError  # no client waits for the answer
+            raise asyncio.CancelledError  # the client has disconnected
         taking.read()
         return body
 
@@ -412,7 +412,8 @@ class Service:
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
-                if call.is_charged:  # it ran in parallel with the request, or was cancelled with it
+                # The call ran in parallel with the request, or was cancelled with it.
+                if call.is_charged:
                     self.memories.beside(self._settle(call))
 
         metering = METER.set(asked)
@@ -479,7 +480,7 @@ async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> 
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
-    """The application of a node; SettingsError if its store is not a server."""
+    """Make the application of a node. Raise SettingsError if its store is not a server."""
     url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
 
@@ -501,7 +502,7 @@ def server_of(
     on_ready: Callable[[], None] = lambda: None,
     on_draining: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """The HTTP server of a node, which drains before it ends."""
+    """Make the HTTP server of a node, which drains before it stops."""
     server = http_server(service, feature="the service", extra="serve")
     server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
 
@@ -510,7 +511,7 @@ def server_of(
         server.should_exit = True
 
     def drain_first(sig: int, frame: FrameType | None) -> None:
-        """Replaces uvicorn's handler, which would end the process by the signal, as if it had
+        """Replace uvicorn's handler, which would end the process by the signal, as if it had
         failed."""
         del sig, frame
         if service.draining:
@@ -519,7 +520,7 @@ def server_of(
         service.drain()
         loop = asyncio.get_running_loop()
         loop.call_later(settings.serve.drain_seconds, end)
-        loop.call_soon(on_draining)  # not in a signal handler, and ending does not wait for it
+        loop.call_soon(on_draining)  # run outside of the signal handler, and do not delay the end
 
     start = server.startup
 

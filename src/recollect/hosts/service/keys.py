@@ -1,6 +1,7 @@
-"""API keys and their tenants. A key is `rk_TENANT_ID_SECRET`: ids that may be shown, 256 random
-bits, and a check that refuses mistyped keys without a query. Only a hash is stored. A node caches a
-key for `KEY_SECONDS`; invented keys neither evict good ones nor delay others."""
+"""API keys and their tenants. A key is `rk_TENANT_ID_SECRET`: two ids that may be shown, and 256
+random bits with a checksum. The checksum refuses mistyped keys without a query. Only a hash is
+stored. A node caches a key for `KEY_SECONDS`. Invented keys neither evict valid ones nor delay
+other requests."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ DEFAULT_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenKey:
-    """A well-formed key of a request, valid or not."""
+    """A well-formed key from a request, valid or not."""
 
     tenant: UUID
     id: str
@@ -38,7 +39,7 @@ class GivenKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeKey:
-    """A new key: its record, and the key itself, which is shown once."""
+    """A new key: its record, and the key itself, which is shown only once."""
 
     record: ApiKey
     text: str = field(repr=False)
@@ -68,36 +69,36 @@ def make_key(
 
 
 def rotated_key(old: ApiKey, *, now: float) -> MadeKey:
-    """A new key with the name, scopes and lifetime of another."""
+    """Make a new key with the name, scopes and lifetime of another."""
     lifetime = None if old.expires_at is None else old.expires_at - old.created_at
     ends = None if lifetime is None else now + lifetime
     return make_key(old.tenant, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
 
 
 def read_key(text: str) -> GivenKey | None:
-    """The key of a request; None if it is malformed."""
+    """Read the key of a request; None if it is malformed."""
     found = _KEY.fullmatch(text)
     if found is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), found[4]):
         return None
     tenant = UUID(bytes=b32decode(found[1].upper() + "======"))
-    if _spelled(tenant.bytes) != found[1]:  # another spelling of the same bytes
+    if _spelled(tenant.bytes) != found[1]:  # the same bytes in a non-canonical encoding
         return None
     return GivenKey(tenant=tenant, id=found[2], hash=_hash(text))
 
 
 def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
-    """True if a request's key is this one, and is valid at this time."""
+    """Return whether a request's key is this one, and is valid at this time."""
     same = hmac.compare_digest(given.hash, known.hash)
     return same and known.tenant == given.tenant and known.is_valid(now)
 
 
 def shown_key(key: ApiKey) -> str:
-    """The part of a key that people may see."""
+    """Return the part of a key that people may see."""
     return f"rk_{_spelled(key.tenant.bytes)}_{key.id}_…"
 
 
 def new_tenant(name: str, *, now: float) -> Tenant:
-    """A tenant with a new id, whatever its name is."""
+    """Make a tenant with a new id, even if the name is in use."""
     return Tenant(id=uuid4(), name=name, created_at=now)
 
 
@@ -117,16 +118,16 @@ KEY_SECONDS: Final = 5.0
 """Cache time of a key on a node. A revoked key may keep working for this long."""
 MOST_KEYS: Final = 10_000
 MOST_REFUSED_KEYS: Final = 1_000
-"""Invalid keys are cached separately, so that inventing them evicts no good one."""
+"""Invalid keys are cached separately, so that invented keys evict no valid one."""
 KEYS_LOOKED_UP: Final = 2
-"""Limit of unknown keys that a node looks up in the database at once."""
+"""Limit of unknown keys that a node looks up in the database at the same time."""
 KEYS_WAITING: Final = 200
-"""Limit of lookups that wait; others get Retry-After."""
+"""Limit of waiting lookups. Further requests get Retry-After."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """The sender of a request: one tenant, by one of its keys."""
+    """The sender of a request: a tenant, and one of its keys."""
 
     tenant: Tenant
     key: ApiKey
@@ -144,7 +145,7 @@ class Principals:
         self._waiting = 0
 
     async def of(self, header: str) -> Principal:
-        """The sender; Problem for a key that is unknown, expired or revoked."""
+        """Return the sender. Raise a Problem if the key is unknown, expired or revoked."""
         scheme, _, text = header.partition(" ")
         given = read_key(text.strip()) if scheme.lower() == "bearer" else None
         found = None if given is None else await self._known(given)
@@ -171,7 +172,8 @@ class Principals:
         self._waiting += 1
         try:
             async with self._lookups:
-                known = self._keys.get(given.hash)  # another request has looked it up
+                # Another request may have looked it up meanwhile.
+                known = self._keys.get(given.hash)
                 return await self._looked_up(given) if known is None else known[1]
         finally:
             self._waiting -= 1

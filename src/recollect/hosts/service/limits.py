@@ -1,5 +1,5 @@
-"""The limits of a tenant: its share of a node's turns and bodies, and its budgets, which the
-database counts for all nodes."""
+"""The limits of a tenant: its share of a node's turns and bodies, and its budgets. The database
+counts budgets for all nodes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
 TOKENS_SECONDS: Final = 2.0
-"""Cache time of a node's last count of a day's tokens."""
+"""How long a node caches its last count of a day's tokens."""
 READING_PART: Final = 4
-"""A tenant has one in this many of the requests that a node reads at once."""
+"""Of the requests that a node reads at the same time, a tenant may have a fourth."""
 BODY_BYTES: Final = 256_000_000
-"""Bodies a node holds at once; a tenant has half of it."""
+"""Total size of bodies that a node holds. A tenant may use half of it."""
 
 
 QUEUE_SECONDS: Final = 1.0
-"""Retry-After of a tenant with too many waiting requests."""
+"""Retry-After for a tenant with too many waiting requests."""
 ACTIVE_SECONDS: Final = 2.0
-"""A tenant counts as active this long after its last request."""
+"""A tenant counts as active for this long after its last request."""
 SHARED_PART: Final = 4
-"""All active tenants together are guaranteed one in this many turns: a node has one processor, and
-a tenant with many running requests would slow down the others."""
+"""All active tenants together are guaranteed a fourth of the turns. A node has one processor, and a
+tenant with many running requests would slow down the others."""
 WAIT_PART: Final = 0.5
-"""A request waits this part of its deadline for a turn, so that its work is not cut off."""
+"""A request waits at most this share of its deadline for a turn, so that time is left for its
+work."""
 
 
 class FairQueue:
-    """The turns of a node: the tenant with the fewest running requests gets the next one. A tenant
-    alone has half of the turns; active tenants share a part of them, at least one each. The
-    requests of a tenant stay in order."""
+    """The turns of a node. The tenant with the fewest running requests gets the next turn. A tenant
+    that is alone gets half of the turns. Active tenants share a part of them, at least one each.
+    The requests of a tenant stay in order."""
 
     def __init__(self, turns: int, *, tenant_waiting: int) -> None:
         self._turns = self._free = turns
@@ -47,7 +48,7 @@ class FairQueue:
         self._running: Counter[UUID] = Counter()
         self._waiting: OrderedDict[UUID, deque[asyncio.Future[None]]] = OrderedDict()
         self._active: OrderedDict[UUID, float] = OrderedDict()
-        """Tenants by the time of their last request, longest quiet first."""
+        """Tenants by the time of their last request, least recently active first."""
 
     @property
     def running(self) -> int:
@@ -59,8 +60,8 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
-        """Wait for a turn; `seconds` are left of the deadline. Raises a Problem if too many
-        requests of the tenant wait, or if no turn comes in time."""
+        """Wait for a turn. `seconds` is the time left until the deadline. Raise a Problem if too
+        many requests of the tenant wait, or if no turn is free in time."""
         self._note_active(tenant)
         if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
             self._begin(tenant)
@@ -82,7 +83,7 @@ class FairQueue:
             async with asyncio.timeout(None if seconds is None else WAIT_PART * seconds):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
-            if place.done() and not place.cancelled():  # the turn came at the same moment
+            if place.done() and not place.cancelled():  # the turn was given at the same moment
                 self._end(tenant)
             elif place in queue:
                 queue.remove(place)
@@ -134,7 +135,7 @@ class Taking:
     is_read: bool = False
 
     def hold(self, size: int) -> None:
-        """Count more of its body; raise a Problem if the node holds too much."""
+        """Count more bytes of the body. Raise a Problem if the node holds too much."""
         self.bytes_held += size
         self.intake.bytes_held[self.tenant] += size
         self.intake.all_bytes_held += size
@@ -144,7 +145,7 @@ class Taking:
             raise _node_busy()
 
     def read(self) -> None:
-        """Note that its body is complete."""
+        """Record that the body is complete."""
         if not self.is_read:
             self.is_read = True
             self.intake.reading[self.tenant] -= 1
@@ -164,7 +165,7 @@ class Intake:
 
     @contextmanager
     def request(self, tenant: UUID) -> Iterator[Taking]:
-        """Take a request in; raise a Problem if there are too many."""
+        """Accept a request. Raise a Problem if there are too many."""
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:
@@ -198,17 +199,17 @@ class CountsSpending(Protocol):
     """Counts the spending of all nodes."""
 
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
-        """Count an amount; return the period's total."""
+        """Count an amount, and return the period's total."""
 
     async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
-        """The period's total."""
+        """Return the period's total."""
 
 
 @dataclass(slots=True)
 class _Share:
     period: int
     spent: int = 0
-    """By all nodes, at the last count."""
+    """Total of all nodes at the last count."""
     heard_at: float | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -221,12 +222,13 @@ class Budgets:
         self._shares: OrderedDict[tuple[UUID, BudgetName], _Share] = OrderedDict()
 
     async def take_request(self, tenant: Tenant, records: CountsSpending) -> None:
-        """Count one request; raise a Problem if the minute's budget is used up."""
+        """Count one request. Raise a Problem if the minute's budget is used up."""
         limit = tenant.requests_per_minute
         if limit is None:
             return
         share = self._share(tenant.id, "requests per minute")
-        async with share.asking:  # one row: parallel counts would hold a connection each
+        # One at a time, because parallel counts would each hold a connection.
+        async with share.asking:
             if share.spent < limit:
                 share.spent = await records.spend(tenant.id, "requests per minute", share.period, 1)
                 if share.spent <= limit:
@@ -241,10 +243,10 @@ class Budgets:
         share = self._share(tenant.id, "tokens per day")
         if share.heard_at is None or (self._is_old(share) and not share.asking.locked()):
             async with share.asking:
-                if self._is_old(share):  # no other request has counted meanwhile
+                if self._is_old(share):  # still old: no other request has counted meanwhile
                     now = self._now()
                     heard = await records.spent(tenant.id, "tokens per day", share.period)
-                    # it only grows: a charge may have learned a newer count meanwhile
+                    # the total only grows, and a charge may have read a newer one meanwhile
                     share.spent, share.heard_at = max(heard, share.spent), now
         if share.spent >= limit:
             raise self._spent("tokens per day", limit)

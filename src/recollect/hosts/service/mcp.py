@@ -1,6 +1,6 @@
-"""The MCP server on the nodes of a service: every request by itself, for the tenant of its key and
-the space of its path. No state is kept between requests, so any node answers any of them. A tool is
-refused if the key lacks its scope."""
+"""The MCP server on the nodes of a service. Each request is independent, for the tenant of its key
+and the space of its path. No state is kept between requests, so any node can answer any of them. A
+tool call is refused if the key lacks its scope."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
 
 
 class RequestMemory(ServedMemory):
-    """Resolves to the memory of the current request."""
+    """Returns the memory of the current request."""
 
     def __init__(self, memories: TenantMemories) -> None:
         super().__init__(MemoryOrder(space=""))
@@ -51,14 +51,15 @@ class RequestMemory(ServedMemory):
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """The engine of the request's tenant and space, which is created if a tool writes to it."""
+        """Return the engine of the request's tenant and space. The space is created if a tool
+        writes to it."""
         asked = _ASKED.get()
         await self._keep_space(asked.principal, scope)
         try:
             yield asked.engine
         finally:
-            # it may have been deleted meanwhile: writes must be found, also those of a
-            # cancelled request
+            # List the space again, because it may have been deleted meanwhile. Otherwise writes,
+            # even those of a cancelled request, could not be found.
             listing = self._memories.beside(self._keep_space(asked.principal, scope))
         await asyncio.shield(listing)
 
@@ -68,7 +69,7 @@ class RequestMemory(ServedMemory):
             await records.add_space(principal.tenant.id, principal.space, at=time.time())
 
     def refusal(self, scope: KeyScope) -> str:
-        """The reason why the key lacks this scope; empty if it has it."""
+        """Return why the key lacks this scope; empty if it has it."""
         if scope in _ASKED.get().principal.key.scopes:
             return ""
         return f"this needs a key with the scope {scope}"
@@ -76,8 +77,8 @@ class RequestMemory(ServedMemory):
 
 @contextlib.asynccontextmanager
 async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[MountedApp]:
-    """The application for paths that end in `/mcp`, while the block runs. `secret` is the
-    deployment's: with it any node accepts the answer to another node's question."""
+    """Return the application for paths that end in `/mcp`, while the block runs. `secret` is the
+    deployment's: with it, any node accepts the answer to another node's question."""
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
         RequestMemory(memories),
@@ -89,7 +90,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         server,
         json_response=True,
         stateless=True,
-        # the service has checked the sender, and cookies grant nothing
+        # the service has checked the sender, and cookies grant no access
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 

@@ -1,6 +1,6 @@
 """The open memories of a node, one per space of a tenant, over one connection pool. A session is
-loaded for a request and stored at its end, so any node can serve the next one. A memory is found by
-tenant and name, and the tenant comes from the key alone."""
+loaded for each request and stored at its end, so any node can serve the next request. A memory is
+found by tenant and name, and only the key decides the tenant."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
-"""For keys, budgets and idempotency keys, in addition to those of requests."""
+"""Connections for keys, budgets and idempotency keys, in addition to those of requests."""
 MOST_SECONDS: Final = 120.0
 """The longest X-Request-Timeout."""
 OPEN_SPACES: Final = 512
-"""Memories open at once on a node; those unused for longest are closed."""
+"""Most memories open at once on a node. The least recently used ones are closed."""
 PROBE_SECONDS: Final = 1.0
-"""Cache time of the database check."""
+"""How long the result of the database check is cached."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
@@ -65,7 +65,8 @@ class TenantMemory:
 
     @asynccontextmanager
     async def session(self, session: str) -> AsyncIterator[None]:
-        """Serialise the requests of one session on a node, and release it afterwards."""
+        """Run the requests of one session on a node one after the other, and release the session
+        afterwards."""
         async with self.turns.setdefault(session, asyncio.Lock()):
             try:
                 yield
@@ -77,11 +78,12 @@ class TenantMemories:
     """The database of a service and its open memories."""
 
     def __init__(self, settings: Settings, url: str) -> None:
-        # A batch is in the database when its request is answered: giving up earlier, and
-        # writing it again from a spool, would double the work of an overloaded node.
+        # A batch is in the database when its request is answered. Stopping earlier and writing it
+        # again from a spool would double the work of an overloaded node.
         patience = max(settings.store.write_seconds, MOST_SECONDS)
         store = replace(settings.store, write_seconds=patience)
-        # Jobs may take seconds of CPU: in this process every request would wait for them.
+        # Jobs may take seconds of CPU time. If they ran in this process, every request would wait
+        # for them.
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
         self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
         self._url = url
@@ -96,7 +98,7 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """The database; StoreError if it cannot be opened now."""
+        """Return the database. Raise StoreError if it cannot be opened now."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()
@@ -132,7 +134,8 @@ class TenantMemories:
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
-        """Load models and modules that the first request needs; sends nothing."""
+        """Load the models and modules that the first request needs. Sends nothing over the
+        network."""
         chosen = await asyncio.to_thread(choose_embedders, self._settings)
         local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
         for embedder in local:
@@ -145,7 +148,7 @@ class TenantMemories:
 
     @asynccontextmanager
     async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
-        """The memory of a tenant's space, which stays open while the block runs."""
+        """Return the memory of a tenant's space. It stays open while the block runs."""
         key = (tenant, space)
         memory = self._memories.get(key)
         if memory is None:
@@ -191,7 +194,7 @@ class TenantMemories:
         task.add_done_callback(self._closing.discard)
 
     def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start work that no request waits for; `close` waits a while."""
+        """Start work that no request waits for. `close` waits for it for a limited time."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._over)
@@ -203,7 +206,7 @@ class TenantMemories:
             LOG.debug("what went on beside a request failed: %s", type(error).__name__)
 
     async def not_ready(self) -> NotReady | None:
-        """The reason why the database cannot be used, or None; one query per second for all
+        """Return why the database cannot be used, or None. At most one query per second, for all
         callers."""
         now = asyncio.get_running_loop().time()
         probe = self._probe
@@ -211,7 +214,7 @@ class TenantMemories:
             work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
             probe = self._probe = asyncio.create_task(attempted(work))
             probe.add_done_callback(self._note_probed)
-        asked = await asyncio.shield(probe)  # the first caller may hang up
+        asked = await asyncio.shield(probe)  # the first caller may disconnect while others wait
         return "unreachable" if isinstance(asked, Failure) else asked
 
     def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:

@@ -1,6 +1,6 @@
-"""The metrics of a node or a worker, for Prometheus. Labels come from small fixed sets, never a
-tenant, a space, a session or message content. /metrics has its own port, since tenants must not see
-it, and its own thread."""
+"""The metrics of a node or a worker, for Prometheus. Labels come from small fixed sets. They never
+contain a tenant, a space, a session or message content. /metrics has its own thread, and its own
+port because tenants must not see it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _HISTOGRAMS: Final[Mapping[MeasuredKind, tuple[str, str, tuple[str, ...]]]] = {
 
 
 class Metrics:
-    """The metrics of one process; listens to all its measurements."""
+    """The metrics of one process, which record all its measurements."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -94,13 +94,13 @@ class Metrics:
             "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
             registry=made,
         )  # fmt: skip
-        self.jobs_due_age.set(nan)  # a node does not query it, and 0 would be wrong
+        self.jobs_due_age.set(nan)  # a node does not query this value, and 0 would be wrong
 
     def watch(
         self, pool: Callable[[], Pool | None], *, waiting: Callable[[], int] | None = None,
         memories: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        """Read these at every scrape."""
+        """Read these values at every scrape."""
         self._pools.pool = pool
         if waiting is not None:
             self._waiting.set_function(waiting)
@@ -162,7 +162,7 @@ class PoolCollector(Collector):
         self.pool: Callable[[], Pool | None] = lambda: None
 
     def collect(self) -> Iterator[Metric]:
-        """The families; without values if no database is open."""
+        """Yield the metric families, without values if no database is open."""
         pool = self.pool()
         size = GaugeMetricFamily("recollect_pool_size", "Connections that may be open at once")
         links = GaugeMetricFamily(
@@ -196,7 +196,7 @@ class PoolCollector(Collector):
 
 
 def serve_metrics(metrics: Metrics, host: str, port: int) -> WSGIServer:
-    """Serve Prometheus on its own port; RecollectError if that is taken."""
+    """Serve the metrics on their own port. Raise RecollectError if the port is taken."""
     try:
         return start_http_server(port, addr=host, registry=metrics.registry)[0]
     except OSError as error:

@@ -1,5 +1,5 @@
 """The bodies, queries and answers of the API, each declared once: for the service, the OpenAPI
-document and the client. Requests refuse unknown fields; answers may gain some."""
+document and the client. Requests with unknown fields are refused. Answers may get new fields."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ApiAnswer(Struct, kw_only=True):
 
 
 class PrepareBody(ApiBody):
-    """A request that is to be sent to a model."""
+    """A request that you want to send to a model."""
 
     request: Annotated[WireObject, about("The request as it would go to the provider")]
     format: Format = None
@@ -72,7 +72,7 @@ class PrepareBody(ApiBody):
 
 
 class PreparedAnswer(ApiAnswer):
-    """The request to send in its place."""
+    """The request to send instead."""
 
     wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
         name="request"
@@ -101,7 +101,7 @@ class ObserveBody(ApiBody):
 
 
 class ObservedAnswer(ApiAnswer):
-    """The result of reading the reply."""
+    """What was learned from the reply."""
 
     archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
     due: Annotated[str, about("Due next: `nothing`, `flush` or `compaction`")]
@@ -111,7 +111,7 @@ class ObservedAnswer(ApiAnswer):
 
 
 class IngestBody(ApiBody):
-    """Messages that did not come by `prepare`."""
+    """Messages that did not pass through `prepare`."""
 
     messages: Annotated[
         list[WireObject],
@@ -127,7 +127,7 @@ class IngestBody(ApiBody):
 
 
 class IngestedAnswer(ApiAnswer):
-    """The outcome of the messages."""
+    """How many messages were stored."""
 
     read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
@@ -137,7 +137,7 @@ class IngestedAnswer(ApiAnswer):
 
 
 class CompactBody(ApiBody):
-    """The request whose past is to become a summary."""
+    """The request whose older messages become a summary."""
 
     request: Annotated[WireObject, about("The request whose past is meant")]
     instructions: Annotated[str, Meta(max_length=20_000), about("Instructions for the summary")] = (
@@ -148,7 +148,7 @@ class CompactBody(ApiBody):
 
 
 class CompactedAnswer(ApiAnswer):
-    """The end of a compaction; the receipt of its number says more."""
+    """The result of a compaction. Its receipt has the details."""
 
     compacted: Annotated[bool, about("Whether a summary replaces the past now")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
@@ -177,7 +177,7 @@ class PageQuery(ApiBody):
 
 
 class NoQuery(ApiBody):
-    """Takes no parameters."""
+    """A query without parameters."""
 
 
 class SearchBody(ApiBody):
@@ -204,7 +204,7 @@ class FoundPassage(ApiAnswer):
 
 
 class FoundFact(ApiAnswer):
-    """A fact that bears on the question."""
+    """A fact that is relevant to the question."""
 
     id: Annotated[str | None, about("The fact's id")]
     type: Annotated[str, about("What kind of fact it is")]
@@ -214,14 +214,14 @@ class FoundFact(ApiAnswer):
 
 
 class FoundAnswer(ApiAnswer):
-    """The findings, best first."""
+    """The passages and facts found, best first."""
 
     passages: Annotated[list[FoundPassage], about("Passages of messages, best first")]
     facts: Annotated[list[FoundFact], about("Facts, best first")]
 
 
 class SessionItem(ApiAnswer):
-    """A session at a glance."""
+    """A session in a list."""
 
     session: Annotated[str, about("Its name")]
     messages: Annotated[int, about("How many messages are kept of it")]
@@ -237,7 +237,7 @@ class SessionsAnswer(ApiAnswer):
 
 
 class ReceiptItem(ApiAnswer):
-    """A compaction at a glance."""
+    """A compaction in a list."""
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
@@ -251,7 +251,7 @@ class ReceiptsAnswer(ApiAnswer):
 
 
 class ReceiptAnswer(ApiAnswer):
-    """The effect of a compaction on known content."""
+    """What a compaction kept, and what it lost."""
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
@@ -266,7 +266,7 @@ class TurnsAnswer(ApiAnswer):
 
 
 class ReplayAnswer(ApiAnswer):
-    """A past request as it was sent, as far as it is kept."""
+    """A past request as it was sent, as far as it is stored."""
 
     turn: Annotated[int, about("Its number, from 1")]
     exact: Annotated[bool, about("Whether it is what was sent, byte for byte")]
@@ -314,7 +314,7 @@ class FactItem(ApiAnswer):
 
 
 class ExportAnswer(ApiAnswer):
-    """A page of all that is kept: messages in the order of arrival, then facts."""
+    """A page of everything stored: messages in order of arrival, then facts."""
 
     segments: Annotated[list[SegmentItem], about("Messages in the order of arrival")]
     facts: Annotated[list[FactItem], about("Facts, behind the last message")]
@@ -322,7 +322,7 @@ class ExportAnswer(ApiAnswer):
 
 
 class FactsQuery(PageQuery):
-    """The facts to list."""
+    """Which facts to list."""
 
     session: Annotated[Name | None, about("Only the facts that this session may see")] = None
     superseded: Annotated[bool, about("Also facts that hold no longer")] = False
@@ -336,7 +336,7 @@ class FactsAnswer(ApiAnswer):
 
 
 class FactBody(ApiBody):
-    """A statement to take in."""
+    """A statement to store as a fact."""
 
     content: Annotated[
         str, Meta(min_length=1, max_length=2_000), about("The statement, as a sentence")
@@ -347,21 +347,21 @@ class FactBody(ApiBody):
 
 
 class FactWrittenAnswer(ApiAnswer):
-    """The outcome of the statement."""
+    """What happened to the statement."""
 
     id: Annotated[str, about("The id of the fact")]
     outcome: Annotated[str, about("New, known already, or in place of another")]
 
 
 class FactForgetQuery(ApiBody):
-    """The content to forget with a fact."""
+    """What to forget together with a fact."""
 
     sources: Annotated[bool, about("Also the messages that it rests on")] = False
     versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
 class ForgetBody(ApiBody):
-    """The content to forget permanently; at least one selector."""
+    """What to forget permanently. Set at least one selector."""
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
@@ -375,7 +375,7 @@ class ForgetBody(ApiBody):
 
 
 class ForgetPreview(ApiAnswer):
-    """The content that forgetting would remove; nothing was changed."""
+    """What forgetting would remove. Nothing was changed."""
 
     segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
@@ -385,7 +385,7 @@ class ForgetPreview(ApiAnswer):
 
 
 class ForgottenAnswer(ApiAnswer):
-    """The removed content, or the preview."""
+    """What was removed, or the preview."""
 
     certificate: Annotated[
         Record | None,
@@ -395,7 +395,7 @@ class ForgottenAnswer(ApiAnswer):
 
 
 class CertificateAnswer(ApiAnswer):
-    """The removed content, its extent and limits; without message content."""
+    """Record of what was removed and where, without message content."""
 
     certificate: Annotated[Record, about("Counts and coverage, sealed with a checksum")]
 
@@ -415,7 +415,7 @@ class SpacesAnswer(ApiAnswer):
 
 
 class BudgetItem(ApiAnswer):
-    """A budget and what is spent of it in this period."""
+    """A budget, and how much of it is used in this period."""
 
     budget: Annotated[str, about("`requests per minute` or `tokens per day`")]
     limit: Annotated[int | None, about("The limit per period; null: none")]
@@ -434,7 +434,7 @@ class TenantAnswer(ApiAnswer):
 
 
 class AuditItem(ApiAnswer):
-    """An administrative act."""
+    """An administrative action."""
 
     at: Annotated[float, about("When")]
     actor: Annotated[str, about("The key, or who ran a command")]
@@ -443,7 +443,7 @@ class AuditItem(ApiAnswer):
 
 
 class AuditAnswer(ApiAnswer):
-    """A page of the tenant's audit log, the newest first."""
+    """A page of the tenant's audit log, newest first."""
 
     acts: Annotated[list[AuditItem], about("Administrative actions, newest first")]
     next: NextPage
@@ -463,7 +463,7 @@ class HealthAnswer(ApiAnswer):
 
 
 class ProblemAnswer(ApiAnswer):
-    """A problem and its fix: RFC 9457."""
+    """A problem and its fix, as in RFC 9457."""
 
     type: Annotated[str, about("A URN that ends in the problem's name")]
     title: Annotated[str, about("What kind of problem it is")]

@@ -1,5 +1,6 @@
-"""The operations of the API. An answer is sent once the data is in the store; otherwise it is a
-problem, and the client may retry. Answers stored for an Idempotency-Key hold no message content."""
+"""The operations of the API. A successful answer is sent only after the data is in the store.
+Otherwise the answer is a problem, and the client may retry. Answers stored for an Idempotency-Key
+contain no message content."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ MOST_EVENTS: Final = 200_000
 LARGE_BYTES: Final = 256 * 1_024
 LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
-"""A time and an id before those of every fact."""
+"""A time and an id that sort before those of every fact."""
 _NOTE_AGAIN_SECONDS: Final = (0.1, 0.5)
 _NO_MODEL: Final = (
     "this service has no model for summaries: views are trimmed; ask its operator (models.provider)"
@@ -68,7 +69,8 @@ def _kept(where: HandedOver | None) -> Any:
 
 
 def _loaded(lines: Iterable[StageLine]) -> None:
-    """Raises if the session was not loaded: another node's turns would be counted again."""
+    """Raise a Problem if the session was not loaded, because turns of other nodes would be counted
+    again."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
         raise Problem(
@@ -86,7 +88,7 @@ def _object(raw: msgspec.Raw) -> bytes:
 
 
 async def aside(size: int, work: Callable[[], T]) -> T:
-    """Run it, in a thread if it reads much, so that other requests continue."""
+    """Run `work`, in a thread if it reads much, so that other requests continue."""
     return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
 
 
@@ -111,7 +113,8 @@ async def prepare(call: Call) -> m.PreparedAnswer:
     call.tokens += context.report.tokens_after
     return m.PreparedAnswer(
         wire_request=msgspec.Raw(context.request),
-        turn=context.report.turn if is_read else None,  # otherwise it is sent unchanged
+        # None if the request could not be read and is sent unchanged.
+        turn=context.report.turn if is_read else None,
         archived=where if is_read else None,
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
@@ -143,7 +146,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         if unknown:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine._hand_over(session, call.seconds))
-        where = _kept(learned.archived)  # None: nothing of it is stored
+        where = _kept(learned.archived)  # None if nothing of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return _copy(
@@ -178,7 +181,7 @@ async def ingest(call: Call) -> m.IngestedAnswer:
 
 
 async def compact(call: Call) -> m.CompactedAnswer:
-    """Replace the past of a session by a summary, now."""
+    """Replace a session's older messages with a summary now."""
     body, session = cast(m.CompactBody, call.body), call.session
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
@@ -199,7 +202,7 @@ async def compact(call: Call) -> m.CompactedAnswer:
 
 
 async def undo(call: Call) -> m.UndoneAnswer:
-    """Show a session as before its last compaction."""
+    """Restore the view from before the session's last compaction."""
     session = call.session
     async with call.memory() as memory, memory.session(session):
         done = await memory.engine.undo(session)
@@ -431,7 +434,7 @@ async def tenant(call: Call) -> m.TenantAnswer:
     for budget in PERIOD_SECONDS:
         limit = call.tenant.limit(budget)
         spent = await records.spent(call.tenant.id, budget, call.budgets.period(budget))
-        if budget == "requests per minute" and limit is not None:  # refused requests count, too
+        if budget == "requests per minute" and limit is not None:  # refused requests count too
             spent = min(spent, limit)
         renews = call.budgets.renews_in(budget)
         budgets.append(
@@ -490,7 +493,7 @@ async def _note(call: Call, act: str, subject: str) -> None:
         noted = await attempted(_noted(call.memories, record))
         if not isinstance(noted, Failure):
             return
-        if seconds is None:  # the work is done: its certificate is returned in any case
+        if seconds is None:  # the work is done, so its certificate is returned in any case
             LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
         else:
             await asyncio.sleep(seconds)

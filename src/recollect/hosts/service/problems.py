@@ -1,4 +1,4 @@
-"""The problems of requests, each with its status, sent as problem+json (RFC 9457)."""
+"""The problems that answers report, each with its status, sent as problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ProblemKind(Enum):
 
 @dataclass(eq=False)
 class Problem(Exception):  # noqa: N818 - the standard's own word
-    """The reason why a request is not carried out."""
+    """Why a request was refused or failed."""
 
     kind: ProblemKind
     detail: str
@@ -62,7 +62,7 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
 
     @property
     def reason(self) -> str:
-        """Its name in logs and metrics, one per budget."""
+        """The problem's name in logs and metrics. Each budget has its own."""
         if self.kind is ProblemKind.BUDGET:
             return "tokens" if self.budget == "tokens per day" else "rate"
         return self.kind.label
@@ -102,14 +102,16 @@ SCHEMA_SECONDS: Final = 30.0
 
 
 def again(*, keyed: bool) -> str:
-    """The advice for a temporary problem; `keyed`: the request has an Idempotency-Key."""
+    """Return the advice for a temporary problem. `keyed` means that the request has an
+    Idempotency-Key."""
     if keyed:
         return "try again, with the same Idempotency-Key: nothing is done twice"
     return "try again"
 
 
 def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
-    """The problem for an error of ours, with its text if that may be shown."""
+    """Return the problem for one of Recollect's errors, with the error's text if that may be
+    shown."""
     for kind, problem in _PASSING:
         if issubclass(error, kind):
             return Problem(problem, again(keyed=keyed), retry_after=1.0)

@@ -1,8 +1,8 @@
-"""Requests of the API, read and checked; invalid ones raise a Problem that says what is wrong.
+"""Requests of the API, read and checked. An invalid request raises a Problem that names the fault.
 
-A request with an Idempotency-Key is carried out once, and answered again as before. The first one
-claims the key in the database for a while; its answer is stored. A key is released only if nothing
-was done; after that nothing stops the work.
+A request with an Idempotency-Key is executed once. If it is sent again, it gets the same answer.
+The first request claims the key in the database for a limited time, and its answer is stored. The
+key is released only if nothing was done. Once work has begun, nothing stops it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Incoming:
 
 
 def read_request(scope: Scope, record: RequestRecord) -> Incoming:
-    """A request's line and headers; Problem if they cannot be read."""
+    """Read a request's line and headers. Raise a Problem if they cannot be read."""
     raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
     raw = raw.partition(b"?")[0]
     try:
@@ -92,7 +92,7 @@ def read_request(scope: Scope, record: RequestRecord) -> Incoming:
 
 
 def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The parameters of a request; Problem if they are invalid."""
+    """Read the parameters of a request. Raise a Problem if they are invalid."""
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         if len({name for name, _ in pairs}) != len(pairs):
@@ -106,9 +106,9 @@ def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """The body of a request; Problem if it is invalid."""
+    """Read the body of a request. Raise a Problem if it is invalid."""
     try:
-        body.decode()  # a body that is passed on unread must be text, too
+        body.decode()  # a body that is passed on unread must be valid UTF-8 too
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         takes = ", ".join(kind.__struct_encode_fields__)
@@ -118,7 +118,7 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Run it, and stop if the client disconnects after sending its whole request."""
+    """Run `work`, and stop it if the client disconnects after it has sent its whole request."""
     whole = asyncio.Event()
 
     async def noting() -> MutableMapping[str, Any]:
@@ -135,7 +135,7 @@ async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitabl
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:
-    """A body to be read again, followed by later messages of the client."""
+    """Return a function that reads the body again, followed by the client's later messages."""
     left = [body]
 
     async def replayed() -> MutableMapping[str, Any]:
@@ -151,8 +151,8 @@ _MARK_BYTES: Final = 12
 
 
 class Cursors:
-    """Cursors: names of a list's next page, valid for one list of one tenant. A cursor holds a
-    position and a keyed hash over it and its list."""
+    """Makes cursors, which name the next page of a list. A cursor is valid for one list of one
+    tenant. It holds a position, and a keyed hash over the position and the list."""
 
     def __init__(self, secret: bytes) -> None:
         """`secret` is the same on all nodes of a service."""
@@ -163,7 +163,7 @@ class Cursors:
         return urlsafe_b64encode(self._mark(told, place) + told).rstrip(b"=").decode()
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
-        """The position in a cursor; raises a Problem if it belongs to another list."""
+        """Return the position in a cursor. Raise a Problem if it belongs to another list."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             mark, told = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
@@ -195,13 +195,13 @@ class Call:
     body: Any
     now: float
     seconds: float
-    """About what is left of its deadline."""
+    """Seconds left until its deadline, approximately."""
     writes: bool
     needs_space: bool = False
-    """It writes only to a space that exists."""
+    """True if it writes only to a space that exists."""
     keyed: bool = False
     tokens: int = field(default=0)
-    """Tokens of its input and of models, for the tenant's budget."""
+    """Tokens of its input and of model calls, for the tenant's budget."""
     is_charged: bool = False
 
     @property
@@ -224,7 +224,7 @@ class Call:
 
     @asynccontextmanager
     async def memory(self) -> AsyncIterator[TenantMemory]:
-        """The memory of the space; to read, the space must exist."""
+        """Return the memory of the space. The space must exist if the request only reads."""
         records = await self.memories.records()
         if not self.writes and not await records.has_space(self.tenant.id, self.space):
             raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
@@ -238,8 +238,9 @@ class Call:
             try:
                 yield memory
             finally:
-                # It may have been deleted meanwhile: writes must be found, also those of a
-                # cancelled request, which does not wait for this.
+                # List the space again, because it may have been deleted meanwhile. Otherwise
+                # writes, even those of a cancelled request (which does not wait for this), could
+                # not be found.
                 if self.writes:
                     listing = self.memories.beside(
                         records.add_space(self.tenant.id, self.space, at=self.now)
@@ -267,42 +268,44 @@ class Call:
 LOG: Final = logging.getLogger("recollect")
 LEASE_MARGIN_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 15.0
-"""Limit beyond a request's deadline for work that must finish."""
+"""Time beyond a request's deadline for work that must finish."""
 KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
-"""Delays between attempts to store an answer: the first, and the longest; they double."""
+"""First and longest delay between attempts to store an answer. Delays double."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(slots=True, kw_only=True)
 class KeyClaim:
-    """A request with an Idempotency-Key that this node carries out."""
+    """A request with an Idempotency-Key that this node executes."""
 
     records: TenantRecords
     tenant: UUID
     key_hash: bytes = field(repr=False)
     token: str = field(repr=False)
     ends_at: float
-    """The time when another request may take it over, by the loop's clock."""
+    """Time after which another request may take over, by the event loop's clock."""
     keeps_answer: bool
-    """True if the answer itself is stored, not only its completion."""
+    """True if the answer itself is stored, not only that the request is done."""
     to_the_end: bool
     is_done: bool = False
-    """The work is done and must never be repeated."""
+    """True once the work is done and must never be repeated."""
     was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
 
 class IdempotencyKeys:
-    """The keys of a deployment's requests."""
+    """The idempotency keys of a deployment's requests."""
 
     def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """`secret` is the deployment's: the database reveals neither keys nor requests."""
+        """`secret` is the deployment's. With it, keys and requests are hashed, so the database
+        reveals neither."""
         self._memories, self._keep_seconds = memories, keep_seconds
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 
     async def claim(
         self, key: str, call: Call, incoming: Incoming, *, keeps_answer: bool, to_the_end: bool
     ) -> KeyClaim | Answer | None:
-        """The claim to carry a request out, or its earlier answer; None: repeat it."""
+        """Return a claim to execute the request, or its earlier answer. None means: execute it
+        again."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
                 ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
@@ -379,7 +382,7 @@ class IdempotencyKeys:
         claim.is_done = True
         kept = answer[2] if claim.keeps_answer else b""
         self._memories.beside(self._keep_answer(claim, answer[0], kept))
-        await claim.was_tried.wait()  # if that failed, the caller still has its answer
+        await claim.was_tried.wait()  # if storing the answer failed, the caller still gets it
         await settle()
         return answer
 

@@ -1,6 +1,6 @@
-"""Metrics and logs of a node or a worker. A log line must never hold a body, a query, a header, a
-key or a name that a tenant chose. A space is a keyed hash, the same on all nodes of a
-deployment."""
+"""Metrics and logs of a node or a worker. A log line must never contain a body, a query, a header,
+a key or a name that a tenant chose. A space appears as a keyed hash, which is the same on all nodes
+of a deployment."""
 
 from __future__ import annotations
 
@@ -77,20 +77,20 @@ _HEALTH: Final = frozenset({"healthz", "readyz"})
 
 
 def space_mark(space: str, secret: bytes) -> str:
-    """A keyed hash for a space in logs, which must not hold its name."""
+    """Return a keyed hash for a space. Logs contain it instead of the name."""
     key = blake2b(secret, digest_size=32, person=b"recollect-logs").digest()
     return blake2b(space.encode("utf-8", "surrogatepass"), key=key, digest_size=8).hexdigest()
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """The loggable data of a request while it is handled."""
+    """The data of a request that may be logged."""
 
     id: str = field(default_factory=lambda: uuid4().hex)
     operation: str = "other"
-    """A fixed name, whatever the path says."""
+    """Name of the operation, from a fixed list, whatever the path is."""
     status: int = 0
-    """0 if the client hung up before the answer."""
+    """HTTP status; 0 if the client disconnected before the answer."""
     tenant: UUID | None = None
     space: str = field(default="", repr=False)
     reason: str = ""
@@ -119,13 +119,14 @@ class RequestRecord:
 
 
 def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str, Any]) -> None:
-    """Log fields, without those that are None."""
+    """Log the fields that are not None."""
     known = {name: value for name, value in fields.items() if value is not None}
     logger.log(level, event, extra={"fields": known})
 
 
 class LineFormatter(logging.Formatter):
-    """One line per record; of an exception its class and origin, never its text."""
+    """Formats one line per record. An exception is logged by class and origin, never with its
+    text."""
 
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
@@ -152,7 +153,7 @@ class LineFormatter(logging.Formatter):
 
 
 def begin_logging(log_format: LogFormat) -> logging.Handler:
-    """Log to standard error, for other packages from WARNING on."""
+    """Log to standard error; other packages only from WARNING on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(log_format))
     root, own = logging.getLogger(), logging.getLogger("recollect")
