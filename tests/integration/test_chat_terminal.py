@@ -237,8 +237,11 @@ def test_a_resize_in_mid_stream_loses_nothing(tmp_path: Path) -> None:
         terminal.process.send_signal(signal.SIGTERM)
         assert terminal.wait_until_ended() == 128 + signal.SIGTERM
         assert terminal.is_cooked()
-        found = [line for line in terminal.all_lines() if line.startswith("Finished line")]
+        shown = terminal.all_lines()
+        found = [line for line in shown if line.startswith("Finished line")]
         assert found[:29] == lines[:29]
+        assert len(found) <= len(lines)
+        assert sum("Last words" in line for line in shown) <= 1, "no copy of what was open is left"
 
 
 @pytest.mark.parametrize("paragraphs", [at_size(ci=200, full=400)])
