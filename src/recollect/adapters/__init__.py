@@ -1,1 +1,2 @@
-"""The world outside: stores, providers, embedders, session files, and how they are opened."""
+"""Everything outside of the core: stores, providers, embedders, session files, and how they are
+opened."""

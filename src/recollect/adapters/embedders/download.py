@@ -1,7 +1,7 @@
 """Downloads an embedding model from the Hugging Face hub into a folder of its own.
 
-Verifies each file and moves the folder to its place in one step, so an incomplete model is never
-loaded. Blocking; no token is read or sent.
+Each file is verified, and the folder is moved to its place in one step, so an incomplete model is
+never loaded. Calls block. No token is read or sent.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ class HubModel:
     """A sentence-transformer on the hub that has an ONNX graph."""
 
     name: str
-    """The name of its folder here."""
+    """The name of the model's folder on this machine."""
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, if several sources confirmed it. The hub's own is used for the others."""
+    """SHA-256 by path, if several sources confirmed it. For other files the hub's own checksum is
+    used."""
     megabytes: int = 0
     """Approximate size of the download; 0 if not known."""
     languages: str = ""
@@ -93,13 +94,13 @@ class Downloaded:
     files: Mapping[str, str]
     """Checksum by name."""
     size: int
-    """Of all files, in bytes."""
+    """Size of all files, in bytes."""
     was_there: bool
-    """The model was installed and unchanged, so nothing was downloaded."""
+    """True if the model was installed and unchanged, so that nothing was downloaded."""
 
 
 def hub_model(name: str, repository: str | None = None) -> HubModel:
-    """Find the known model of this name, or describe any `OWNER/NAME[@REVISION]` of the hub."""
+    """Find the known model with this name, or describe any `OWNER/NAME[@REVISION]` of the hub."""
     if repository is not None:
         path, _, revision = repository.partition("@")
         return HubModel(name=name, repository=path, revision=revision or "main")
@@ -114,7 +115,8 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 def download(
     model: HubModel, models: Path, *, again: bool = False, quiet: bool = True
 ) -> Downloaded:
-    """Download a model into `models`; `again` replaces an installed one, `quiet` hides the bars."""
+    """Download a model into `models`. `again` replaces an installed one, `quiet` hides progress
+    bars."""
     if not _NAME.fullmatch(model.name):
         raise EmbedderError(f"{model.name!r} cannot name a model: use letters, digits, . _ and -")
     folder = models / model.name
@@ -133,7 +135,8 @@ def download(
 
 
 def read_record(folder: Path) -> Mapping[str, str]:
-    """Read the checksum of each file of a downloaded model; empty for one put there by hand."""
+    """Read the checksums of a downloaded model's files; empty if the model was copied there by
+    hand."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
     except (OSError, ValueError):
@@ -189,7 +192,8 @@ def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str]
         )
     else:
         return checksums, info.sha
-    raise EmbedderError(f"{shown} {problem}")  # outside: the hub's error may quote the address
+    # Raised here, because the hub's own error may quote the address.
+    raise EmbedderError(f"{shown} {problem}")
 
 
 def _install(
@@ -222,7 +226,7 @@ def _install(
     try:
         whole.rename(folder)
     except BaseException:
-        if old.exists() and not folder.exists():  # the installed model stays
+        if old.exists() and not folder.exists():  # put the installed model back
             old.rename(folder)
         raise
     for leftover in (parts, old):
@@ -253,7 +257,7 @@ def _matches(file: Path, checksum: str) -> bool:
         return False
     if kind == "sha256":
         digest = hashlib.sha256()
-    else:  # git hashes a header of its own before the content
+    else:  # git hashes a header before the content
         digest = hashlib.sha1(f"blob {file.stat().st_size}\0".encode(), usedforsecurity=False)
     with file.open("rb") as content:
         while chunk := content.read(_CHUNK_BYTES):

@@ -1,8 +1,8 @@
 """The hash and the static embedder, and the parts that local embedders share.
 
-Work runs in its own threads: the event loop's pool joins its threads when the loop closes, so a
-model that hangs while loading would hang the program. A model is loaded once; a failed load is not
-repeated before `RETRY_SECONDS`, so a turn that asks every time costs nothing.
+Work runs in threads of its own. The event loop's pool waits for its threads when the loop closes,
+so a model that hangs while loading would hang the program. A model is loaded once. A failed load is
+not repeated before `RETRY_SECONDS`, so that turns do not pay for it each time.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Rows: TypeAlias = NDArray[np.float32]
 """One vector per row."""
 
 END_SECONDS: Final = 3.0
-"""Time in all that the program's exit waits for running work."""
+"""How long the program's exit waits for running work, in total."""
 _STARTING_SECONDS: Final = 0.001
 RETRY_SECONDS: Final = 60.0
-"""Time for which a failed load is remembered."""
+"""How long a failed load is remembered."""
 
 _SHORTEST: Final = 1e-12
-"""Below this length a direction is rounding noise."""
-# Surrogates that a JSON escape can leave in a string although no encoder takes them.
+"""The direction of a vector shorter than this is only rounding noise."""
+# Lone surrogates, which a JSON escape can leave in a string although no encoder accepts them.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 16_384
 _DIGEST_BYTES: Final = 6
-"""Twelve hexadecimal digits: enough for the few models one person has."""
+"""Length of the hash: twelve hexadecimal digits are enough for the few models on a machine."""
 _QUOTED_CHARS: Final = 200
 _WAKE_SECONDS: Final = 0.05
 _ending = threading.Event()
@@ -55,7 +55,8 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """Scale the rows to length one, as bytes; EmbedderError unless they are `count` vectors."""
+    """Scale the rows to length one and return them as bytes. Raise EmbedderError unless they are
+    `count` vectors."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -76,24 +77,25 @@ def unit_vectors(
 
 
 def nothing(dimensions: int) -> Rows:
-    """Return the vector of an empty text: the first axis. It has length one, like all others,
-    and is near no other text."""
+    """Return the vector of an empty text: the first axis. It has length one like all others, and is
+    similar to no other text."""
     row = np.zeros(dimensions, np.float32)
     row[0] = 1.0
     return row
 
 
 def readable(text: str, *, chars: int) -> str:
-    """Cut the text to `chars`, and replace characters that no encoder takes."""
+    """Cut the text to `chars`, and replace characters that no encoder accepts."""
     return _LONE_SURROGATE.sub("\ufffd", text[:chars])
 
 
 def fingerprint(files: Iterable[Path], *, text: str) -> str:
-    """Hash these files, in order, and `text`: other input that changes the vectors.
+    """Hash these files, in order, and `text`, which stands for other input that changes the
+    vectors.
 
-    Weights are hundreds of megabytes, so only samples of a file are read, and its size. Retrained
-    or requantised weights differ everywhere. The modification time is left out: a copy of a model
-    is the same model. EmbedderError if a file cannot be read.
+    Weights have hundreds of megabytes, so only the size and samples of each file are read.
+    Retrained or requantized weights differ everywhere. The modification time is ignored, because a
+    copy of a model is the same model. Raise EmbedderError if a file cannot be read.
     """
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
     for path in files:
@@ -115,11 +117,11 @@ def _read_into(digest: hashlib.blake2b, path: Path) -> None:
 
 
 class _EmbedderThread(threading.Thread):
-    """A thread of ours, known by its class."""
+    """A thread of this module, recognized by its class."""
 
 
 def start(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Begin the work; the future is done when it is."""
+    """Start the work in a thread. The future is done when the work is."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     if _ending.is_set():
@@ -139,13 +141,13 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
 
 
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
-    """Wait for the work's result; `failing` begins the message of a foreign error. The foreign
-    error's own text is `quoted` only if it cannot hold embedded text."""
+    """Wait for the result of the work. If a library raises, the message begins with `failing`. The
+    library's own text is added only if `quoted`, that is if it cannot contain embedded text."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
 
     def tell(_: Future[T]) -> None:
-        # The loop of a cancelled caller may be closed by now.
+        # the event loop of a cancelled caller may be closed by now
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, done)
 
@@ -155,7 +157,7 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     if error is None:
         return future.result()
     if isinstance(error, RecollectError):
-        # The same error is raised for every caller: its trace would grow each time.
+        # Every caller gets the same error object, so its traceback would grow each time.
         raise error.with_traceback(None)
     reason = type(error).__name__
     if quoted and str(error):
@@ -175,7 +177,8 @@ async def in_stretches(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, one thread per chunk; cancelling ends the rest."""
+    """Return the vectors of all texts, with one thread per chunk. If cancelled, the remaining
+    chunks are skipped."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
@@ -189,14 +192,14 @@ def _settle(done: asyncio.Future[None]) -> None:
 
 
 def _await_end() -> None:
-    """Wait for running work, so that C++ code does not return to a dead interpreter.
+    """Wait for running work, so that C++ code does not return to an interpreter that has ended.
 
-    A daemon thread that returns to a finalizing interpreter is ended on the spot; inside the code
-    of onnxruntime that aborts the process. Runs before that, as `atexit` does.
+    A daemon thread that returns to a finalizing interpreter is killed at once. Inside onnxruntime's
+    code that aborts the process. This function runs earlier, as `atexit` handlers do.
     """
     _ending.set()
     until = time.monotonic() + END_SECONDS
-    # A user who presses Ctrl-C now wants no more waiting.
+    # after Ctrl-C, do not wait any longer
     with contextlib.suppress(KeyboardInterrupt):
         while (left := until - time.monotonic()) > 0:
             running = [
@@ -206,7 +209,7 @@ def _await_end() -> None:
                 return
             try:
                 running[0].join(min(left, _WAKE_SECONDS))
-            except RuntimeError:  # it is about to start, and cannot be waited for yet
+            except RuntimeError:  # the thread is about to start and cannot be joined yet
                 time.sleep(_STARTING_SECONDS)
 
 
@@ -214,7 +217,7 @@ atexit.register(_await_end)
 
 
 class Loading(Generic[T]):
-    """A value that is slow to make, made at most once."""
+    """A value that is slow to make and is made at most once."""
 
     def __init__(
         self, make: Callable[[], T], *, name: str, now: Callable[[], float] = time.monotonic
@@ -232,7 +235,8 @@ class Loading(Generic[T]):
         return future is not None and future.done() and future.exception() is None
 
     async def value(self) -> T:
-        """Return the value, made if need be; EmbedderError or MissingExtra if that fails."""
+        """Return the value, and make it if necessary. Raise EmbedderError or MissingExtra if that
+        fails."""
         failing = f"{self._name} could not be loaded: install it again, or choose another"
         return await outcome(self._begin(), failing=failing, quoted=True)
 
@@ -269,21 +273,22 @@ class LoadedEmbedder(Generic[T]):
         return self._loading.ready
 
     async def load(self) -> None:
-        """Load the model; MissingExtra or EmbedderError if that fails."""
+        """Load the model. Raise MissingExtra or EmbedderError if that fails."""
         await self._loading.value()
 
 
 def package_folder(name: str) -> Path | None:
     """Find a package's folder without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
-    # A folder that merely has this name is found too, without an origin.
+    # a folder that only has the same name is found too, but has no origin
     if spec is None or spec.origin is None:
         return None
     return Path(spec.origin).parent
 
 
 def import_package(package: str, *, feature: str, extra: str) -> Any:
-    """Import the package; MissingExtra if it is not installed, its own error if it is broken."""
+    """Import a package. Raise MissingExtra if it is not installed, or its own error if it is
+    broken."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -294,19 +299,19 @@ def import_package(package: str, *, feature: str, extra: str) -> Any:
 
 DIMENSIONS: Final = 384
 HASH_MAX_CHARS: Final = 2_000
-"""Characters read of a text; a passage is a third of it."""
+"""Number of characters of a text that are read. A passage has about a third of it."""
 _NGRAM: Final = 3
 _TRIGRAMS_KEPT: Final = 32_768
-"""English chat has about 15,000; a dictionary of this size is about 4 MiB."""
+"""Number of cached trigrams. English chat has about 15,000; a full cache takes about 4 MiB."""
 _TEXTS_A_STRETCH: Final = 128
-"""Texts embedded before checking for cancellation."""
+"""Number of texts embedded between two checks for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")
 _NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
 _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 class _Places(dict[str, int]):
-    """The index of each trigram, raised by `DIMENSIONS` if its sign is minus."""
+    """Index of each trigram, plus `DIMENSIONS` if its sign is minus."""
 
     __slots__ = ()
 
@@ -398,27 +403,28 @@ EXTRA: Final = "static"
 FEATURE: Final = "the static embedder"
 STATIC_DIMENSIONS: Final = 256
 MAX_CHARS: Final = 8_192
-"""Characters read of a text: 2,000 tokens of English, after which an average is stable."""
+"""Number of characters of a text that are read: 2,000 tokens of English, after which the average
+hardly changes."""
 _MODEL: Final = f"l2_supercat_{STATIC_DIMENSIONS}"
 _WEIGHTS: Final = f"weights/{_MODEL}.safetensors"
 _TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
 _TENSOR: Final = "embedding.weight"
 _RECIPE: Final = "1"
-"""Raise it when this module makes other vectors of the same files."""
+"""Increase this number if this module makes different vectors from the same files."""
 
 
 class StaticEmbedder(LoadedEmbedder["_Table"]):
     """Averages the token vectors that the package wordllama contains.
 
-    Never imports wordllama: the import gives the host's root logger a handler, and loads pydantic
-    and requests for a look-up in a table.
+    Never imports wordllama, because the import adds a handler to the host's root logger. It would
+    also load pydantic and requests, only to look up values in a table.
     """
 
     kind: Final[EmbedderKind] = "static"
     dimensions: Final = STATIC_DIMENSIONS
 
     def __init__(self) -> None:
-        """Name the model; MissingExtra or EmbedderError if it is not installed."""
+        """Name the model. Raise MissingExtra or EmbedderError if it is not installed."""
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
         mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
@@ -446,8 +452,8 @@ class _Table:
         self._tokenizer = tokenizer
 
     def row(self, text: str) -> Rows:
-        # One by one: a batch would start the tokenizer's own threads, of which a host that forks is
-        # then warned; and an average needs no padding.
+        # Texts are tokenized one by one. A batch would start the tokenizer's own threads, which
+        # cause a warning in hosts that fork. An average needs no padding either.
         shown = readable(text, chars=MAX_CHARS)
         tokens: list[int] = self._tokenizer.encode(shown, add_special_tokens=False).ids
         if not tokens:
@@ -457,7 +463,8 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of the weights; MissingExtra or EmbedderError if they are not installed."""
+    """Return the folder of the weights. Raise MissingExtra or EmbedderError if they are not
+    installed."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

@@ -1,8 +1,8 @@
 """The onnx embedder: any sentence-transformer exported to ONNX, run by onnxruntime.
 
-A text has the same vector whatever it is embedded with. A graph quantised while it runs (int8)
-scales its numbers over the whole batch, so each graph is tried when it is loaded: if company
-changes a vector, its texts are run one by one.
+A text has the same vector whatever other texts are in its batch. A graph that is quantized while it
+runs (int8) scales its numbers over the whole batch. So each graph is tested when it is loaded: if
+other texts change a vector, texts are run one by one.
 
     model.onnx (or onnx/model.onnx)       the graph
     tokenizer.json                        the tokenizer
@@ -39,9 +39,9 @@ from recollect.errors import EmbedderError
 Pooling: TypeAlias = Literal["mean", "cls"]
 
 MAX_TOKENS: Final = 256
-"""Read of a text unless the model takes less; passages have about 150."""
+"""Number of tokens read of a text, unless the model accepts fewer. Passages have about 150."""
 _RECIPE: Final = "1"
-"""Raise it when `onnx.py` makes other vectors of the same files."""
+"""Increase this number if `onnx.py` makes different vectors from the same files."""
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
 # Suffixes that exporters use for weights over 2 GiB.
@@ -50,7 +50,7 @@ _OUTER_WEIGHTS: Final = ("model.onnx_data", "model.onnx.data")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFolder:
-    """The properties of a model before it is loaded."""
+    """Properties of a model that are known before it is loaded."""
 
     path: Path
     graph: Path
@@ -59,7 +59,7 @@ class ModelFolder:
     """`onnx:<folder>:<fingerprint>`."""
     max_tokens: int
     pooling: Pooling
-    """The way token vectors become one, if the graph does not do it."""
+    """How token vectors are combined into one, if the graph does not do it."""
     prefix: str
 
 
@@ -68,7 +68,7 @@ def holds_model(path: Path) -> bool:
 
 
 def read_model_folder(path: Path) -> ModelFolder:
-    """Read the folder; EmbedderError if it holds no model, or one we cannot run."""
+    """Read the folder. Raise EmbedderError if it has no model, or one that cannot be run here."""
     graph, tokenizer = _graph(path), path / _TOKENIZER
     if graph is None or not tokenizer.is_file():
         raise EmbedderError(
@@ -101,7 +101,7 @@ def _max_tokens(path: Path) -> int:
         _read(path / "sentence_bert_config.json").get("max_seq_length"),
         _read(path / "tokenizer_config.json").get("model_max_length"),
     )
-    # Exporters write 10**30, as a float too, for a tokenizer that has no limit of its own.
+    # Exporters write 10**30 (also as a float) if a tokenizer has no limit.
     limits = [int(limit) for limit in said if isinstance(limit, int | float) and limit >= 1]
     return min(MAX_TOKENS, *limits) if limits else MAX_TOKENS
 
@@ -147,9 +147,10 @@ FEATURE: Final = "the onnx embedder"
 PACKAGES: Final = ("onnxruntime", "tokenizers")
 _BATCH_TEXTS: Final = 32
 _CHARS_A_TOKEN: Final = 32
-"""More than words have on average, so that only the tokenizer's own limit ever shortens prose."""
+"""More characters than a word has on average, so that prose is only cut by the tokenizer's own
+limit."""
 _SAME_WITHIN: Final = 1e-5
-# Two very different texts: a graph in which texts affect each other shows it here.
+# Two very different texts, to detect graphs in which the texts of a batch affect each other.
 _TRIAL: Final = (
     "yes",
     "On 14 March 2025 the deploy of api-gateway 2.7.1 failed: `ECONNREFUSED 10.0.0.7:5432`!",
@@ -164,8 +165,8 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
     kind: Final[EmbedderKind] = "onnx"
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        """Name the model in `folder`; EmbedderError where there is none. Loads nothing. One
-        thread is right for a question, which must not take the cores from what else runs."""
+        """Name the model in `folder`. Raise EmbedderError if there is none. Loads nothing. Use one
+        thread for questions, so that other work keeps its cores."""
         self._folder = read_model_folder(folder)
         self._threads = threads
         self._dimensions = 0
@@ -177,7 +178,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Return one vector per text, in order; texts of similar length are run together."""
+        """Return one vector per text, in order. Texts of similar length are run together."""
         graph = await self._loading.value()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         made = await in_stretches(
@@ -196,7 +197,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
 
     def _load(self) -> _Graph:
         graph = _Graph(self._folder, threads=self._threads)
-        # Vectors must never be kept under the name of files that were replaced meanwhile.
+        # If the files were replaced meanwhile, vectors must not be stored under the old name.
         if read_model_folder(self._folder.path).name != self.name:
             raise EmbedderError(
                 f"the model in {self._folder.path} was replaced since it was chosen: start again"
@@ -214,7 +215,7 @@ class _Graph:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = _QUIET
-        # Waiting threads must not spin on a core that the host could use.
+        # waiting threads must not keep a core busy that the host could use
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = runtime.InferenceSession(
             str(folder.graph), options, providers=["CPUExecutionProvider"]
@@ -226,7 +227,7 @@ class _Graph:
         self._max_chars = folder.max_tokens * _CHARS_A_TOKEN
         self._tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
         self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
-        # The file's own limits are those of the day it was exported.
+        # the limits in the file are those from its export; do not apply them
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
         self._refuse_unknown_inputs(folder)
@@ -241,8 +242,8 @@ class _Graph:
         return self._run(tokens)
 
     def _tokens(self, text: str) -> list[int]:
-        # One by one: a batch would start the tokenizer's own threads, of which a host that forks is
-        # then warned.
+        # Texts are tokenized one by one. A batch would start the tokenizer's own threads, which
+        # cause a warning in hosts that fork.
         encoded = self._tokenizer.encode(self._prefix + readable(text, chars=self._max_chars))
         ids: list[int] = encoded.ids
         return ids or [self._pad]

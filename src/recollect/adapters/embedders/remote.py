@@ -1,4 +1,4 @@
-"""Embeddings over HTTP, in OpenAI's wire format, which most providers and servers speak.
+"""Embeddings over HTTP, in OpenAI's wire format, which most providers and servers support.
 
 Callers redact texts first. Errors, logs and reprs never show a text, a key or a provider's own
 words; a provider's key is never sent to another server.
@@ -44,10 +44,10 @@ LOG: Final = logging.getLogger("recollect.embedders")
 _FEATURE: Final = "a remote embedder"
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _BLANK: Final = "-"
-"""Sent for a blank text, which providers refuse."""
+"""Sent instead of a blank text, which providers refuse."""
 _PROBE: Final = "word"
 _BATCH_TEXTS: Final = 32
-"""The number that local servers accept in one request by default."""
+"""Number of texts that local servers accept in one request by default."""
 _BATCH_CHARS: Final = 100_000
 
 
@@ -60,10 +60,10 @@ class Provider:
     model: str
     known_dimensions: Mapping[str, int]
     text_chars: int = 8_000
-    """Longer texts are cut."""
+    """Longer texts are cut to this many characters."""
     passage_fields: Mapping[str, str] = field(default_factory=dict)
     question_fields: Mapping[str, str] = field(default_factory=dict)
-    """Added to a request, if a question's vector differs from a passage's."""
+    """Fields added to a request if questions and passages have different vectors."""
 
 
 PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
@@ -97,19 +97,19 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Limits of a call: time, tries, and how many run at once."""
+    """Limits of a call: time, attempts, and how many run at once."""
 
     at_once: int = 4
     timeout_seconds: float = 30.0
-    """Of one try: to connect, and between two pieces of the answer."""
+    """Time limit of one attempt: to connect, and between two chunks of the answer."""
     tries: int = 5
     patience_seconds: float = 120.0
-    """Of all tries and the pauses between them."""
+    """Time limit of all attempts and the pauses between them."""
 
 
 class RemoteEmbedder:
-    """An `Embedder` over HTTP; close it in the event loop that used it, or let that loop end.
-    `embed` is for passages, `embed_questions` for questions, which do not wait for passages."""
+    """An `Embedder` over HTTP. Close it in the event loop that used it, or let that loop end.
+    `embed` is for passages. `embed_questions` is for questions, which do not wait for passages."""
 
     kind: Final = "remote"
 
@@ -131,7 +131,7 @@ class RemoteEmbedder:
         self._dimensions = known.known_dimensions.get(self._model, 0)
         self._base_url = (base_url or known.base_url).rstrip("/")
         self._own_server = self._base_url == known.base_url
-        # The provider's key is for the provider only: another server needs a key of its own.
+        # A provider's key is only sent to that provider. Another server needs its own key.
         self._key_variable = key_variable or (known.key_variable if self._own_server else None)
         self._bounds = bounds or Bounds()
         self._places: PerLoop[asyncio.Semaphore] = PerLoop()
@@ -146,7 +146,7 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Return provider, model, and a hash of the server if it is not the provider's."""
+        """Return provider and model, plus a hash of the server if it is not the provider's own."""
         server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
         return f"remote:{self._provider}:{self._model}{server}"
 
@@ -164,7 +164,7 @@ class RemoteEmbedder:
         return f"RemoteEmbedder({self.name!r})"
 
     async def load(self) -> None:
-        """Check key and driver; embed one word if the dimensions are not known."""
+        """Check key and driver. Embed one word if the dimensions are not known."""
         if self._loaded:
             return
         self._headers()
@@ -187,13 +187,13 @@ class RemoteEmbedder:
         try:
             return tuple(chain.from_iterable([await future for future in waiting]))
         finally:
-            # After one failure the others must not continue to spend money.
+            # after one failure, the other requests must not continue to cost money
             for future in waiting:
                 future.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
     async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """Return the vectors of questions, in order; the caller has redacted them."""
+        """Return the vectors of questions, in order. The caller has redacted the texts."""
         if not texts:
             return ()
         await self.load()
@@ -225,12 +225,12 @@ class RemoteEmbedder:
     async def _embed_batch(self, texts: Sequence[str], fields: Mapping[str, str]) -> list[bytes]:
         body: dict[str, Any] = {"model": self._model, "input": list(texts), **fields}
         if self._own_server and self._provider == "openai":
-            body["encoding_format"] = "base64"  # a quarter of the bytes
+            body["encoding_format"] = "base64"  # base64 has a quarter of the bytes of JSON numbers
         return await asyncio.to_thread(self._read, await self._post(body), len(texts))
 
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         headers = self._headers()
-        # A lone surrogate cannot be sent; it becomes a question mark instead of an error.
+        # A lone surrogate cannot be sent. It becomes a question mark instead of an error.
         encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
         async def send() -> tuple[int, Mapping[str, str], bytes]:
@@ -265,7 +265,7 @@ class RemoteEmbedder:
             raise EmbedderError(
                 f"{self._provider} needs a key: set {self._key_variable} in the environment"
             )
-        # The driver would quote a header that it cannot send, and the header holds the key.
+        # The driver's error would quote the header that it cannot send, which contains the key.
         if not is_sendable_key(key):
             raise EmbedderError(
                 f"{self._key_variable} holds characters that no key has: set it again"

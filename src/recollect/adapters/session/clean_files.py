@@ -1,8 +1,8 @@
 """Forgets and masks in the files of sessions: transcripts, daily notes, and input typed in chats.
 
-Touches no file outside the space's sessions and the named workspace, and follows no link. A file is
-whole at any moment. A transcript that a running agent has open stays and is reported. A report
-holds no content.
+No file outside the space's sessions and the named workspace is changed, and links are not followed.
+Files are replaced atomically. A transcript that a running agent has open is not changed but
+reported. Reports contain no content.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _NO_WORKSPACE: Final = (
 )
 _OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
-"""Places out of reach of every forget in files."""
+"""Copies that forgetting in files never deletes."""
 _LEFT_OVER: Final = re.compile(
     r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
-)  # the names of `replace_file`
-_LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less
+)  # temporary names that `replace_file` uses
+_LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less time than this
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
 _COMMAND: Final = re.compile(r"\A/\w+\s*")
-_NOTE_SECONDS: Final = 2.0  # the agent holds a note for one write
+_NOTE_SECONDS: Final = 2.0  # the agent locks a note only for one write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOrder:
-    """An order to forget, with the texts that only the archive knows."""
+    """An order to forget, with texts that only the archive can provide."""
 
     order: ForgetOrder
     said: tuple[str, ...] = field(default=(), repr=False)
     """Texts of the messages that were named by segment or identity."""
     all_said: tuple[str, ...] = field(default=(), repr=False)
-    """Texts of all messages that go, for the notes."""
+    """Texts of all messages that are forgotten, to find them in notes."""
     workspace: Path | None = None
 
 
@@ -90,24 +90,24 @@ class FilesChanged:
     covers: tuple[str, ...] = ()
     cannot: list[str] = field(default_factory=list)
     left: int = 0
-    """Secrets that were found and not masked: in files that are open, or not ours to change."""
+    """Secrets that were found but not masked, in files that are open or must not be changed."""
     unread: int = 0
     """Files that could not be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """A file afterwards, None to delete it, and counts by kind."""
+    """The new content of a file (None deletes it), and counts by kind."""
 
     data: bytes | None = field(repr=False)
     does: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
-    """The part that could not be reached."""
+    """The part that could not be changed."""
 
 
 def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -> FilesChanged:
-    """Forget in a space's transcripts, and in the notes of the workspace if one is named. With
-    `only_look` nothing is changed, and the result lists what would be."""
+    """Forget in a space's transcripts, and in a workspace's notes if one is named. With `only_look`
+    nothing is changed, and the result lists what would be."""
     walk = _Forgetting(space, files, apply=not only_look)
     walk.run(files.workspace)
     found = walk.found
@@ -122,7 +122,7 @@ def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -
 def redact_in_files(
     space: str, masks: Masks, *, workspace: Path | None = None, apply: bool
 ) -> FilesChanged:
-    """Mask secrets in the same files, or with `apply` false count them."""
+    """Mask secrets in the same files. If `apply` is false, only count them."""
     walk = _Masking(space, masks, apply=apply)
     walk.run(workspace)
     if apply:
@@ -131,8 +131,8 @@ def redact_in_files(
 
 
 def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, and the sessions that the index has under them: the archive knows a
-    conversation by its transcript's id, people by its key."""
+    """Return the names, plus the sessions that the index lists under them. The archive names a
+    conversation by its transcript's id, people name it by its key."""
     try:
         rows = SessionIndex.of_space(space).sessions() if names else {}
     except TranscriptError:
@@ -159,14 +159,15 @@ class _Walk:
         raise NotImplementedError
 
     def other_note(self, name: str, data: bytes) -> str:
-        """Advise about a memory file that is the user's own; empty for nothing."""
+        """Return advice about a memory file that belongs to the user; empty if there is none to
+        give."""
         raise NotImplementedError
 
     def count(self, place: str, path: Path, change: _Change) -> None:
         raise NotImplementedError
 
     def leave(self, line: str, change: _Change | None) -> None:
-        """Report a file that stays as it is; None if it could not be read."""
+        """Report a file that is not changed; `change` is None if the file could not be read."""
         del change
         self.found.cannot.append(line)
 
@@ -210,7 +211,8 @@ class _Walk:
     def _change(
         self, path: Path, place: str, action: Callable[[bytes], _Change], *, seconds: float = 0.0
     ) -> None:
-        """Look without the lock first: an unaffected file must not be disturbed."""
+        """Change a file. It is read without the lock first, so that unaffected files are not
+        disturbed."""
         change: _Change | None = None
         try:
             if path.is_symlink():
@@ -246,12 +248,12 @@ class _Walk:
                 self.count(place, path, change)
 
     def _drop_left_over(self, path: Path) -> None:
-        """Delete the copy of a file that a killed run left."""
+        """Delete a temporary copy that a killed run left."""
         try:
             if self._apply and time.time() - path.lstat().st_mtime > _LEFT_OVER_SECONDS:
                 path.unlink()
         except FileNotFoundError:
-            pass  # its owner was quicker
+            pass  # the process that owns it removed it first
         except OSError as error:
             self.leave(f"{path}, a copy that a crash left ({_why(error)}): delete it", None)
 
@@ -310,7 +312,8 @@ class _Forgetting(_Walk):
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
     def typed(self, data: bytes) -> _Change:
-        """Typed input has no session: for a named session, drop the lines that were said in it."""
+        """Remove lines of typed input. Input has no session, so for a named session the lines that
+        were said in it are removed."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
         left = [piece for piece in pieces if not self._typed_goes(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
@@ -330,7 +333,7 @@ class _Forgetting(_Walk):
         return said in self._said_in_named and self._order.said_then(at)
 
     def daily_note(self, data: bytes) -> _Change:
-        """Return the note without the lines that hold a text or a part of a pattern's match."""
+        """Return the note without the lines that contain a text or a part of a pattern's match."""
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]
@@ -358,7 +361,7 @@ class _Forgetting(_Walk):
         self.found.counts.update(change.does)
 
     def _search(self, path: Path, data: bytes) -> EntrySearch | None:
-        """Build the search for a session; None drops all of it."""
+        """Build the search for a session; None removes the whole session."""
         if not self._order.sessions or not self._is_named(path, data):
             return self._anywhere
         return self._timely if self._order.by_time else None
@@ -443,7 +446,8 @@ def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _once(paths: Sequence[Path]) -> Iterator[Path]:
-    """List each file once: MEMORY.md and memory.md are one if case does not count."""
+    """List each file once. On file systems that ignore case, MEMORY.md and memory.md are the same
+    file."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if path.exists():

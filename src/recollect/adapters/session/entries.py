@@ -1,8 +1,9 @@
 """Entries of a transcript: their content read, dropped, or with its secrets masked.
 
-Pure: bytes in, bytes out. Never removes an entry from the tree: ids, parents, times and the pairing
-of calls and results stay. An unaffected line keeps its bytes. A summary of forgotten content is
-withdrawn. No signature stays next to a text that it did not sign. A second run changes nothing.
+The functions take and return bytes, without I/O. They never remove an entry from the tree: ids,
+parents, times and the pairing of calls and results stay. An unaffected line keeps its bytes. A
+summary of forgotten content is withdrawn. If a signed text changes, its signature is removed. A
+second run changes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from recollect.errors import FormatError
 from recollect.system.config.settings import Redaction
 
 UNDOES: Final = "undoes"
-"""Key in a compaction's `details`: the id of the compaction that it takes back."""
+"""Key in a compaction's `details`: the id of the compaction that it undoes."""
 UNDONE_SUMMARY: Final = (
     "Nothing is left out here: an earlier compaction was undone, and the whole conversation "
     "follows."
@@ -42,9 +43,11 @@ WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
 LEAST_CHARS: Final = 12
-"""A shorter text is forgotten only as a whole message: "yes, do it" is part of too many others."""
+"""A text shorter than this is forgotten only if it is a whole message, because "yes, do it" is part
+of too many others."""
 
-# Fields that hold a session together: never dropped, masked or taken for content.
+# Fields that define the structure of a session. They are never removed, masked or treated as
+# content.
 _ENTRY_NAMES: Final = frozenset(
     {"type", "id", "parentId", "timestamp", "customType", "display", "firstKeptEntryId",
      "firstKeptEntryIndex", "tokensBefore", "fromHook", "fromId", "targetId", "provider",
@@ -58,10 +61,11 @@ _MESSAGE_NAMES: Final = frozenset(
 _SIGNATURES: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
 _BLOCK_NAMES: Final = frozenset({"type", "id", "name", "mimeType", *_SIGNATURES})
 _DETAILS: Final = (UNDOES, "recollect")
-"""Keys of a compaction's `details` that hold numbers and ids alone; the second is the agent's."""
+"""Keys of a compaction's `details` that contain only numbers and ids. The agent writes the
+second."""
 _SETTINGS_OF_A_SESSION: Final = ("model_change", "thinking_level_change", "session")
 _SPOKEN_FIELDS: Final = {"session_info": "name", "label": "label"}
-_OWN_KINDS: Final = "recollect."  # custom entries of our agent: their keys are ours, not content
+_OWN_KINDS: Final = "recollect."  # custom entries of Recollect's agent: their keys are not content
 _SUMMARIES: Final = ("compaction", "branch_summary")
 _HEADER_TEXTS: Final = ("cwd", "parentSession")
 _SEALED: Final = ("type", "id", "encrypted_content")
@@ -71,7 +75,7 @@ _CODEC: Final = PiCodec()
 
 
 def said_in(value: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every string of an entry that is content, or derived from it; no ids, no images."""
+    """Yield every string of an entry that is content or derived from it, without ids and images."""
     kind = value.get("type")
     if kind in _SETTINGS_OF_A_SESSION:
         return
@@ -127,7 +131,7 @@ def _strings(value: Any, *, keys: bool = True) -> Iterator[str]:
 
 
 def text_of(entry: PiEntry) -> str | None:
-    """Return the text that the archive would store of an entry; None if it is no message."""
+    """Return the text that the archive would store for an entry; None if it is not a message."""
     if entry.message is not None:
         return _message_text(entry.message)
     if entry.kind == "custom_message":
@@ -140,12 +144,13 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def comparable(text: str) -> str:
-    """Normalise a text for comparison: archive and transcript mask secrets differently."""
+    """Normalize a text for comparison, because the archive and the transcript mask secrets
+    differently."""
     return redact(text, pii=False).text.strip()
 
 
 def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry without any content; keys in the order they had."""
+    """Return the entry without any content, with its keys in the same order."""
     kind = str(value.get("type"))
     if kind in _SETTINGS_OF_A_SESSION:
         return dict(value)
@@ -167,7 +172,8 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> dict[str, Any]:
-    """Withdraw a compaction or a branch's summary, with `tail` for the messages it carries."""
+    """Withdraw the summary of a compaction or a branch. `tail` replaces the messages that it
+    contains."""
     left: dict[str, Any] = {}
     for key, nested in value.items():
         if key == "retainedTail":
@@ -207,14 +213,14 @@ def _blank_content(content: Any) -> Any:
         for block in content
         if isinstance(block, Mapping) and block.get("type") == "toolCall"
     ]
-    # A reply that only called tools has no text to replace.
+    # A reply that only calls tools has no text to replace.
     said = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
     return [*said, *calls]
 
 
 class EntrySearch:
-    """An order as applied to the files of sessions; `said` are texts of messages as the archive
-    stored them. Without `by_time` its times do not count here."""
+    """An order to forget, as applied to session files. `said` are message texts as the archive
+    stored them. Its times apply only with `by_time`."""
 
     def __init__(
         self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
@@ -229,12 +235,13 @@ class EntrySearch:
         return self._order is not None and self._order.said_then(seconds)
 
     def line(self, line: bytes) -> bool:
-        """Return True if bytes that are no entry hold a text that goes."""
+        """Return whether bytes that are not an entry contain a text to forget."""
         return self.matcher.in_bytes(line) or any(one.in_bytes(line) for one in self._held)
 
     def text(self, text: str, *, result: bool = False) -> bool:
-        """Return True for a text that holds what is asked for, or is or holds one of the
-        messages. A tool's result may also be a part of one: some providers join several results."""
+        """Return whether a text contains the text or pattern of the order, or one of its messages.
+        A tool's result may also be a part of a message, because some providers join several
+        results."""
         if self.matcher.in_text(text):
             return True
         if not self._said:
@@ -258,7 +265,7 @@ class EntrySearch:
         return self.text(text, result=entry.role == "toolResult")
 
     def message(self, message: Mapping[str, Any]) -> bool:
-        """Return True if a message that a compaction carries goes."""
+        """Return whether a message inside a compaction is forgotten."""
         at = message.get("timestamp")
         if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
             return True
@@ -269,15 +276,15 @@ class EntrySearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesForgotten:
-    """A transcript afterwards, and the changes to it."""
+    """The transcript after forgetting, and what changed."""
 
     data: bytes = field(repr=False)
     entries: int = 0
-    """Entries whose content went, and lines that could not be read."""
+    """Number of entries whose content was removed, and of unreadable lines."""
     summaries: int = 0
-    """Summaries that were withdrawn because of them."""
+    """Number of summaries that were withdrawn because of them."""
     left_in_names: bool = False
-    """The text is also in an id, or in the name of a model or a tool, which stay."""
+    """True if the text is also in an id, or in the name of a model or a tool. Those stay."""
 
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
@@ -296,7 +303,7 @@ def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
             search.matcher.in_text(text)
             for line in lines
             for text in strings_in(line)
-            if len(text) < _MOST_NAME_CHARS  # longer ones are images and signatures
+            if len(text) < _MOST_NAME_CHARS  # longer texts are images and signatures
         ),
     )
 
@@ -340,7 +347,7 @@ def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:
 def _withdrawn(
     entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
-    """List the summaries that covered removed entries, or were made from one that did."""
+    """List the summaries that cover removed entries, or were made from a summary that does."""
     found: dict[int, dict[str, Any]] = {}
     for entry in entries:
         if entry.number in gone or entry.kind not in _SUMMARIES:
@@ -354,12 +361,13 @@ def _withdrawn(
 
 
 def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
-    """List the possible sources of a summary: all before what it keeps, and earlier summaries."""
+    """List the possible sources of a summary: all entries before those it keeps, and earlier
+    summaries."""
     earlier = [entry for entry in entries if entry.number < summary.number]
     if summary.id is None:
         return earlier
     path = path_to(entries, summary.id)
-    if summary.kind == "branch_summary":  # of a branch that is not its own; which one, is not said
+    if summary.kind == "branch_summary":  # it summarizes another branch, and does not name which
         own = {entry.number for entry in path}
         return [entry for entry in earlier if entry.number not in own]
     cut = len(path) - 1
@@ -386,10 +394,11 @@ def _changed_lines(
             left.append(_header(session.header, search))
         elif number in known or not line.strip():
             left.append(line)
-        elif before in aged or search.line(line):  # as old as the entry before it
+        elif before in aged or search.line(line):
+            # An unreadable line is treated as old as the entry before it.
             unread += 1
             if number == len(lines):
-                left.append(b"")  # the line before it keeps its end
+                left.append(b"")  # the line before keeps its newline
         else:
             left.append(line)
         before = number if number in known else before
@@ -411,7 +420,7 @@ def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
 
 
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
-    """Apply these masks to the entry; the same object if they find nothing."""
+    """Mask secrets in an entry. Return the same object if there are none."""
     line = entry_line(value)
     masked = masks.json(line).body
     messages = [value.get("message"), *_list_at(value, "retainedTail")]
@@ -427,7 +436,7 @@ def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
 
 
 def mask_lines(data: bytes, masks: Masks) -> bytes:
-    """Mask a transcript's secrets; a line that cannot be read counts as text."""
+    """Mask a transcript's secrets. A line that cannot be parsed is treated as text."""
     return b"\n".join([_masked_line(line, masks) for line in data.split(b"\n")])
 
 
@@ -465,9 +474,10 @@ def _restore_message(changed: dict[str, Any], original: Mapping[str, Any], masks
         if was.get("type") == "image":
             _restore(block, was, {"data"})
         if block.get("thinking") != was.get("thinking"):
-            block.pop("thinkingSignature", None)  # the provider would refuse the pair
+            # The provider would refuse a signature that does not match.
+            block.pop("thinkingSignature", None)
         for name in _secret_signatures(was, masks):
-            block.pop(name, None)  # masked, it would be no signature
+            block.pop(name, None)  # a masked signature would be invalid
 
 
 def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: Iterable[str]) -> None:
@@ -475,7 +485,7 @@ def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: Iterabl
 
 
 def _secret_signatures(block: Mapping[str, Any], masks: Masks) -> list[str]:
-    """Return the names of its JSON signatures that hold a secret, as OpenAI's Responses have."""
+    """Return the names of JSON signatures that contain a secret, as in OpenAI's Responses."""
     return [name for name in _SIGNATURES if _holds_secret(block.get(name), masks)]
 
 
@@ -491,18 +501,19 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
     return bool(masks.json(encode(said)).kinds)
 
 
-# Undone: a further compaction restores the view before the last one, for pi as well
+# An undo is another compaction that restores the view before the last one. pi reads it the same
+# way.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToUndo:
-    """Raised if no compaction of the path is left to undo."""
+    """Raised if the path has no compaction left to undo."""
 
     reason: str
 
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | NothingToUndo:
-    """Return the fields of a compaction that undoes the last one in force."""
+    """Return the fields of a compaction that undoes the last active one."""
     standing = standing_compactions(path)
     if not standing:
         return NothingToUndo(reason="nothing of this session is compacted")
@@ -519,7 +530,8 @@ def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | NothingToUndo:
 
 
 def standing_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
-    """Return the indexes on the path of compactions that were not undone; the last one counts."""
+    """Return the indexes of compactions on the path that were not undone. The last one is
+    active."""
     standing: list[int] = []
     for position, entry in enumerate(path):
         if entry.kind != "compaction":
@@ -532,7 +544,7 @@ def standing_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
 
 
 def is_undo(entry: PiEntry) -> bool:
-    """Return True if a compaction only takes back another one."""
+    """Return whether a compaction only undoes another one."""
     details = entry.value.get("details")
     return isinstance(details, dict) and isinstance(details.get(UNDOES), str)
 

@@ -1,8 +1,8 @@
 """Opens, locks and replaces the files of sessions, and holds the index of a space's sessions.
 
-Laid out as OpenClaw does. Raises TranscriptError if the system refuses. No two spaces or sessions
-share a file, no name leads out of its folder, and only the owner can read them. `sessions.json`
-never loses another process's change, nor an unknown field.
+The folders have OpenClaw's layout. Functions raise TranscriptError if the system refuses. No two
+spaces or sessions share a file, no name can lead out of its folder, and only the owner can read the
+files. `sessions.json` never loses another process's change or an unknown field.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 5
 
 
 def private_folder(folder: Path) -> None:
-    """Create the folder and what is missing above it, each for its owner alone."""
+    """Create the folder and its missing parents, readable only by the owner."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         make_folder(path)
@@ -72,7 +72,7 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
-    """Hold a lock file against other processes."""
+    """Hold a lock file, so that other processes wait."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
         if not locked_within(descriptor, seconds):
@@ -88,8 +88,8 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
 def rewrite_locked(
     path: Path, change: Callable[[bytes], bytes | None], *, seconds: float = 0.0
 ) -> bytes:
-    """Replace a file that no other process holds by the result of `change`, or delete it for
-    None; returns the content before. Waits `seconds` for its lock."""
+    """Replace a file by the result of `change`; None deletes it. Return the content before. Waits
+    up to `seconds` for other processes to release its lock."""
     descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
         data = read_all(descriptor)
@@ -107,7 +107,7 @@ def rewrite_locked(
 
 
 def write_new_file(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet; durable when this returns."""
+    """Write a file that must not exist yet. It is durable when this returns."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, OWNER_ONLY)
     try:
@@ -134,8 +134,8 @@ def read_all(descriptor: int) -> bytes:
 
 
 async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
-    """Run `write` in a thread. A cancellation is raised after it has ended, never before, so that
-    no later write overtakes it."""
+    """Run `write` in a thread. A cancellation is raised only after it has ended, so that no later
+    write can run before it."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
     cancelled: asyncio.CancelledError | None = None
     while not writing.done():
@@ -144,14 +144,15 @@ async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kw
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        writing.exception()  # nobody hears of it: the cancellation goes first
+        # Read it, so that asyncio does not warn: the cancellation is raised instead.
+        writing.exception()
         raise cancelled
     return writing.result()
 
 
 INDEX_NAME: Final = "sessions.json"
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NAMED: Final = "named-"  # keeps a name that was made safe apart from every UUID
+_NAMED: Final = "named-"  # distinguishes a name that was made safe from every UUID
 
 
 def new_session_id() -> str:
@@ -173,15 +174,15 @@ class SessionRecord:
     """The session of a key."""
 
     session_id: str
-    """Names the transcript."""
+    """Id of the session, which names its transcript."""
     updated_at: int | None = None
-    """In milliseconds."""
+    """Time of the last change, in milliseconds."""
     others: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The record as it was read, with unknown fields."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
-        """Read a record of the file; a value of the wrong type counts as absent."""
+        """Read a record of the file. A value of the wrong type is ignored."""
         wire = dict(value)
         at = number_at(wire, "updatedAt")
         return cls(
@@ -195,11 +196,12 @@ class SessionRecord:
 
 
 LOCK_SECONDS: Final = 10.0
-"""Limit for one change's wait for others: each of theirs is a read, a write and a sync."""
+"""How long a change waits for other processes. Each of their changes is a read, a write and a
+sync."""
 
 
 class SessionIndex:
-    """One space's sessions. Its methods wait for the disk."""
+    """The sessions of one space. Its methods block on disk access."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path
@@ -217,12 +219,12 @@ class SessionIndex:
         return None if found is None else SessionRecord.read(found)
 
     def open(self, key: str) -> SessionRecord:
-        """Return the session of this key, created if there is none."""
+        """Return the session of this key. Create it if there is none."""
         return self.update(key, lambda record: record)
 
     def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Change a session's current record, or create it. `change` is called under the lock and
-        must be quick."""
+        """Change a session's record, or create it. `change` is called under the lock and must be
+        fast."""
         with self._changing():
             stored = self._read()
             before = SessionRecord.read(stored.get(key) or {})
@@ -236,11 +238,11 @@ class SessionIndex:
         return after
 
     def begin_anew(self, key: str) -> SessionRecord:
-        """Start a new transcript under this key; the old one stays on the disk."""
+        """Start a new transcript under this key. The old one stays on the disk."""
         return self.update(key, lambda record: replace(record, session_id=new_session_id()))
 
     def remove(self, key: str) -> bool:
-        """Take a session out of the index; its transcript stays."""
+        """Remove a session from the index. Its transcript stays."""
         with self._changing():
             stored = self._read()
             if stored.pop(key, None) is None:

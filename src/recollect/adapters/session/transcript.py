@@ -1,9 +1,9 @@
 """A session's transcript on disk: pi version 3, appended to and never rewritten.
 
-A method that returned has its line on the disk (one write, then a sync), with secrets masked
+When a method returns, its line is on the disk (one write, then a sync), with secrets masked
 (settings.redaction). An incomplete line is removed, so after a crash the file opens with every
-acknowledged line. There is one writer. Unlike pi's, a transcript is durable from its first message
-on.
+acknowledged line. Only one process writes. Unlike pi's, a transcript is durable from its first
+message on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OTHERS: Final = 0o077
 
 
 class TranscriptFile:
-    """A session file that this process alone writes."""
+    """A session file that only this process writes."""
 
     def __init__(self, path: Path, descriptor: int, *, size: int, lines: int) -> None:
         self.path = path
@@ -66,8 +66,8 @@ class TranscriptFile:
 
     @classmethod
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
-        """Open the file; returns it with its content and the repairs."""
-        path = path.absolute()  # whatever folder the process goes to later
+        """Open the file. Return it with its content and the repairs made."""
+        path = path.absolute()  # the process may change its folder later
         try:
             private_folder(path.parent)
             descriptor = open_for_one(path, create=True)
@@ -98,7 +98,7 @@ class TranscriptFile:
         return PiHeader(line=line, value=value)
 
     def append(self, line: bytes) -> int:
-        """Add a line; durable when this returns its number."""
+        """Add a line and return its number. It is durable when this returns."""
         self._check_usable()
         whole = line + b"\n"
         try:
@@ -132,15 +132,16 @@ class TranscriptFile:
             )
 
     def _take_back(self) -> None:
-        """Remove a failed line's bytes: the next one would be glued to them."""
+        """Remove the bytes of a failed line; otherwise the next line would be appended to them."""
         try:
             os.ftruncate(self._descriptor, self._size)
             self._sync()
         except OSError:
-            self._broken = True  # opening again finds the torn line, and says so
+            self._broken = True  # the next open finds the incomplete line and reports it
 
     def _sync(self) -> None:
-        """A failed sync drops the data: a later sync would not report it."""
+        """Sync the file. If a sync fails, the data is lost, and a later sync would not report
+        that."""
         try:
             sync_file(self._descriptor)
         except OSError:
@@ -154,7 +155,7 @@ def _write_once(descriptor: int, content: bytes) -> None:
 
 
 def read_session_file(path: Path) -> PiSession:
-    """Read a session file as version 3, without a lock; the file stays as it is."""
+    """Read a session file as version 3. No lock is taken, and the file is not changed."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -177,7 +178,7 @@ def _check_ours(path: Path, session: PiSession) -> None:
 
 
 def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) -> int:
-    """Remove an incomplete last line; returns the file's length."""
+    """Remove an incomplete last line, and return the file's length."""
     size = len(data)
     if session.torn_bytes:
         size -= session.torn_bytes
@@ -204,8 +205,8 @@ Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
 
 
 class SessionTranscript:
-    """An open transcript; `open_transcript` creates them. Its methods wait for the disk. May be
-    used from several threads; lines are added one after the other."""
+    """An open transcript. `open_transcript` creates it. Its methods block on disk access. Several
+    threads may use it; lines are added one after the other."""
 
     def __init__(
         self,
@@ -219,7 +220,7 @@ class SessionTranscript:
     ) -> None:
         self.header = header
         self.notes: tuple[str, ...] = tuple(notes)
-        """Repairs made when it was opened, one sentence each."""
+        """Repairs made on opening, one sentence each."""
         self._file = file
         self._entries = list(entries)
         self._ids = {entry.id for entry in entries if entry.id is not None}
@@ -242,12 +243,12 @@ class SessionTranscript:
         return tuple(self._entries)
 
     def context(self) -> PiContext:
-        """Return what the model is shown, as pi rebuilds it. Secrets from this process are still
-        in it, though not on the disk."""
+        """Return the messages that the model is shown, as pi rebuilds them. Messages from this
+        process still contain their secrets, which are masked on the disk."""
         return build_context(self._unmasked_entries())
 
     def history(self) -> PiContext:
-        """Return every message up to the newest entry, as if nothing had been compacted."""
+        """Return every message up to the newest entry, ignoring compactions."""
         return build_history(self._unmasked_entries())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:
@@ -264,7 +265,8 @@ class SessionTranscript:
         details: Mapping[str, Any] | None = None,
         from_hook: bool | None = False,
     ) -> PiEntry:
-        """Add a compaction that keeps the past from an entry on; None keeps nothing of it."""
+        """Add a compaction that keeps the messages from an entry on. None keeps no earlier
+        message."""
         with self._adding:
             path = path_to(self._entries)
             if first_kept_entry_id is not None and not any(
@@ -278,7 +280,7 @@ class SessionTranscript:
                 lambda stamp: compaction_value(
                     stamp,
                     summary=summary,
-                    # An entry that is not before it keeps nothing, in pi as well.
+                    # if the entry does not come before it, nothing is kept, in pi as well
                     first_kept_entry_id=first_kept_entry_id or stamp.id,
                     tokens_before=tokens_before,
                     details=details,
@@ -287,7 +289,7 @@ class SessionTranscript:
             )
 
     def append_undo(self) -> PiEntry | NothingToUndo:
-        """Add a compaction that restores the view before the last one in force."""
+        """Add a compaction that restores the view before the last active one."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if isinstance(plan, NothingToUndo):
@@ -351,8 +353,8 @@ def open_transcript(
 ) -> SessionTranscript:
     """Open a transcript for writing, or create it.
 
-    Raises TranscriptLocked if another process writes it, TranscriptError if it is not a session
-    file of version 3. An incomplete last line is removed, which `notes` reports.
+    Raises TranscriptLocked if another process has it open, TranscriptError if it is not a session
+    file of version 3. An incomplete last line is removed and reported in `notes`.
     """
     file, session, notes = TranscriptFile.open(path)
     try:

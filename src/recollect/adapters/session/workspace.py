@@ -1,7 +1,7 @@
 """Reads the workspace's files for the system prompt, and creates the files of a new workspace.
 
-Follows no link out of the workspace, changes no existing file, and no file makes it fail. A file
-over its limit is cut, with a mark that shows how much is missing.
+Links out of the workspace are not followed, existing files are not changed, and no file makes it
+fail. A file over the limit is cut, with a mark that shows how much is missing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
 LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
 MOST_BYTES: Final = 16_000_000
-"""A larger file is reported and left out: it was not written to be read at every turn."""
+"""A larger file is skipped and reported, because it was not written to be read at every turn."""
 
-_HEAD_PARTS: Final = 3  # of four; the tail has the rest
+_HEAD_PARTS: Final = 3  # parts of four for the start of a file; the end gets the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class WorkspaceFile:
 
     @property
     def truncated(self) -> bool:
-        """Return True if the system prompt has only a part of it."""
+        """True if the system prompt contains only a part of the file."""
         return self.text != self.raw
 
 
@@ -45,7 +45,7 @@ class LoadedWorkspace:
 
     files: tuple[WorkspaceFile, ...] = ()
     notes: tuple[str, ...] = ()
-    """Files that exist but could not be shown, one sentence each."""
+    """Files that exist but could not be included, one sentence each."""
 
     @property
     def project_context(self) -> str:
@@ -59,7 +59,7 @@ class LoadedWorkspace:
 def load_workspace(
     folder: Path, *, max_chars: int, today: date, first_run: bool = False
 ) -> LoadedWorkspace:
-    """Read the workspace's files as they are now; `today` is the user's day."""
+    """Read the workspace's files as they are now. `today` is the date in the user's time zone."""
     try:
         root = folder.resolve(strict=True)
     except OSError as error:
@@ -76,7 +76,7 @@ def load_workspace(
             notes.append(f"{name} is left out: {error.strerror or error}")
             continue
         if (there.st_dev, there.st_ino) in seen:
-            continue  # one file under two names: memory.md if case does not count
+            continue  # the same file under a second name, such as memory.md if case is ignored
         seen.add((there.st_dev, there.st_ino))
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
         if text.strip():
@@ -95,7 +95,7 @@ def _names(today: date, *, first_run: bool) -> Iterator[str]:
 
 
 def shorten(text: str, max_chars: int, *, name: str) -> str:
-    """Cut a text to head and tail, with a mark between them, in at most `max_chars`."""
+    """Cut a text to its start and end, with a mark between them, within `max_chars`."""
     if len(text) <= max_chars:
         return text
     room = max_chars - len(_mark(len(text), name))
@@ -153,8 +153,8 @@ class CreatedFiles:
 
 
 def create_missing_files(folder: Path) -> CreatedFiles:
-    """Create the files that a workspace lacks. The first conversation's file is for workspaces
-    that had none of the others."""
+    """Create the files that a workspace lacks. The file for the first conversation is only created
+    if the workspace had none of the others."""
     is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
     names: list[str] = []
     notes: list[str] = []

@@ -1,8 +1,8 @@
 """Rules that both stores share: refused batches, valid facts and jobs, facts that may answer.
 
-Never names content. No fact is closed for one that may not be written. Words of facts are stored as
-numbers, so that no index spells them. Scores are added in the order of the asked words; ties go by
-id.
+Errors never contain message content. A fact stays valid if its replacement may not be written.
+Words of facts are stored as numbers, so that no index contains them in clear text. Scores are added
+in the order of the query's words; ties are ordered by id.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def require_storable(batch: Batch) -> None:
 
 
 def _within(value: float) -> bool:
-    return -NUMBER_MAX <= value <= NUMBER_MAX  # a NaN is within nothing
+    return -NUMBER_MAX <= value <= NUMBER_MAX  # false for a NaN
 
 
 def _times(batch: Batch) -> dict[str, Iterable[object]]:
@@ -85,9 +85,9 @@ class SessionOutcome:
     """The result of storing a session's state."""
 
     stale: bool = False
-    """Not stored: the session has advanced, or the stored state is incomplete."""
+    """True if it was not stored: a newer state exists, or the stored state is incomplete."""
     cleaned: bool = False
-    """The state quoted forgotten messages, so another state is stored, or none."""
+    """True if the state quoted forgotten messages, so a changed state is stored, or none."""
 
 
 def compaction_mark(record: CompactionRecord) -> str:
@@ -105,7 +105,8 @@ def compaction_mark(record: CompactionRecord) -> str:
 
 
 def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
-    """List the marks of removed records, except those that messages' tombstones keep out."""
+    """List the marks of removed records, except those that the tombstones of messages already
+    block."""
     return [
         compaction_mark(record)
         for record in gone
@@ -114,13 +115,14 @@ def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[
 
 
 def session_mark(session: str) -> str:
-    """Return the key of a session's read position; the session's name may be forgotten."""
+    """Return the key of a session's read position. It is a hash, because the session's name may be
+    forgotten."""
     named = session.encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
 
 
 KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
-"""The kinds of jobs that name a session."""
+"""Kinds of jobs that name a session."""
 
 
 def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
@@ -151,8 +153,8 @@ def writable(
 ) -> list[Fact]:
     """Choose the facts of a batch to write next to the stored `facts`.
 
-    A fact keeps its current state if its replacement in the batch is refused: otherwise neither
-    would hold. A new one then holds.
+    If the replacement of a fact is refused, the fact keeps its current state. Otherwise neither
+    would be valid. A new fact is then valid.
     """
     wanted = {fact.id: fact for fact in given}
     kept: dict[FactId, Fact] = {}
@@ -167,14 +169,14 @@ def writable(
 
 
 def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
-    """Encode spans for a column; None for none."""
+    """Encode spans for a column; None if there are none."""
     if not evidence:
         return None
     return json.dumps([[span.segment, span.start, span.end] for span in evidence])
 
 
 def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
-    """Undo `pack_evidence`; ValueError if it cannot be read."""
+    """Decode `pack_evidence`. Raise ValueError if it cannot be read."""
     if packed is None:
         return ()
     match json.loads(packed):
@@ -191,8 +193,8 @@ def _span(item: object) -> EvidenceSpan:
 
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
-    """Join all rows of a turn; None if some are not stored. `back` lists the turn and those
-    before it: how many rows each kept of the one before, and its own."""
+    """Join all rows of a turn; None if some are not stored. `back` lists the turn and those before
+    it: how many rows each reuses from the previous turn, and its own rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
     for kept, own in back:
@@ -222,13 +224,13 @@ def word_number(word: str) -> int:
 
 
 def word_numbers(words: Sequence[str]) -> list[int]:
-    """Return the numbers of a fact's words, each once, ascending."""
+    """Return the numbers of a fact's words, without repetition, in ascending order."""
     return sorted({word_number(word) for word in words})
 
 
 def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
-    """Score the facts that hold any of the words, ascending. `postings` are the facts that hold
-    each of the asked words, in the order of the words."""
+    """Score the facts that contain any of the words, in ascending order of fact. `postings` lists
+    the facts for each of the query's words, in the order of the words."""
     held = [facts for facts in postings if len(facts)]
     if not held:
         return NO_NUMBERS, np.empty(0)
@@ -246,16 +248,16 @@ def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """The facts with the highest scores, as far as scores alone can tell."""
+    """The facts with the highest scores, as far as scores alone can decide."""
 
     sure: Numbers
     tied: Numbers
-    """Equal at the last place; `wanted` of them are taken, by id."""
+    """Facts with the same score at the last place. `wanted` of them are chosen by id."""
     wanted: int
 
     @property
     def settled(self) -> bool:
-        """Return True if the ids are not needed to decide."""
+        """True if ids are not needed to decide."""
         return len(self.tied) <= self.wanted
 
 
@@ -270,7 +272,7 @@ def best_of(facts: Numbers, scores: Scores, limit: int) -> Best:
 
 
 def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:
-    """Filter the facts to those that may be chosen; None keeps all."""
+    """Keep only the facts that may be chosen; None keeps all."""
     if allowed is None:
         return facts, scores
     stays = np.isin(facts, allowed)

@@ -1,8 +1,8 @@
 """The spool of a space as a small SQLite file: batches that wait for a store.
 
-`append` is durable when it returns; records of one process are drained in order; `rewrite` reaches
-the records of living processes too. A damaged file is set aside after its readable records moved to
-a new one.
+`append` is durable when it returns. The records of one process are drained in order. `rewrite` also
+changes records of other running processes. If the file is damaged, its readable records are moved
+to a new file, and the damaged one is renamed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
 _DAMAGED: Final = ".damaged"
 _SPARE_PAGES: Final = 256
-"""A drained file with more unused pages is shrunk."""
+"""If a drained file has more unused pages than this, it is shrunk."""
 _PAGE: Final = 64
-"""Records read at once: an append waits for no more than these."""
+"""Number of records read at once. An append waits at most for these."""
 _NOTHING: Final[list[tuple[int, bytes]]] = []
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05
@@ -80,13 +80,13 @@ _DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 
 
 class FileSpool:
-    """The waiting records of one space; see `recollect.core.ports.Spool`."""
+    """The waiting records of one space (see `recollect.core.ports.Spool`)."""
 
     def __init__(self, folder: Path, *, space: str, key: bytes | None = None) -> None:
         self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         self._folder = folder
         self._path = folder / f"{self._prefix}{'.spool' if key is None else ''}.db"
-        # another name, so that this file is not taken for the space's memory
+        # a different name, so that this file is not mistaken for the space's memory
         self._file = SpaceFile(
             path=self._path, space=f"spool:{space}", key=key, busy_seconds=STEP_SECONDS
         )
@@ -99,12 +99,12 @@ class FileSpool:
 
     @classmethod
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
-        """Open the spool of a space; nothing is written before the first record.
+        """Open the spool of a space. Nothing is written before the first record.
 
-        Takes over the files of the version before. Sets a damaged file aside and keeps its readable
-        records. Raises WrongKey if the file was written with another key.
+        Imports the files of the previous version. If the file is damaged, its readable records are
+        moved to a new one. Raises WrongKey if the file was written with another key.
         """
-        # a passphrase takes a moment to derive
+        # deriving a key from a passphrase takes a moment
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw)
         try:
@@ -124,14 +124,14 @@ class FileSpool:
         await self._insert(record, None)
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Store a record that the store refused, durable; it is never drained again."""
+        """Store a record that the store refused, durably. It is never drained again."""
         LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
-        # a process that died after that comes here again
+        # a process that crashed after this gets here again
         if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
-        """Apply `pick` to the waiting records, in order, without None."""
+        """Call `pick` on each waiting record, in order. Return the results that are not None."""
         found: list[T] = []
         last = -1
         while page := await self._ask(partial(self._page, after=last), _NOTHING):
@@ -141,14 +141,14 @@ class FileSpool:
         return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Pass the records on in order; see `ports.Spool`."""
+        """Pass the records on in order (see `ports.Spool`)."""
         handed = 0
         async with self._draining:
             while page := await self._ask(partial(self._page, limit=1), _NOTHING):
                 lane, (number, record) = self._lane, page[0]
                 await take(record)
                 self._require_open()
-                if lane is self._lane:  # in another file the number means another record
+                if lane is self._lane:  # in another file, the number belongs to a different record
                     with contextlib.suppress(StoreReplaced):
                         await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
                 handed += 1
@@ -157,7 +157,7 @@ class FileSpool:
         return handed
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record by the result of `change`, of any process."""
+        """Replace each record, of any process, by the result of `change`."""
         changed = await self._ask(lambda database: _rewrite(database, change), 0)
         if changed:
             await self._leave_no_log()
@@ -167,11 +167,11 @@ class FileSpool:
         return await self._ask(self._count, 0)
 
     async def refused(self) -> int:
-        """Count the records set aside because the store refused them."""
+        """Count the records that the store refused."""
         return (await self.state()).refused
 
     async def retry_refused(self) -> int:
-        """Queue the refused records again, after all others; returns their number."""
+        """Queue the refused records again, after all others. Return their number."""
         return await self._ask(self._put_back, 0)
 
     async def state(self) -> SpoolState:
@@ -220,7 +220,7 @@ class FileSpool:
         except StoreReplaced:
             if not again:
                 raise
-        if lane is self._lane:  # else another task did it
+        if lane is self._lane:  # otherwise another task has done it
             lane.abandon()
             self._lane = Lane(self._file, name="spool")
             self._end_life()
@@ -241,7 +241,7 @@ class FileSpool:
         return self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
 
     def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
-        if self._life is None:  # before others can see a record of this process
+        if self._life is None:  # before other processes can see a record of this one
             self._life = LifeLock.take(self._life_path(self._owner))
         database.run(_TABLE)
         return work(database)
@@ -311,19 +311,20 @@ def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int
 
 def _shrink(database: Database) -> None:
     if database.value("PRAGMA freelist_count") > _SPARE_PAGES:
-        with contextlib.suppress(*BUSY):  # somebody else is at it: the next drain does it
+        # Another process is doing it; otherwise the next drain does.
+        with contextlib.suppress(*BUSY):
             database.run("VACUUM")
     checkpoint(database, "TRUNCATE")
 
 
-# A damaged file: one process at a time replaces it. A record keeps its number and its owner.
+# A damaged file is replaced by one process at a time. Records keep their number and their owner.
 
 _UNREADABLE: Final = (apsw.CorruptError, apsw.IOError, apsw.NotADBError, UnicodeDecodeError)
 _LAST: Final = (
     "SELECT seq FROM sqlite_sequence WHERE name = 'spooled'",
     "SELECT max(number) FROM spooled",
 )
-"""Queries for the highest number; the page of one of them may be the damaged one."""
+"""Queries for the highest number. One of them may read a damaged page."""
 _NEXT_READABLE: Final = """
 SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY number LIMIT 1
 """
@@ -331,7 +332,7 @@ _COPY: Final = "INSERT INTO spooled (number, owner, refused, record) VALUES (?, 
 
 
 def replace_damaged(file: SpaceFile, table: str, aside: Path) -> None:
-    """Replace a damaged file and log how much was unreadable; do nothing to an intact one."""
+    """Replace a damaged file and log how much was unreadable. An intact file is not changed."""
     path = file.path
     with store_errors(path):
         if _is_sound(file):
@@ -371,11 +372,12 @@ def _open_damaged(file: SpaceFile, ends: contextlib.ExitStack) -> apsw.Connectio
         return None
     for connection in (holder, reader):
         ends.callback(connection.close, True)
-        # its log would be removed by name, which is the new file's name then
+        # SQLite would remove its log by name, and that is now the new file's name
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     with contextlib.suppress(*_UNREADABLE):
         holder.execute("BEGIN IMMEDIATE")
-    # not the holder: within its transaction the cipher fails every page after a damaged one
+    # use another connection: within a transaction, the cipher fails on every page after a damaged
+    # one
     return reader
 
 
@@ -408,9 +410,9 @@ def _last(damaged: apsw.Connection, query: str) -> int:
         return 0
 
 
-# Files of the version before: a frame is a mark of 16 bytes (`RSP1` and the token of the file's
-# name), number and length with a checksum, a digest of the payload, a byte of state, the payload. A
-# record is stored here before its file is removed: a store writes a repeated record once.
+# Files of the previous version. A frame has a mark of 16 bytes (`RSP1` and the token of the file's
+# name), a number and a length with a checksum, a digest of the payload, a state byte, and the
+# payload. A record is stored here before its file is removed; the store ignores a repeated record.
 
 _HEAD: Final = struct.Struct(">16sQII16sc")
 _TAKEN: Final = b"\xaa"
@@ -419,20 +421,20 @@ _TAKEN: Final = b"\xaa"
 async def records_before(
     folder: Path, prefix: str, keep: Callable[[bytes, str | None], Awaitable[None]]
 ) -> None:
-    """Yield the waiting and refused records in files of dead processes, the oldest first.
+    """Yield the waiting and refused records in files of ended processes, oldest first.
 
-    A file with a damaged part stays, with the ending `.damaged`. A truncated last record is no
-    damage: its process was killed before it was acknowledged.
+    A file with a damaged part stays, with the suffix `.damaged`. A truncated last record is not
+    damage: its process was killed before the record was acknowledged.
     """
     for suffix, refused in ((".spool1", None), (".refused1", "refused before")):
         for path in await asyncio.to_thread(lambda: sorted(folder.glob(f"{prefix}-*{suffix}"))):  # noqa: B023
             try:
                 token = bytes.fromhex(path.stem.rpartition("-")[2])
             except ValueError:
-                continue  # not a name that a spool gave
+                continue  # not a file name of a spool
             life = await asyncio.to_thread(LifeLock.take, path.with_suffix(".alive"))
             if life is None:
-                continue  # a process of the version before still writes to it
+                continue  # a process of the previous version still writes to it
             try:
                 records, whole = await asyncio.to_thread(_read, path, token)
                 for record in records:
@@ -472,7 +474,7 @@ DEFAULT_PORT = "5432"
 
 
 def server_name(url: str, environment: Mapping[str, str]) -> str:
-    """Return the servers of a URL, in its order, and the database on them."""
+    """Return the servers in a URL, in order, and the database on them."""
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=False))
     user, _, places = parts.netloc.rpartition("@")
@@ -483,7 +485,7 @@ def server_name(url: str, environment: Mapping[str, str]) -> str:
         hosts = _several(environment.get("PGHOST")) or [""]
     if not any(ports):
         ports = _several(environment.get("PGPORT")) or [DEFAULT_PORT]
-    if len(ports) == 1:  # one port is meant for all
+    if len(ports) == 1:  # one port applies to all hosts
         ports = ports * len(hosts)
     addresses = _several(options.get("hostaddr") or environment.get("PGHOSTADDR"))
     servers = [
@@ -491,7 +493,7 @@ def server_name(url: str, environment: Mapping[str, str]) -> str:
     ]
     named = [",".join(servers), *addresses]
     service = options.get("service") or environment.get("PGSERVICE")
-    if service is not None:  # it may name any of these in a file of its own
+    if service is not None:  # the service file may define any of these values
         named.append(f"service={service}")
     return f"{'|'.join(named)}/{_database(parts.path, options, user, environment)}"
 
@@ -520,6 +522,6 @@ def _database(
     )
     if named:
         return named
-    # without a name it is the user's own
+    # if no name is given, it is the user's own
     by_url = options.get("user") or unquote(user.partition(":")[0])
     return by_url or environment.get("PGUSER", "")

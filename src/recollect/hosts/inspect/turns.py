@@ -123,7 +123,7 @@ class TurnFates:
     """A request with the outcomes of its messages."""
 
     messages: tuple[MessageFate, ...] = field(repr=False)
-    """True if all messages are listed. The ledger omits messages that were sent unchanged."""
+    """All messages, or only the recorded ones: the ledger omits messages sent unchanged."""
     stages: tuple[StageNote, ...]
 
 
