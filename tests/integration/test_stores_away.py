@@ -310,7 +310,7 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 failed = [
                     said for outcome, said in lines_of(context, "ingest") if outcome == "failed"
                 ]
-                told += any("stored nowhere and may leave the view" in said for said in failed)
+                told += any("stored nowhere and may leave the request" in said for said in failed)
                 assert failed or full < 0.1, "every turn says that nothing is kept"
                 if full > patience + 0.5:
                     assert not context.report.over_limit, "bounded, though nothing can be kept"

@@ -22,16 +22,16 @@ from recollect.system.plain_text import window_from
 from recollect_bench.result import BenchResult, figure_text
 
 BENCHES: Final = {
-    "cost": "what a long conversation costs under prompt caching, and what is kept of it",
-    "gateway": "what the gateway adds to a request, beside bare proxies",
-    "hooks": "what an agent waits for its hooks, with the daemon and without",
-    "live": "what stands in the request when a user asks, through the whole product",
-    "recall": "what is found of what a question needs, on question sets and your transcripts",
-    "redaction": "what is masked of real secrets, and what is touched that is none",
-    "scale": "what a node and PostgreSQL serve at 10,000 spaces, and what a fleet needs",
-    "store": "a store beside hand-written SQL of the same durability",
-    "tokens": "the token counter against o200k",
-    "turn": "what shaping a request costs beside json.loads + json.dumps",
+    "cost": "cost of a long conversation under prompt caching, and what its requests keep",
+    "gateway": "time that the gateway adds to a request, compared with bare proxies",
+    "hooks": "time that an agent waits for its hooks, with and without the daemon",
+    "live": "how often a request contains the answer when the user asks, at the defaults",
+    "recall": "share of the evidence for a question that is found, and what is recalled needlessly",
+    "redaction": "share of real secrets that are masked, and of other text that is masked wrongly",
+    "scale": "load that a node and PostgreSQL serve at 10,000 spaces, and the fleet this implies",
+    "store": "speed of a store, compared with hand-written SQL of the same durability",
+    "tokens": "error of the token counter, compared with o200k",
+    "turn": "time to prepare a request, compared with json.loads + json.dumps",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
 LIVE_SETS: Final = ("agent", "assistant", "locomo", "beam", "longmemeval", "coding")
@@ -81,174 +81,212 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 @click.option(
     "--store",
     metavar="URL",
-    help="store, recall, turn --recall: sqlite: (a temporary file, the default), sqlite:FOLDER,"
-    " postgresql://… of a role that may create databases, or pg18 and pg16 for a temporary server."
-    " live: sqlite, pg18 or pg16.",
+    help=(
+        "store, recall, turn --recall: the store to measure. sqlite: (default) uses a "
+        "temporary file, sqlite:FOLDER a folder, pg18 or pg16 a temporary server. The role of "
+        "a postgresql://… URL must be allowed to create databases. live: sqlite, pg18 or pg16."
+    ),
 )
 @click.option(
     "--quick",
     is_flag=True,
-    help="cost, gateway, hooks, live, scale, store, recall, turn --recall: to see that it runs.",
+    help=(
+        "All except tokens and redaction (turn: with --recall): run a small part, to check "
+        "that the bench works."
+    ),
 )
 @click.option(
     "--peers",
     is_flag=True,
-    help="gateway: also LiteLLM and Headroom, installed by pip into a temporary folder.",
+    help="gateway: also measure LiteLLM and Headroom. pip installs them into a temporary folder.",
 )
-@click.option("--large", is_flag=True, help="store: also a space of 200,000 passages.")
+@click.option("--large", is_flag=True, help="store: also measure a space of 200,000 passages.")
 @click.option(
     "--spaces",
     type=click.IntRange(min=0),
-    help="store: how many spaces beside, 0 for none. scale: how many there are, 10,000 unless"
-    " named; twice as many for the last figure.",
+    help=(
+        "store: number of other spaces in the database; 0 for none. scale: number of spaces. "
+        "Default: 10,000. The last figure uses twice as many."
+    ),
 )
 @click.option(
     "--passages",
     type=click.IntRange(min=2),
     metavar="N",
-    help="scale: passages of a space, 200 unless named.",
+    help="scale: passages per space. Default: 200.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.1),
     metavar="N",
-    help="scale: how long each rate is offered, 8 unless named.",
+    help="scale: how many seconds to send requests at each rate. Default: 8.",
 )
 @click.option(
     "--idle-seconds",
     type=click.FloatRange(min=0.1),
     metavar="N",
-    help="scale: watch an idle node at least so long; it is watched while the rest runs.",
+    help="scale: watch an idle node for at least this many seconds, while the rest runs.",
 )
 @click.option(
     "--data-dir",
     type=click.Path(exists=True, file_okay=False),
     metavar="FOLDER",
-    help="scale: where the database lies, with some 15 GB of room; its path has to be short.",
+    help="scale: the folder of the database. It needs about 15 GB, and a short path.",
 )
 @click.option(
     "--capacity",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="scale: measure nothing, and show what the figures of an earlier run mean for fleets.",
+    help=(
+        "scale: measure nothing; compute the size of fleets from the figures of an earlier "
+        "run in FILE."
+    ),
 )
 @click.option(
     "--write",
     metavar="FOLDER",
-    help="scale: write figures, the capacity page and its pictures there, as in `--write docs`.",
+    help=(
+        "scale: write the figures, the capacity page and its pictures to this folder, such as "
+        "`--write docs`."
+    ),
 )
 @click.option(
     "--set",
     "sets",
     multiple=True,
     type=click.Choice(tuple(dict.fromkeys((*RECALL_SETS, *LIVE_SETS)))),
-    help="recall: which questions, locomo unless named; may be given several times. own: your"
-    " transcripts, see --paths. live: agent unless named, assistant, locomo, beam, longmemeval,"
-    " coding.",
+    help=(
+        "The questions to ask; may be repeated. recall: locomo by default; own asks about "
+        "your transcripts (--paths). live: agent by default, assistant, locomo, beam, "
+        "longmemeval or coding."
+    ),
 )
 @click.option(
     "--embedder",
     type=click.Choice(EMBEDDERS),
-    help="recall, live: what makes vectors; hash (live: static) unless named. onnx is minilm, by"
-    " the settings' word.",
+    help=(
+        "recall, live: the embedder. Default: hash (live: static). onnx means minilm, as in "
+        "recall.embedder."
+    ),
 )
 @click.option(
     "--paths",
     multiple=True,
     metavar="FILE",
-    help="cost, recall --set own: a transcript, or a folder of them; may be given several times.",
+    help="cost, recall --set own: a transcript, or a folder of transcripts; may be repeated.",
 )
 @click.option(
     "--misses",
     type=click.IntRange(min=0),
     metavar="N",
-    help="recall: show N questions whose evidence was not found, and what was shown instead; none"
-    " of your own transcripts. live: and the stage that lost it.",
+    help=(
+        "recall, live: show N questions whose evidence was not found, and what was found "
+        "instead. recall shows none from your own transcripts. live also shows the stage that "
+        "lost the evidence."
+    ),
 )
-@click.option("--svg", metavar="FILE", help="cost, recall: draw the figures as a picture.")
+@click.option("--svg", metavar="FILE", help="cost, recall: draw the figures into this SVG file.")
 @click.option(
     "--compare",
     metavar="A,B",
-    help="recall: only compare what two stores rank, as in sqlite,pg18.",
+    help="recall: only compare the rankings of two stores, such as sqlite,pg18.",
 )
 @click.option(
-    "--no-cache", is_flag=True, help="recall: make every vector anew, without those kept earlier."
+    "--no-cache",
+    is_flag=True,
+    help="recall: compute every vector again instead of using cached ones.",
 )
 @click.option(
-    "--recall", is_flag=True, help="turn: what recalling costs, beside its SQL and products bare."
+    "--recall",
+    is_flag=True,
+    help="turn: measure the time of recall against its bare SQL statements and vector products.",
 )
 @click.option(
     "--half",
     type=click.Choice(HALVES),
-    help="live --set agent: which domains; tune unless named.",
+    help="live --set agent: the domains to use. Default: tune.",
 )
 @click.option(
     "--window",
     multiple=True,
     metavar="N",
-    help="live: the window in tokens, as 16k; may be given several times.",
+    help="live: the window in tokens, such as 16k; may be repeated.",
 )
 @click.option(
-    "--through-gateway", is_flag=True, help="cost: ours also through a real gateway, over HTTP."
+    "--through-gateway",
+    is_flag=True,
+    help="cost: also measure Recollect through a real gateway, over HTTP.",
 )
 @click.option(
     "--summaries",
     multiple=True,
     type=click.Choice(("none", "junk", "plausible", "model")),
-    help="live: who summarises: nobody, a model that says nothing (junk), one that keeps what the"
-    " user said last (plausible), a real one by llama.cpp (model). agent: junk and plausible unless"
-    " named, chats: junk. May be given several times.",
+    help=(
+        "live: the model that writes summaries; may be repeated. none: no model. junk: its "
+        "summaries contain nothing. plausible: they keep the user's last messages. model: a "
+        "real model in llama.cpp. Default: junk, and with --set agent also plausible."
+    ),
 )
 @click.option(
     "--statements",
     multiple=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="live --set agent: N further statements of the user in each session, which answer no"
-    " question; 0 and 200 unless named. May be given several times.",
+    help=(
+        "live --set agent: add N user statements that answer no question to each session; may "
+        "be repeated. Default: 0 and 200."
+    ),
 )
 @click.option(
     "--strategy",
     multiple=True,
     type=click.Choice(LIVE_STRATEGIES),
-    help="live: only these, of the product and its baselines; may be given several times.",
+    help="live: measure only this strategy, Recollect or a baseline; may be repeated.",
 )
 @click.option(
-    "--spread", is_flag=True, help="live: ask chats over their last quarter, not at the end."
+    "--spread",
+    is_flag=True,
+    help="live: spread the questions over the last quarter of each "
+    "chat. Default: ask them at its end.",
 )
-@click.option("--no-pause", is_flag=True, help="live: the next turn comes at once.")
+@click.option(
+    "--no-pause", is_flag=True, help="live: start each turn without waiting for background work."
+)
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     metavar="N",
-    help="live --set agent: N sessions of each domain; 1 unless named.",
+    help="live --set agent: sessions per domain. Default: 1.",
 )
 @click.option(
     "--most-chats",
     type=click.IntRange(min=1),
     metavar="N",
-    help="live: only the first N chats, or domains, of a set.",
+    help="live: use only the first N chats, or domains, of a set.",
 )
 @click.option(
     "--most-questions",
     type=click.IntRange(min=1),
     metavar="N",
-    help="live: ask N questions of a set of chats, from everywhere, and as many of other chats.",
+    help=(
+        "live: ask N questions from all chats of a set, and N about chats that the memory "
+        "does not contain."
+    ),
 )
 def bench(name: str, *, as_json: bool, **options: Any) -> None:
-    """Measure one part of Recollect; figures in the documentation come from here.
+    """Measure one part of Recollect. The figures in the documentation come from these benches.
 
     \b
-    cost       what a long conversation costs under prompt caching, and what is kept of it
-    gateway    what the gateway adds to a request, beside bare proxies
-    hooks      what an agent waits for its hooks, with the daemon and without
-    live       what stands in the request when a user asks, through the whole product
-    recall     what is found of what a question needs, and what is recalled for nothing
-    redaction  what is masked of real secrets, and what is touched that is none
-    scale      what a node and PostgreSQL serve at 10,000 spaces, and what a fleet needs
-    store      a store beside hand-written SQL of the same durability
-    tokens     the token counter against o200k
-    turn       what shaping a request costs beside json.loads + json.dumps
+    cost       cost of a long conversation under prompt caching, and what its requests keep
+    gateway    time that the gateway adds to a request, compared with bare proxies
+    hooks      time that an agent waits for its hooks, with and without the daemon
+    live       how often a request contains the answer when the user asks, at the defaults
+    recall     share of the evidence for a question that is found, and what is recalled needlessly
+    redaction  share of real secrets that are masked, and of other text that is masked wrongly
+    scale      load that a node and PostgreSQL serve at 10,000 spaces, and the fleet this implies
+    store      speed of a store, compared with hand-written SQL of the same durability
+    tokens     error of the token counter, compared with o200k
+    turn       time to prepare a request, compared with json.loads + json.dumps
     """
     given = {
         option: value

@@ -146,7 +146,7 @@ class CommandLine(LazyGroup):
         for entry in entry_points(group="recollect.commands", name=cmd_name):
             command = command or entry.load()
         if command is None and cmd_name == "bench":
-            raise click.UsageError("the benches are a package apart: install recollect-bench")
+            raise click.UsageError("the benches are in a separate package: install recollect-bench")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -62,14 +62,18 @@ _END_CHARS: Final = 60
     "workspace", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.option("-m", "--message", help="Send this, or a /command, print the reply and exit.")
-@click.option("--provider", metavar="NAME", help="anthropic, openai, or a server's URL.")
-@click.option("--model", metavar="NAME", help="The model. Default: models.main.")
+@click.option(
+    "--provider",
+    metavar="NAME",
+    help="Use this provider: anthropic, openai, or the URL of a server.",
+)
+@click.option("--model", metavar="NAME", help="Use this model. Default: models.main.")
 @click.option("--session", "key", default="main", metavar="KEY", help="Continue this session.")
-@click.option("--new", is_flag=True, help="Begin a new session; the one before is kept.")
+@click.option("--new", is_flag=True, help="Begin a new session; the previous one is kept.")
 @click.option("--resume", metavar="ID", help="Continue this earlier session, by id or name.")
 @click.option("--plain", is_flag=True, help="Read one message per line, and print plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option("--window", metavar="TOKENS", help="The model's window, such as 200k.")
+@click.option("--window", metavar="TOKENS", help="Set the model's window in tokens, such as 200k.")
 @click.option("--space", metavar="NAME", help="Use this memory. Default: the workspace's own.")
 @click.option("--store", metavar="URL", help="Use this store. Default: store.url.")
 @click.option("--read-only", is_flag=True, help="Let the model only read files.")
@@ -78,7 +82,7 @@ _END_CHARS: Final = 60
     type=click.Choice(["auto", "ask", "allow", "off"]),
     default="auto",
     show_default=True,
-    help="auto: run commands in bubblewrap if it is installed, else ask each time.",
+    help="Choose how commands run. auto: in bubblewrap if it is installed, else ask each time.",
 )
 @click.option("--network", is_flag=True, help="Give commands in bubblewrap network access.")
 def chat(
@@ -210,16 +214,16 @@ def settings_text(choice: ModelChoice | None) -> str:
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="[FOLDER]"
 )
-@click.option("--yes", is_flag=True, help="Use the first model that is found; do not ask.")
+@click.option("--yes", is_flag=True, help="Use the first model that is found, without asking.")
 @click.option(
     "--workspace",
     is_flag=True,
     help="Also create the chat agent's files: AGENTS.md, SOUL.md, TOOLS.md and others.",
 )
 def init(*, folder: Path, yes: bool, workspace: bool) -> None:
-    """Create recollect.toml in FOLDER, with a model that can be used. Overwrites nothing.
+    """Create recollect.toml in FOLDER, with a model that you can use. Overwrites nothing.
 
-    Finds keys in the environment and a llama.cpp server on this machine.
+    Looks for API keys in the environment and for a llama.cpp server on this machine.
     """
     settings_file = folder / FILE_NAME
     try:
@@ -299,9 +303,9 @@ class WithheldLine:
 
 @click.command("trust")
 @click.argument("file", type=click.Path(path_type=Path), default=Path(FILE_NAME), metavar="[FILE]")
-@click.option("--yes", is_flag=True, help="Trust the file as it is now; do not ask.")
+@click.option("--yes", is_flag=True, help="Trust the file as it is now, without asking.")
 @click.option("--list", "listing", is_flag=True, help="List the files that you trust.")
-@click.option("--revoke", is_flag=True, help="Trust FILE no longer.")
+@click.option("--revoke", is_flag=True, help="Stop trusting FILE.")
 @json_option
 def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) -> None:
     """Review a project's recollect.toml, and allow it to set what only you may set.
@@ -313,9 +317,9 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
     A recollect.toml in a folder may set budgets and windows. Everything else in it (servers, paths,
     models, stores, redaction and similar) is ignored until you trust the file. FILE must be named
-    recollect.toml. Shows these settings, those with a server, path or key first, and asks. --json
-    shows long values in full. A file that changes later has to be trusted again. With --json it
-    asks nothing, and trusts the file only with --yes. Exits 1 if the file is not trusted.
+    recollect.toml. Shows these settings and asks; settings with a server, path or key come first.
+    If the file changes later, you have to trust it again. With --json it shows long values in full,
+    does not ask, and trusts the file only with --yes. Exits 1 if the file is not trusted.
     """
     if listing:
         _list_trusted(as_json=as_json)

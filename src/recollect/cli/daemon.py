@@ -33,8 +33,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def daemon() -> None:
     """Manage the background process that answers the hooks of agents.
 
-    It starts when a hook needs it, stops when it is idle, and is replaced after an upgrade. Hooks
-    work without it, only slower.
+    It starts when a hook needs it, stops when it is idle, and restarts after an upgrade. Hooks work
+    without it, but more slowly.
     """
 
 
@@ -108,16 +108,25 @@ def hook(*, agent: str) -> None:
 @click.command("mcp")
 @click.option("--space", metavar="NAME", help="Use this memory. Default: the current project's.")
 @click.option("--store", "url", metavar="URL", help="Use this store. Default: store.url.")
-@click.option("--session", metavar="NAME", help="Serve what this session may see. Default: all.")
+@click.option(
+    "--session",
+    metavar="NAME",
+    help="Serve only what this session may see. Default: the whole memory.",
+)
 @click.option("--config", type=click.Path(path_type=Path), help="Use this settings file.")
-@click.option("--http", "over_http", is_flag=True, help="Serve streamable HTTP instead.")
+@click.option(
+    "--http",
+    "over_http",
+    is_flag=True,
+    help="Serve streamable HTTP instead of standard input and output.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=8790,
     show_default=True,
-    help="Port to listen on. 0: a free one.",
+    help="Port to listen on; 0 picks a free one.",
 )
 def mcp(
     *,
@@ -135,8 +144,8 @@ def mcp(
     claude mcp add recollect -- recollect mcp    the memory of this project, for Claude Code
     recollect mcp --http                         for clients that connect; runs until Ctrl-C
 
-    Over HTTP every request needs a token: that of RECOLLECT_MCP_TOKEN, else one that is created
-    once and kept in the data folder.
+    Over HTTP every request needs a token: the value of RECOLLECT_MCP_TOKEN, else one that Recollect
+    creates and keeps in the data folder.
     """
     if find_spec("mcp") is None:
         raise MissingExtra(feature="the MCP server", extra="mcp")

@@ -19,14 +19,19 @@ from recollect.system.plain_text import plain_line
 
 _url_argument = click.argument("server", required=False, metavar="[URL]")
 _role_option = click.option(
-    "--app-role", metavar="ROLE", help="The role of the application. Default: recollect_app."
+    "--app-role",
+    metavar="ROLE",
+    help="The database role that the application uses. Default: recollect_app.",
 )
 _password_option = click.option(
     "--app-password-file",
     "password_file",
     type=click.File("r"),
     metavar="FILE",
-    help="Let that role log in with the password in FILE; - reads standard input.",
+    help=(
+        "Let the application's role log in with the password in FILE. Pass - to read standard "
+        "input."
+    ),
 )
 
 
@@ -34,7 +39,7 @@ _password_option = click.option(
 def db() -> None:
     """Initialize, migrate, distribute and check a PostgreSQL database.
 
-    URL is that of the tables' owner. Default: store.url.
+    URL must log in as the owner of the tables. Default: store.url.
     """
 
 
@@ -50,9 +55,9 @@ def init(
     password_file: TextIO | None,
     as_json: bool,
 ) -> None:
-    """Create schema and role, and set timeouts and logging on the role. Safe to run again.
+    """Create the schema and the application's role, with timeouts and logging. Safe to run again.
 
-    Exits 1 if a statement is left for a superuser to run.
+    Exits 1 if a superuser still has to run a statement.
     """
     from recollect.adapters.stores.postgres.schema import APP_ROLE, initialize
 
@@ -77,11 +82,14 @@ def init(
     type=click.Choice(["pre", "post", "all"]),
     default="all",
     show_default=True,
-    help="pre: before the new version runs. post: when no older one runs any more.",
+    help=(
+        "Run these steps. pre: before the new version starts. post: after the last older "
+        "version has stopped."
+    ),
 )
 @_role_option
 @_password_option
-@click.option("--dry-run", is_flag=True, help="List the steps; run none.")
+@click.option("--dry-run", is_flag=True, help="List the steps, and run none.")
 @json_option
 def migrate(
     *,
@@ -94,8 +102,8 @@ def migrate(
 ) -> None:
     """Migrate a database to this version's schema.
 
-    Waits for no lock longer than 3 seconds, lets others go first and tries again. SQLite files are
-    migrated when they are opened.
+    Waits at most 3 seconds for a lock, then lets other queries run and tries again. Recollect
+    migrates SQLite files when it opens them.
     """
     from recollect.adapters.stores.postgres.schema import APP_ROLE, pending
     from recollect.adapters.stores.postgres.schema import migrate as migrate_server
@@ -126,7 +134,7 @@ def migrate(
     "shard_count",
     type=click.IntRange(1),
     metavar="N",
-    help="Create this many shards if there are none yet. Default: Citus's own number.",
+    help="Create this many shards if there are none yet. Default: Citus's default.",
 )
 @json_option
 def distribute(
@@ -138,8 +146,8 @@ def distribute(
 ) -> None:
     """Distribute the tables over the nodes of a Citus cluster. Safe to run again.
 
-    Run it after every migration: tables that one adds stay on the coordinator until then. Existing
-    rows are removed from the coordinator's files.
+    Run it after every migration, because new tables stay on the coordinator until then. Removes
+    existing rows from the coordinator's files.
     """
     from recollect.adapters.stores.postgres.admin import distribute as distribute_tables
     from recollect.adapters.stores.postgres.schema import APP_ROLE
@@ -170,7 +178,7 @@ def distribute(
 def check(*, server: str | None, app_role: str | None, as_json: bool) -> None:
     """Check versions, roles, row security, schema and Citus. Changes nothing.
 
-    Lists problems and the fix for each. Exits 1 if there is any.
+    Lists problems and the fix for each. Exits 1 if it finds any.
     """
     from recollect.adapters.stores.postgres.admin import check_database
     from recollect.adapters.stores.postgres.schema import APP_ROLE

@@ -335,9 +335,12 @@ def list_(*, as_json: bool) -> None:
 @models.command("download")
 @click.argument("name")
 @click.option(
-    "--from", "repository", metavar="OWNER/NAME[@REVISION]", help="A repository of the hub."
+    "--from",
+    "repository",
+    metavar="OWNER/NAME[@REVISION]",
+    help="Download from this repository of the hub.",
 )
-@click.option("--again", is_flag=True, help="Replace the installed model.")
+@click.option("--again", is_flag=True, help="Download again, and replace the installed model.")
 @json_option
 def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.

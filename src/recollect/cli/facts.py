@@ -69,7 +69,11 @@ def book_of(store: Store, place: Place) -> FactBook:
     "--type", "types", multiple=True, type=TypeChoice(get_args(FactType)), help="Only this type."
 )
 @click.option("--session", metavar="NAME", help="Only facts from this session.")
-@click.option("--as-of", metavar="WHEN", help="Facts that were true then: 2026-01-31, or 30d ago.")
+@click.option(
+    "--as-of",
+    metavar="WHEN",
+    help="Only facts that were true at this time: 2026-01-31, or 30d for 30 days ago.",
+)
 @click.option("--all", "superseded", is_flag=True, help="Also facts that were replaced.")
 @click.option("--search", default="", metavar="WORDS", help="Only facts with all of these words.")
 @memory_options
@@ -149,9 +153,9 @@ def _draw_list(facts: Sequence[Fact], every: Sequence[Fact]) -> None:
 @click.argument("id_", metavar="ID")
 @memory_options
 def facts_why(*, id_: str, memory: Memory) -> None:
-    """Show the messages a fact rests on, and every version of it, oldest first.
+    """Show the messages that support a fact, and all its versions, oldest first.
 
-    ID is that of any version, or a prefix of it.
+    ID is the id of any version, or an id prefix.
     """
 
     async def work(store: Store, place: Place) -> tuple[FactWhy, FactHistory]:
@@ -242,9 +246,14 @@ def _draw_version(version: FactVersion) -> None:
 @click.command("add")
 @click.argument("text", metavar="TEXT")
 @click.option(
-    "--type", "kind", type=TypeChoice(EXTRACTED_TYPES), help="Its type. Default: by its words."
+    "--type",
+    "kind",
+    type=TypeChoice(EXTRACTED_TYPES),
+    help="Type of the fact. Default: chosen by its words.",
 )
-@click.option("--subject", default="", metavar="NAME", help="The thing or person it is about.")
+@click.option(
+    "--subject", default="", metavar="NAME", help="The thing or person that the fact is about."
+)
 @new_memory_options
 def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
     """Write a fact in your own words. Pass - to read it from standard input.
@@ -263,7 +272,7 @@ def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory)
 @click.argument("text", metavar="TEXT")
 @memory_options
 def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
-    """Correct a fact: write a new version of it. The one before stays as its history."""
+    """Correct a fact: write a new version of it. The old version stays in its history."""
 
     async def work(store: Store, place: Place) -> FactWritten:
         book = book_of(store, place)

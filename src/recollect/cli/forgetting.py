@@ -51,14 +51,26 @@ _NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it o
 
 
 @click.command("forget")
-@click.option("--segment", "segments", multiple=True, metavar="ID", help="Forget this message.")
-@click.option("--session", "sessions", multiple=True, metavar="NAME", help="Forget this session.")
-@click.option("--before", metavar="WHEN", help="Forget older messages: 2026-01-31, or 30d ago.")
-@click.option("--since", metavar="WHEN", help="Forget newer messages: 2026-01-31, or 2h ago.")
 @click.option(
-    "--matching", metavar="TEXT", help="Forget all that contains this text, ignoring case."
+    "--segment", "segments", multiple=True, metavar="ID", help="Forget the message with this id."
 )
-@click.option("--pattern", metavar="REGEX", help="Forget all that this regular expression matches.")
+@click.option("--session", "sessions", multiple=True, metavar="NAME", help="Forget this session.")
+@click.option(
+    "--before",
+    metavar="WHEN",
+    help="Forget messages before this time: 2026-01-31, or 30d for 30 days ago.",
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Forget messages since this time: 2026-01-31, or 2h for two hours ago.",
+)
+@click.option(
+    "--matching", metavar="TEXT", help="Forget all messages that contain this text, ignoring case."
+)
+@click.option(
+    "--pattern", metavar="REGEX", help="Forget all messages that match this regular expression."
+)
 @workspace_option
 @yes_option
 @memory_options
@@ -78,8 +90,9 @@ def memory_forget(
 
     Removes them from archive, index, vectors, facts, ledger, jobs and spool, and from the chat
     transcripts of this space. They stay removed if a client sends its history again. --segment,
-    --matching and --pattern apply wherever the same content was said. --session, --since and
-    --before apply to these messages alone; together, to those that all of them select.
+    --matching and --pattern also remove copies of the content in other sessions. --session, --since
+    and --before remove only the messages that they select. If you combine them, a message must
+    match all of them.
     """
     from recollect.core.upkeep.masks import own_patterns
 
@@ -113,8 +126,10 @@ def memory_forget(
 
 @click.command("forget")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@click.option("--sources", is_flag=True, help="Also forget the messages they were found in.")
-@click.option("--versions", is_flag=True, help="Also forget their other versions.")
+@click.option(
+    "--sources", is_flag=True, help="Also forget the messages that the facts were found in."
+)
+@click.option("--versions", is_flag=True, help="Also forget the other versions of the facts.")
 @yes_option
 @memory_options
 def facts_forget(
@@ -122,8 +137,8 @@ def facts_forget(
 ) -> None:
     """Remove facts permanently, and print a certificate.
 
-    The messages stay, and the same fact is not extracted from them again. --sources removes them
-    too, wherever they were said.
+    The messages stay, but Recollect does not extract the same fact from them again. --sources also
+    removes the messages, and copies of them in other sessions.
     """
 
     async def work(store: Store, place: Place) -> Certificate | None:
@@ -255,8 +270,16 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
 
 @click.command("redact")
 @click.option("--apply", "apply_", is_flag=True, help="Mask the secrets. Default: count them.")
-@click.option("--pattern", "patterns", multiple=True, metavar="REGEX", help="Also find this.")
-@click.option("--pii", is_flag=True, help="Also find e-mail addresses, phone and card numbers.")
+@click.option(
+    "--pattern",
+    "patterns",
+    multiple=True,
+    metavar="REGEX",
+    help="Also find text that matches this regular expression; may be repeated.",
+)
+@click.option(
+    "--pii", is_flag=True, help="Also find e-mail addresses, phone numbers and card numbers."
+)
 @workspace_option
 @memory_options
 def redact(
@@ -270,8 +293,8 @@ def redact(
     """Find secrets in stored data; with --apply, mask them.
 
     Searches archive, facts, ledger, summaries, session states, jobs and spool, and the chat
-    transcripts of this space. The rest of a message stays and can be recalled as before. Exits 1
-    if secrets remain unmasked.
+    transcripts of this space. The rest of each message stays and can be recalled. Exits 1 if
+    secrets remain unmasked.
     """
     from recollect.core.upkeep.certificates import redaction_json, redaction_text
     from recollect.core.upkeep.masks import Masks, own_patterns

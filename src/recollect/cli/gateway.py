@@ -42,17 +42,17 @@ _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help="Listen on this port. 0: a free one. Default: gateway.port [8788].",
+    help="Listen on this port; 0 picks a free one. Default: gateway.port [8788].",
 )
 def gateway(*, port: int | None) -> None:
-    """Give memory to agents you did not write: point their base URL here.
+    """Run a gateway that gives memory to any agent that uses its URL as the base URL.
 
     \b
     recollect gateway     runs until Ctrl-C, and prints the base URL with its token
     recollect tail        shows its requests
 
-    Messages, Chat Completions and Responses get memory; everything else passes through untouched.
-    To try it with one agent, `recollect wrap claude` is enough.
+    Requests to the Messages, Chat Completions and Responses APIs get memory. All other requests
+    pass through unchanged. To try it with one agent, `recollect wrap claude` is enough.
     """
     from recollect.hosts.gateway.access import (
         TOKEN_PATH,
@@ -98,14 +98,14 @@ def gateway(*, port: int | None) -> None:
     "when they are needed.",
 )
 def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries: bool) -> None:
-    """Run AGENT with memory, through a gateway that lives as long as it does.
+    """Run AGENT with memory, through a gateway that stops when the agent exits.
 
     \b
     recollect wrap claude                 with this folder's memory
     recollect wrap claude -- --continue   what follows -- goes to the agent
 
-    Needs no configuration. The agent's keys pass through and are not kept. Prints where requests
-    go unless it is the provider's usual address.
+    Needs no configuration. The gateway passes the agent's API keys to the provider and does not
+    store them. Prints the provider's address unless it is the usual one.
     """
     from recollect.hosts.gateway.agents import AGENTS
 
@@ -224,16 +224,18 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
 
 @click.command()
 @click.option(
-    "--url", help="Watch this gateway. Default: yours in this project, or the only one that runs."
+    "--url",
+    help="Watch the gateway at this URL. Default: the one of this project, or the "
+    "only one that runs.",
 )
 @click.option("--once", is_flag=True, help="Show the newest requests and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def tail(*, url: str | None, once: bool, as_json: bool) -> None:
     """Watch gateways: tokens in and out, what was trimmed and recalled and why, cost, added time.
 
-    Finds your running gateways, also those that `recollect wrap` started. Tokens that came and
-    were sent are estimates. Cache share and output are the provider's figures; the cost is by list
-    prices, or by models.prices. Shows no message content. Ctrl-C ends it with the sums.
+    Finds your running gateways, also those that `recollect wrap` started. Tokens received and sent
+    are estimates. The provider reports cache share and output. The cost follows the list prices, or
+    models.prices. Shows no message content. Ctrl-C prints the totals and exits.
     """
     gateway = _gateway(url)
     if as_json:

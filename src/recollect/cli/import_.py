@@ -59,15 +59,19 @@ _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
     "--all",
     "everything",
     is_flag=True,
-    help="Import the histories of every agent here, each project's into its own memory.",
+    help="Import the sessions of every agent on this machine, each project into its own memory.",
 )
 @yes_option
-@click.option("--dry-run", is_flag=True, help="With --all: show what there is, import nothing.")
-@click.option("--session", metavar="NAME", help="Name the session, whatever the file says.")
+@click.option("--dry-run", is_flag=True, help="With --all: list the sessions, and import nothing.")
+@click.option(
+    "--session",
+    metavar="NAME",
+    help="Import into this session, instead of the one that the file names.",
+)
 @click.option(
     "--restore",
     is_flag=True,
-    help="Import your own export: facts keep their trust, maker and pins.",
+    help="Import your own export: facts keep their trust, author and pins.",
 )
 @new_memory_options
 def import_(
@@ -83,8 +87,9 @@ def import_(
     """Import recorded sessions into a memory.
 
     PATH is a session file of pi, OpenClaw, Claude Code or Codex, a list of messages, or a folder of
-    them; also a folder with segments.jsonl and knowledge.jsonl. --all finds what these agents keep
-    on this machine, shows it and asks. Run it again at any time: what is stored is skipped.
+    such files. It may also be a folder with segments.jsonl and knowledge.jsonl. --all finds the
+    sessions of these agents on this machine, lists them and asks. You can run it again: stored
+    messages are skipped.
     """
     if everything:
         if paths or session is not None or restore or memory.space is not None:
@@ -539,8 +544,8 @@ def _short(path: str) -> str:
 def export(*, folder: Path, force: bool, memory: Memory) -> None:
     """Export a memory to segments.jsonl and knowledge.jsonl in DIR.
 
-    `recollect import --restore DIR` reads them again. A chat session is exported by /export in the
-    chat. Exits 1 if messages in the spool are missing.
+    `recollect import --restore DIR` imports them again. To export a chat session, type /export in
+    the chat. Exits 1 if the files lack messages that are still in the spool.
     """
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing

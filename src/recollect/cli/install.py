@@ -40,9 +40,11 @@ _CONSENT: Final = (
 )
 _agent = click.argument("agent", type=click.Choice(AGENTS))
 _project = click.option(
-    "--project", is_flag=True, help="For the current folder's project. Default: all your projects."
+    "--project",
+    is_flag=True,
+    help="Only for the current folder's project. Default: for all your projects.",
 )
-_dry_run = click.option("--dry-run", is_flag=True, help="Show the change, and change nothing.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 
 
 @click.command()
@@ -57,7 +59,7 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     recollect install claude-code            for all your projects
     recollect install claude-code --project  for this project
     recollect install codex                  then allow the hooks
-    recollect install openclaw               puts its plugin in place
+    recollect install openclaw               installs its plugin
 
     Changes nothing else in the settings; `recollect uninstall` restores them.
     """
@@ -90,7 +92,7 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
 @_dry_run
 @json_option
 def uninstall(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove our hooks from AGENT's settings. The memory stays."""
+    """Remove Recollect's hooks from AGENT's settings. The memory stays."""
     if agent == "openclaw":
         _openclaw(project=project, dry_run=dry_run, as_json=as_json, remove=True)
         return

@@ -60,7 +60,7 @@ _SHOWN_WORDS = re.compile(
 @click.command("stats")
 @memory_options
 def memory_stats(*, memory: Memory) -> None:
-    """Show how much a memory holds, and of what."""
+    """Show how many messages, facts and other items a memory contains."""
 
     async def work(store: Store, place: Place) -> tuple[Stats, set[str], ModelUses, int]:
         stats = await store.stats()
@@ -130,7 +130,7 @@ def _use_line(uses: Sequence[ModelUse]) -> str:
 @click.command("sessions")
 @memory_options
 def memory_sessions(*, memory: Memory) -> None:
-    """List the sessions of a memory, oldest first; those of a chat with their key and name."""
+    """List the sessions of a memory, oldest first. Chat sessions show their key and name."""
 
     async def work(store: Store, place: Place) -> tuple[str, tuple[SessionSummary, ...]]:
         return place.space, await store.sessions()
@@ -169,11 +169,15 @@ def _session_json(session: SessionSummary, chats: dict[str, SessionLine]) -> dic
 @click.command("show")
 @click.argument("what", metavar="ID|SESSION")
 @click.option(
-    "--limit", default=50, show_default=True, metavar="N", help="Newest messages of a session."
+    "--limit",
+    default=50,
+    show_default=True,
+    metavar="N",
+    help="Show at most this many messages of a session.",
 )
 @memory_options
 def memory_show(*, what: str, limit: int, memory: Memory) -> None:
-    """Show a message and its neighbours, or the newest messages of a session."""
+    """Show a message and the messages around it, or the newest messages of a session."""
 
     async def work(store: Store, place: Place) -> tuple[SegmentId | None, list[StoredSegment]]:
         del place
@@ -252,7 +256,9 @@ class SearchAnswer:
 )
 @click.option("--session", metavar="NAME", help="Search this session alone.")
 @click.option(
-    "--explain", is_flag=True, help="Show the parts of each score, and whether a turn would recall."
+    "--explain",
+    is_flag=True,
+    help="Show the parts of each score, and whether a turn would recall anything.",
 )
 @memory_options
 def memory_search(

@@ -62,9 +62,13 @@ MOST_REPORTED: Final = 1_000
     "spaces",
     multiple=True,
     metavar="NAME",
-    help="Serve this space alone; may be repeated. Default: every space of the store.",
+    help="Run the jobs of this space only; may be repeated. Default: every space of the store.",
 )
-@click.option("--once", is_flag=True, help="Run what is due now and exit; 1 if a job failed.")
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Run the jobs that are due and exit. The exit code is 1 if a job failed.",
+)
 @json_option
 def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: bool) -> None:
     """Run background jobs: embedding, facts, packing, expiry.
@@ -395,7 +399,7 @@ class FleetWorker:
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help="Listen on this port. 0: a free one. Default: serve.port [8789].",
+    help="Listen on this port; 0 picks a free one. Default: serve.port [8789].",
 )
 @click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
 def serve(*, url: str | None, host: str | None, port: int | None, only_document: bool) -> None:
@@ -409,8 +413,8 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     recollect serve
     recollect worker
 
-    The database's password may be in PGPASSWORD or ~/.pgpass instead. Nodes keep no state, so any
-    of them answers any request.
+    Put the database's password into PGPASSWORD or ~/.pgpass, or into the URL. Nodes keep no state,
+    so any node can answer any request.
     """
     if only_document:
         from recollect.hosts.service.api import openapi

@@ -50,11 +50,14 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 @click.option(
     "--live",
     is_flag=True,
-    help="FILE is a session at a running gateway, or the end of its name. Default: the newest.",
+    help=(
+        "Explain a session of a running gateway. FILE is its name, or the end of its name. "
+        "Default: the newest session."
+    ),
 )
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option("--turn", type=int, metavar="K", help="Explain request K. Default: -1, the last.")
-@click.option("--all", "every", is_flag=True, help="List every message by itself.")
+@click.option("--all", "every", is_flag=True, help="List every message on its own line.")
 @json_option
 def explain(
     *,
@@ -162,7 +165,12 @@ def _settings(
 
 @click.command("receipt")
 @session_argument
-@click.option("--number", type=click.IntRange(min=1), metavar="N", help="Default: the newest.")
+@click.option(
+    "--number",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the compaction with this number. Default: the newest.",
+)
 @click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
 @memory_options
 def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
@@ -221,13 +229,15 @@ def _draw_receipts(found: Receipts) -> None:
 
 @click.command("replay")
 @session_argument
-@click.option("--turn", type=click.IntRange(min=1), metavar="N", help="The turn to print.")
-@click.option("--list", "listed", is_flag=True, help="List the turns that are kept.")
+@click.option(
+    "--turn", type=click.IntRange(min=1), metavar="N", help="Print the request of this turn."
+)
+@click.option("--list", "listed", is_flag=True, help="List the stored turns.")
 @memory_options
 def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
     """Print the request of a past turn, byte for byte as it was sent.
 
-    Turns are counted as reports, receipts and `explain` count them: one per request.
+    Each request is one turn, as in reports, receipts and `recollect explain`.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
@@ -302,9 +312,9 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 @session_argument
 @memory_options
 def undo(*, session: str, memory: Memory) -> None:
-    """Undo a session's last compaction: requests show again what it cut.
+    """Undo a session's last compaction: requests contain the original messages again.
 
-    An agent that runs meanwhile sends one more turn with the summary before it sees this.
+    A running agent still sends one turn with the summary before the undo takes effect.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     wanted, memory = _of_session(memory, session)

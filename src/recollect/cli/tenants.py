@@ -153,8 +153,18 @@ def _limits_text(one: Tenant) -> str:
 
 @tenant.command("limits")
 @click.argument("name")
-@click.option("--requests-per-minute", type=click.IntRange(0), metavar="N", help="On all nodes.")
-@click.option("--tokens-per-day", type=click.IntRange(0), metavar="N", help="On all nodes.")
+@click.option(
+    "--requests-per-minute",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Limit requests per minute, over all nodes.",
+)
+@click.option(
+    "--tokens-per-day",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Limit tokens per day, over all nodes.",
+)
 @on_service
 async def set_limits(
     fleet: PostgresFleet,
@@ -164,7 +174,7 @@ async def set_limits(
     requests_per_minute: int | None,
     tokens_per_day: int | None,
 ) -> None:
-    """Show or set a tenant's limits. Limits you do not name stay; 0 removes one.
+    """Show or set a tenant's limits. Limits that you do not pass stay; 0 removes a limit.
 
     Takes effect on all nodes within seconds.
     """
@@ -182,9 +192,9 @@ async def set_limits(
 @yes_option
 @service_options
 def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
-    """Delete a tenant with its keys, its spaces and all that they hold.
+    """Delete a tenant with its keys, its spaces and all their content.
 
-    Prints a line per space as soon as it is deleted; with --json, its whole certificate.
+    Prints one line per deleted space; with --json, the certificate of each.
     """
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
     unasked = "cannot ask for confirmation (no terminal): pass --yes to delete the tenant"
@@ -227,7 +237,13 @@ async def _delete(
 
 @tenant.command("audit")
 @click.argument("name", required=False)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Show at most this many changes.",
+)
 @on_service
 async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, limit: int) -> None:
     """Show the changes to tenants, keys and spaces, newest first.
@@ -281,10 +297,10 @@ def key() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(KEY_SCOPES),
-    help="A permission; may be repeated. Default: read and write.",
+    help="Grant this permission; may be repeated. Default: read and write.",
 )
-@click.option("--name", default="", help="Its purpose, to tell keys apart.")
-@click.option("--expires", metavar="AGE", help="It expires after this: 90d, 12h, 5m.")
+@click.option("--name", default="", help="Name the key, to tell keys apart.")
+@click.option("--expires", metavar="AGE", help="Let the key expire after this time: 90d, 12h, 5m.")
 @on_service
 async def create_key(
     fleet: PostgresFleet,
@@ -295,7 +311,7 @@ async def create_key(
     name: str,
     expires: str | None,
 ) -> None:
-    """Create a key and print it. It is shown once and cannot be shown again."""
+    """Create a key and print it. Recollect cannot show the key again."""
     from recollect.hosts.service.keys import DEFAULT_SCOPES, make_key
 
     now = time.time()
@@ -351,7 +367,11 @@ async def revoke_key(
 @_tenant_argument
 @_key_argument
 @click.option(
-    "--grace", metavar="AGE", default="24h", show_default=True, help="How long the old key lasts."
+    "--grace",
+    metavar="AGE",
+    default="24h",
+    show_default=True,
+    help="How long the old key keeps working.",
 )
 @on_service
 async def rotate_key(
@@ -417,7 +437,7 @@ def space() -> None:
 @space.command("list")
 @service_options
 def list_spaces(*, memory: Memory) -> None:
-    """List the memories of a store, those used last at the end. Default: those of this machine."""
+    """List the memories of a store, the last used one last. Default: those of this machine."""
     from recollect.adapters.wiring import stored_spaces
 
     check_url(memory.url)
@@ -445,13 +465,14 @@ def list_spaces(*, memory: Memory) -> None:
 @space.command("delete")
 @click.argument("name")
 @yes_option
-@click.option("--tenant", metavar="NAME", help="The space belongs to this tenant of a service.")
+@click.option("--tenant", metavar="NAME", help="Delete the space of this tenant of a service.")
 @service_options
 def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) -> None:
-    """Delete a memory with all that it holds, and print a certificate.
+    """Delete a memory and all its content, and print a certificate.
 
-    Deletes archive, index, vectors, facts, ledger, jobs, tombstones and this machine's spool of
-    it; a file as a whole. The certificate names what is out of reach.
+    Deletes the archive, index, vectors, facts, ledger, jobs, tombstones and the spool on this
+    machine. Deletes an SQLite memory as a whole file. The certificate lists the copies that this
+    command cannot delete, such as backups.
     """
     from recollect.core.upkeep.certificates import certificate_json, certificate_text
 

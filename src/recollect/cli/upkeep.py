@@ -54,10 +54,16 @@ _MOST_JOBS: Final = 100
 
 @click.command("add")
 @click.argument("text", metavar="TEXT")
-@click.option("--session", default="notes", show_default=True, metavar="NAME", help="Its session.")
+@click.option(
+    "--session",
+    default="notes",
+    show_default=True,
+    metavar="NAME",
+    help="Store the note in this session.",
+)
 @new_memory_options
 def memory_add(*, text: str, session: str, memory: Memory) -> None:
-    """Store a note, like a message of yours. Pass - to read it from standard input."""
+    """Store a note, as if you had sent it to an agent. Pass - to read it from standard input."""
     said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     said = said.strip()
     if not said:
@@ -98,13 +104,17 @@ class _FolderResult:
 
 @click.command("index")
 @click.argument("folders", nargs=-1, metavar="[FOLDER…]", type=click.Path(path_type=Path))
-@click.option("--withdraw", is_flag=True, help="Remove what came from the folders instead.")
+@click.option(
+    "--withdraw",
+    is_flag=True,
+    help="Remove the content of these folders from the memory instead.",
+)
 @new_memory_options
 def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Memory) -> None:
     """Read the memory files of FOLDER into a memory. Default: the current folder.
 
-    Reads MEMORY.md, memory.md, memory/**/*.md and what index.extra_paths adds. Updates what
-    changed, and removes what a file no longer says.
+    Reads MEMORY.md, memory.md, memory/**/*.md and the paths in index.extra_paths. Updates changed
+    files, and removes text that a file no longer contains.
     """
     named = folders or (Path(),)
     for folder in named:
@@ -197,8 +207,8 @@ def _draw_indexed(looked: list[_FolderResult]) -> None:
 def memory_reindex(*, memory: Memory) -> None:
     """Rebuild the search index, and compute vectors that are missing.
 
-    An engine or a worker computes vectors in the background; this does it now. Rebuilding is needed
-    only if release notes say so.
+    Recollect also computes missing vectors in the background; this command does it now. Rebuild
+    only if the release notes ask for it.
     """
     with ShownProgress(quiet=memory.as_json) as progress:
 
@@ -248,12 +258,12 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
 
 
 @click.command("check")
-@click.option("--retry", is_flag=True, help="Queue batches again that the store refused.")
+@click.option("--retry", is_flag=True, help="Queue the batches again that the store refused.")
 @memory_options
 def memory_check(*, retry: bool, memory: Memory) -> None:
     """Check the store, and the spool that holds writes on this machine while the store is down.
 
-    Exits 1 if there is a problem. Shows the spool even if the store is down.
+    Exits 1 if it finds a problem. Shows the spool even if the store is down.
     """
     place = memory.place()
     retried, spool, result = asyncio.run(_check(place, retry=retry))
@@ -339,12 +349,12 @@ def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     is_flag=False,
     flag_value=_EVERY_KIND,
     metavar="KIND",
-    help="Do not start jobs of this kind.",
+    help="Start no more jobs of this kind.",
 )
 @click.option(
     "--resume", is_flag=False, flag_value=_EVERY_KIND, metavar="KIND", help="Undo --pause."
 )
-@click.option("--revive", is_flag=True, help="Queue dead jobs again.")
+@click.option("--revive", is_flag=True, help="Queue jobs again that failed too often.")
 @memory_options
 def memory_jobs(*, pause: str | None, resume: str | None, revive: bool, memory: Memory) -> None:
     """List the background jobs of a memory; pause, resume and revive them.

@@ -159,7 +159,7 @@ def test_a_memory_that_is_away_is_owned_up_to_and_not_asked_for_ever() -> None:
     assert done.receipt.count("lost") == 30
     assert asked < 10
     (note,) = done.receipt.notes
-    assert "30 of the questions" in note
+    assert "30 searches of memory" in note
     assert "no such server" in note
 
 
@@ -194,7 +194,7 @@ def test_questions_are_bounded_in_number_and_at_once() -> None:
     done = run(probes, "", recall, most_recalls=25)
     assert asked == 25
     assert 1 < most <= RECALLS_AT_ONCE
-    assert any("15 checks were skipped" in note for note in done.receipt.notes)
+    assert any("15 items of the receipt were not searched" in note for note in done.receipt.notes)
 
 
 KINDS: list[ProbeKind] = ["path", "hash", "decision", "constraint", "number", "error"]

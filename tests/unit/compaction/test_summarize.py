@@ -184,7 +184,7 @@ class TestAudited:
         done = run(plan_of(long_history(6)), model, previous_summary=plain)
         model.check()
         assert "NEXT" in done.text
-        assert any("no second version" in note for note in done.notes)
+        assert any("no second attempt" in note for note in done.notes)
         assert any("the summary lacks" in note for note in done.notes)
 
 

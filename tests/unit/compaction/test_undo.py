@@ -66,4 +66,4 @@ class TestUndo:
     def test_a_cut_stays_if_the_summary_before_it_is_not_kept(self) -> None:
         done = undo((cut_at(9, 2, before=1),))
         assert done.undone is None
-        assert "only the last two summaries are kept; the messages are in" in str(done.reason)
+        assert "only the last two summaries are kept; the messages are still in" in str(done.reason)

@@ -122,7 +122,7 @@ def test_what_is_not_durable_is_not_cut(tmp_path: Path) -> None:
         done = await memory.compact(SESSION, body)
         honest(done)
         assert done.convergence == "failed"
-        assert "durable" in str(done.reason)
+        assert "not stored yet" in str(done.reason)
         assert model.prompts == [], "nothing is spent on it"
         store.away = False
         await asyncio.sleep(0.3)  # how long a store that failed is left in peace

@@ -196,7 +196,7 @@ class TestAnthropic:
         for messages in ([], [{"role": "assistant", "content": ""}]):
             context = prepare("anthropic", messages)
             assert json.loads(context.request)["messages"] == messages
-            assert "holds content" in context.report.lines[-1].said
+            assert "has content" in context.report.lines[-1].said
 
     def test_an_id_used_twice_is_given_anew_with_its_result(self) -> None:
         def turn(text: str) -> list[Any]:

@@ -163,9 +163,9 @@ def test_old_results_are_shortened_early_only_where_no_cache_is_broken_by_it() -
     assert first.report.moment is not None
     assert (first.report.moment.kind, first.report.moment.price) == (
         "uncached",
-        "it costs nothing extra",
+        "the edit costs nothing extra",
     )
-    assert "it costs nothing extra" in " ".join(first.report.done())
+    assert "the edit costs nothing extra" in " ".join(first.report.done())
 
 
 def test_a_cache_that_is_kept_for_an_hour_is_not_broken_after_six_minutes() -> None:
@@ -186,5 +186,5 @@ def test_by_ratio_results_are_shortened_only_where_that_pays() -> None:
     paying = talk({**hardly, "input_tokens": 16_500}, pause_seconds=10, mode="adaptive")
     (first, *_) = [context for context in paying if context.report.new_edits]
     assert first.report.moment is not None
-    assert first.report.moment.price == "it pays for itself"
+    assert first.report.moment.price == "the edit pays for itself"
     assert any(line.cause is Cause.PAYS for line in first.report.lines)

@@ -106,7 +106,9 @@ class TestIdentifiers:
         opened = verdict(ASKS_PATCH, PATCH, least=1.0)
         assert opened.open
         assert opened.lost_terms == ("src/payment/webhook.ts",)
-        assert str(opened.reason) == "a term of it left the view", "the ledger keeps this line"
+        assert str(opened.reason) == "a term of the question left the view", (
+            "the ledger keeps this line"
+        )
         assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
 
     @pytest.mark.parametrize("where", ["view", "recent"])

@@ -15,17 +15,17 @@ KEY = EntryKey("k" * 32)
 @pytest.mark.parametrize(
     ("reason", "sentence"),
     [
-        (Reason(Cause.TRIMMED, messages=1), "1 message left out of the view"),
-        (Reason(Cause.TRIMMED, messages=7), "7 messages left out of the view"),
-        (Reason(Cause.TERMS_LOST, terms=1), "a term of it left the view"),
-        (Reason(Cause.TERMS_LOST, terms=3), "3 terms of it left the view"),
+        (Reason(Cause.TRIMMED, messages=1), "1 message left out of the request"),
+        (Reason(Cause.TRIMMED, messages=7), "7 messages left out of the request"),
+        (Reason(Cause.TERMS_LOST, terms=1), "a term of the question left the view"),
+        (Reason(Cause.TERMS_LOST, terms=3), "3 terms of the question left the view"),
         (
             Reason(Cause.UNCERTAIN, certainty=0.4999, threshold=0.5),
             "certainty 0.49, 0.50 needed",
         ),
         (
             Reason(Cause.OLD_RESULT, moment=Reason(Cause.OVER_LIMIT, limit=12_000)),
-            "an old tool result, over the limit of 12,000 tokens",
+            "an old tool result was cleared: the request is over the limit of 12,000 tokens",
         ),
     ],
 )

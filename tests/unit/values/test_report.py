@@ -89,7 +89,7 @@ def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> N
 
     seen, compacted = asyncio.run(run())
     assert str(seen).splitlines() == [
-        "Reply: tokens 700 in, 20 out; stored in: store; due: nothing",
+        "Reply: tokens 700 in, 20 out; stored in the store; due: nothing",
         "No failures",
     ]
     assert json.loads(json.dumps(seen.to_dict()))["usage"]["input_tokens"] == 700
@@ -107,7 +107,7 @@ def test_a_reply_that_broke_off_and_what_an_error_said_of_the_window_are_shown()
         "delta": {"type": "text_delta", "text": "a"},
     }
     seen = asyncio.run(engine.observe("work", [started, words]))
-    assert "broken off: stored as far as it came" in str(seen)
+    assert "the reply ended early: the part received was stored" in str(seen)
     assert seen.to_dict()["broken_off"] is True
     seen = asyncio.run(engine.observe("work", Overflow(pattern_name="x", limit_tokens=2_048)))
     assert "window learned from the provider: 2,048 tokens" in str(seen)

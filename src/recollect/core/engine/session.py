@@ -130,15 +130,17 @@ class Observation:
 
     def __str__(self) -> str:
         used = self.usage
-        tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not told"
+        tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not reported"
         if self.archived is not None:
-            kept = f"stored in: {self.archived}"
+            kept = (
+                f"stored in the {self.archived}" if self.archived != "nowhere" else "not stored yet"
+            )
         else:
             kept = "being stored" if self.being_stored else "nothing of this reply is stored"
         failed = join_lines(self.failures)
         lines = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
         if self.broken_off:
-            lines.insert(1, "broken off: stored as far as it came")
+            lines.insert(1, "the reply ended early: the part received was stored")
         if self.learned_window_tokens is not None:
             lines.append(f"window learned from the provider: {self.learned_window_tokens:,} tokens")
         if self.doubted_limit is not None:

@@ -18,128 +18,145 @@ class Cause(Enum):
     number."""
 
     ERROR = "{error}"
-    RAISED = "unexpected error ({error}): this turn ran without the stage"
+    RAISED = "unexpected error ({error}): the turn continued without this stage"
     LATE = "no answer within {seconds:.3g} s"
-    NOT_RUN = "the stage did not run"
+    NOT_RUN = "this stage did not run"
 
     # load, read, align, pair, send
     SESSION_LOADED = (
         "loaded {messages} {messages:message|messages} of the session, up to turn {turn}"
     )
-    SESSION_NOT_LOADED = "{error}: the session state could not be loaded"
-    SPOOL_NOT_READ = "{error}: the session's spool could not be read yet"
-    REQUEST_READ = "{messages} {messages:message|messages}, {format}"
-    MESSAGES_READ = "{known} messages unchanged, {fresh} read"
-    REPLY_READ = "{messages} {messages:message|messages} in the reply"
-    NO_SUCH_TURN = "no request of turn {turn} was prepared: the session's last turn is {last}"
-    NOT_A_REPLY = "this {kind} holds neither a provider's reply nor an error: nothing was stored"
+    SESSION_NOT_LOADED = "the session state could not be loaded: {error}"
+    SPOOL_NOT_READ = "the session's messages in the spool could not be read yet: {error}"
+    REQUEST_READ = "read {messages} {messages:message|messages} in the format {format}"
+    MESSAGES_READ = "{known} messages are known from earlier requests, {fresh} were read"
+    REPLY_READ = "read {messages} {messages:message|messages} from the reply"
+    NO_SUCH_TURN = "no request was prepared for turn {turn}: the session's last turn is {last}"
+    NOT_A_REPLY = "this {kind} is neither a provider's reply nor an error, so nothing was stored"
     NEVER_PREPARED = (
-        "the session is unknown, so its reply is not stored: call `prepare` with its request "
+        "the session is unknown, so the reply was not stored: call `prepare` with its request "
         "first, or check the session's name"
     )
-    USAGE_READ = "the reply's usage was read"
-    ALIGNED = "{course}: {shared} {shared:message|messages} unchanged"
-    REJOINED = "{course}: {shared} messages unchanged, {rejoined} recognised further on"
-    TRIMS_LIFTED = "the history went back: messages trimmed since then are shown again"
-    VIEW_MADE = "{rows} {rows:row|rows}"
-    REPAIRED = "{repairs} {repairs:repair|repairs}"
-    EDITS_REST = (
-        "{edits} {edits:edit is|edits are} inactive: their messages are not in this history"
+    USAGE_READ = "read the token usage from the reply"
+    ALIGNED = "history {course}: {shared} {shared:message|messages} unchanged"
+    REJOINED = (
+        "history {course}: {shared} messages unchanged, {rejoined} recognized later in the history"
     )
-    SAYS_NOTHING = "no message holds content: sent unchanged"
-    SENT = "{messages} {messages:message|messages}"
+    TRIMS_LIFTED = (
+        "the client went back in the history, so messages trimmed since then are shown again"
+    )
+    VIEW_MADE = "the view has {rows} {rows:message|messages}"
+    REPAIRED = "{repairs} {repairs:repair|repairs} for the provider"
+    EDITS_REST = (
+        "{edits} {edits:edit does|edits do} not apply, because this history lacks their messages"
+    )
+    SAYS_NOTHING = "no message has content, so the request is sent unchanged"
+    SENT = "sent {messages} {messages:message|messages}"
     PROMPT_FILLS = (
-        "system prompt and tools alone take {tokens:,} tokens of a window of {window:,}, so the "
-        "conversation gets {room:,} tokens more: set window_tokens (--window) to the model's "
-        "real window"
+        "system prompt and tools alone take {tokens:,} tokens of a window of {window:,}, so "
+        "Recollect allows {room:,} tokens more for the conversation: set window_tokens "
+        "(--window) to the model's real window"
     )
     STILL_OVER = (
-        "still {tokens:,} {tokens:token|tokens} over the limit: the remaining messages are "
-        "protected"
+        "the request is still {tokens:,} {tokens:token|tokens} over the limit: the remaining "
+        "messages are protected"
     )
     STILL_OVER_NOT_DURABLE = (
-        "still {tokens:,} {tokens:token|tokens} over the limit: the remaining messages are "
-        "protected, or not durable yet"
+        "the request is still {tokens:,} {tokens:token|tokens} over the limit: the remaining "
+        "messages are protected, or not stored yet"
     )
 
     # outcomes of messages
     AS_IT_CAME = "sent unchanged"
-    WITH_NEIGHBOUR = "joined with the message next to it"
-    NOT_SHOWN = "not shown"
-    CARRIES = "carries {block}"
+    WITH_NEIGHBOUR = "merged with the message next to it"
+    NOT_SHOWN = "not in the request"
+    CARRIES = "sent with {block}"
     GAP_NOTE = "a note that messages were left out"
     OWN_BLOCK = "a recalled block"
     STANDING_ROW = "the user's decisions from trimmed messages"
     OPENING = "a placeholder, because a user message must come first"
-    ABSENT = "a placeholder for a message that has nothing left to send"
-    STAND_IN = "a placeholder for a missing result"
+    ABSENT = "a placeholder for a message without content"
+    STAND_IN = "a placeholder for a missing tool result"
     SUMMARY = "the summary of the compacted messages"
     OWN_ROW = "added by Recollect: {note}"
 
     # repairs: contents that providers refuse
-    TURN_ABORTED = "the turn was aborted"
-    TURN_FAILED = "the turn ended with an error"
-    CALL_GOES_TOO = "{why}: its call is left out too"
-    SYSTEM_INSIDE = "a system message inside the history"
-    SYSTEM_ASTRAY = "a system message whose user message is not shown"
-    EMPTY_MESSAGE = "an empty message"
-    BLANK_TEXT = "blank text"
-    EARLIER_BLOCK = "a recalled block of an earlier turn"
-    MISPLACED_PART = "a part that its role cannot hold"
-    CALL_REPEATED = "a call repeated in one message"
-    CALL_OPEN = "a call that is still open"
-    CALL_TOLD_AGAIN = "a repeated call"
-    ROLE_FOREIGN = "a role that this format does not have"
-    CALL_UNANSWERED = "a {kind} without its result"
-    RESULT_AWAY = "moved behind its call"
-    RESULT_SECOND = "a second result for the same call"
-    RESULT_ORPHANED = "a result whose call is not in the history"
-    RESULT_MISSING = "a call without a result"
-    REASONING_IDLE = "reasoning without the item that followed it"
-    CALL_ID = "the id of a call"
-    ID_TAKEN = "an id that another item uses"
-    ASSISTANT_FIRST = "the request would start with the assistant"
-    ASSISTANT_LAST_BY_REPAIR = "the request would end with the assistant, or repeat its turn"
-    SAME_ROLE = "two messages of one role in a row"
-    FINAL_THINKING = "thinking in a final message"
-    FINAL_WHITE_SPACE = "white space at the end of the last text"
-    BLOCK_NO_OBJECT = "a block that is not an object"
-    MESSAGE_NO_OBJECT = "a message that is not an object"
-    RESULT_BLANK = "blank text inside a result"
-    RESULT_EMPTY = "a result without content"
-    OUTPUT_MISSING = "an output item without its output"
-    SERVER_RESULT_ALONE = "a result of a provider's tool without its call"
-    SERVER_RESULT_SECOND = "a second result of a provider's tool for the same call"
-    SERVER_CALL_ALONE = "a call of a provider's tool without its result"
-    SERVER_CALL_TOLD_AGAIN = "a repeated call of a provider's tool"
-    CALLER_GONE = "called by code that is not shown"
-    CALLS_EMPTY = "an empty list of calls"
-    PARTS_EMPTY = "an empty list of parts"
-    NO_CONTENT = "no content"
-    ARGUMENTS_NO_STRING = "arguments that are not a string"
+    TURN_ABORTED = "the turn of this message was aborted"
+    TURN_FAILED = "the turn of this message ended with an error"
+    CALL_GOES_TOO = "{why}, so its tool call is left out too"
+    SYSTEM_INSIDE = "a system message inside the history was sent as a user message"
+    SYSTEM_ASTRAY = "the system message was left out, because the message before it is not shown"
+    EMPTY_MESSAGE = "the message has no content to send"
+    BLANK_TEXT = "blank text was removed"
+    EARLIER_BLOCK = "a recalled block of an earlier turn was removed"
+    MISPLACED_PART = "a part that a message of this role cannot contain was removed"
+    CALL_REPEATED = "a tool call that the message repeats was removed"
+    CALL_OPEN = "a tool call was removed, because an earlier call with its id has no result yet"
+    CALL_TOLD_AGAIN = "a repeated tool call was removed"
+    ROLE_FOREIGN = "a role that this format does not have was replaced"
+    CALL_UNANSWERED = "a {kind} without its result was removed"
+    RESULT_AWAY = "the tool result was moved directly after its call"
+    RESULT_SECOND = "a second result for the same tool call was removed"
+    RESULT_ORPHANED = "a tool result was removed, because its call is not in the history"
+    RESULT_MISSING = "a placeholder was added for a tool call without a result"
+    REASONING_IDLE = "reasoning was removed, because the item that followed it is missing"
+    CALL_ID = "the id of a tool call was replaced with one that the provider accepts"
+    ID_TAKEN = "an id that another item uses was removed"
+    ASSISTANT_FIRST = "a user message was added, because the request would start with the assistant"
+    ASSISTANT_LAST_BY_REPAIR = (
+        "a placeholder was added, because the request would end with the assistant or have "
+        "two assistant messages in a row"
+    )
+    SAME_ROLE = "two messages of the same role in a row were merged"
+    FINAL_THINKING = "thinking was removed from the last message"
+    FINAL_WHITE_SPACE = "white space was removed from the end of the last text"
+    BLOCK_NO_OBJECT = "a content block that is not an object was rewritten"
+    MESSAGE_NO_OBJECT = "a message that is not an object was rewritten as a user message"
+    RESULT_BLANK = "blank text was removed from a tool result"
+    RESULT_EMPTY = "a tool result without content was given empty text"
+    OUTPUT_MISSING = "an output item without output was given empty text"
+    SERVER_RESULT_ALONE = (
+        "a result of a tool that the provider runs was removed, because its call is missing"
+    )
+    SERVER_RESULT_SECOND = (
+        "a second result for the same call of a tool that the provider runs was removed"
+    )
+    SERVER_CALL_ALONE = (
+        "a call of a tool that the provider runs was removed, because its result is missing"
+    )
+    SERVER_CALL_TOLD_AGAIN = "a repeated call of a tool that the provider runs was removed"
+    CALLER_GONE = "the field `caller` was removed, because the code that it names is not shown"
+    CALLS_EMPTY = "an empty list of tool calls was removed"
+    PARTS_EMPTY = "an empty list of content parts was replaced"
+    NO_CONTENT = "missing content was replaced with empty text"
+    ARGUMENTS_NO_STRING = "the arguments of a tool call were converted to a string"
 
     # ingest, extract
     DURABLE = "stored in the {where}"
     DURABLE_BUT = "stored in the {where}: {detail}"
     NOT_DURABLE = (
-        "{messages} {messages:message is|messages are} not durable yet and must stay in the view"
+        "{messages} {messages:message is|messages are} not stored yet and must stay in the request"
     )
     GIVEN_UP = (
-        "{messages} {messages:message is|messages are} stored nowhere and may leave the view: "
-        "only this process and the client's own history hold them"
+        "{messages} {messages:message is|messages are} stored nowhere and may leave the "
+        "request: only this process and the client's own history have them"
     )
     NOT_KEPT = "not stored: {error}"
     STORE_REPLACED = (
-        "the memory's file was removed or replaced while it was open: this history is written to "
-        "the new file, the rest of the old file is lost"
+        "the memory's file was removed or replaced while it was open: this history is written "
+        "to the new file, and the rest of the old file is lost"
     )
     WRITE_GOES_ON = "not written within {seconds:g} s: the write continues in the background"
-    SPOOLED = "stored in the spool: {error}"
+    SPOOLED = "stored in the spool for now: {error}"
     ARCHIVE_TROUBLE = "{trouble}"
     FILES_NOT_LOOKED_AT = "memory files were not checked: {error}"
-    FILE_PASSED_OVER = "memory file skipped: {file}: {why}: `recollect memory index` lists it"
+    FILE_PASSED_OVER = (
+        "the memory file {file} was skipped: {why}: run `recollect memory index` to list "
+        "skipped files"
+    )
     FILES_PASSED_OVER = (
-        "memory files skipped: {file}: {why}; and {more} more: `recollect memory index` lists them"
+        "the memory file {file} was skipped: {why}; and {more} more: run `recollect memory "
+        "index` to list them"
     )
     EXTRACTED = "{facts}"
     MODELS_ASKED = (
@@ -148,107 +165,116 @@ class Cause(Enum):
     )
 
     # batch moments, prune, trim
-    OVER_LIMIT = "over the limit of {limit:,} tokens"
-    ROOM_WANTED = "the recalled block needs {tokens:,} tokens, the view leaves {room:,}"
-    COMPACTION_DUE = "over the compaction threshold of {limit:,} tokens"
-    CACHE_EXPIRED = "the provider's cache expired ({minutes:.0f} min)"
+    OVER_LIMIT = "the request is over the limit of {limit:,} tokens"
+    ROOM_WANTED = "the recalled block needs {tokens:,} tokens, and only {room:,} are free"
+    COMPACTION_DUE = "the request is over the compaction threshold of {limit:,} tokens"
+    CACHE_EXPIRED = "the provider's cache has expired ({minutes:.0f} min since the last request)"
     WINDOW_SHARE = "the window is {share:.0%} full"
     PRUNING_OFF = "pruning is off"
     CACHE_WARM = "the provider's cache is still valid"
-    NO_OLD_RESULT = "no old tool result to shorten"
+    NO_OLD_RESULT = "there is no old tool result to shorten"
     PRUNED = "{results} of {found} old tool results shortened"
     RESULTS_SHORT = "old tool results are already short"
-    NOT_CACHED = "the provider keeps no cache of this session ({requests} requests in a row)"
-    FREES_TOO_LITTLE = "it would free too little"
+    NOT_CACHED = "the provider used no cache for the last {requests} requests"
+    FREES_TOO_LITTLE = "shortening tool results would free too little"
     PAYS_TOO_LITTLE = (
-        "not worth it: over {requests} {requests:request|requests} it saves {saves:,} tokens and "
-        "invalidates {breaks:,} cached tokens"
+        "shortening tool results does not pay: over the next {requests} "
+        "{requests:request|requests} it would save the price of {saves:,} input tokens, and "
+        "rebuilding the provider's cache would cost that of {breaks:,}"
     )
     PAYS = (
-        "over {requests} {requests:request|requests} it saves {saves:,} tokens and invalidates "
-        "{breaks:,} cached tokens"
+        "over the next {requests} {requests:request|requests} this saves the price of "
+        "{saves:,} input tokens, and rebuilding the provider's cache costs that of {breaks:,}"
     )
-    LONG_RESULT = "a long tool result, {moment}"
-    OLD_RESULT = "an old tool result, {moment}"
-    VIEW_FITS = "the view fits the limit"
-    ALL_PROTECTED = "everything in the view is protected"
-    NOTES_COST_MORE = "the notes would cost more than the trimmed messages free"
-    TRIMMED = "{messages} {messages:message|messages} left out of the view"
+    LONG_RESULT = "a long tool result was shortened: {moment}"
+    OLD_RESULT = "an old tool result was cleared: {moment}"
+    VIEW_FITS = "the request fits the limit"
+    ALL_PROTECTED = "all remaining messages are protected"
+    NOTES_COST_MORE = "notes about left-out messages would take more tokens than the messages"
+    TRIMMED = "{messages} {messages:message|messages} left out of the request"
     OLDEST = "the oldest unprotected message"
     LEAST_RELEVANT = "least relevant to the query (score {score:.2f})"
-    NOTHING_TO_SEARCH = "no searchable words, so the oldest goes first"
-    QUERY_TOO_SHORT_TO_TRIM = "the query is too short for relevance trimming (OpenClaw)"
+    NOTHING_TO_SEARCH = (
+        "the query has no searchable words, so the oldest messages are left out first"
+    )
+    QUERY_TOO_SHORT_TO_TRIM = "the query is too short for trimming by relevance (OpenClaw's rule)"
 
     # when a compaction is due
-    COUNT_STALE = "the window's fill must be counted again"
-    NOTHING_PREPARED = "nothing was prepared in this process"
+    COUNT_STALE = "the tokens in the window are not known until the next request"
+    NOTHING_PREPARED = "this process has prepared no request of the session"
     COMPACTION_OFF = "compaction is off (compaction.enabled)"
     COMPACTION_UNDONE = (
-        "the last compaction was undone: there is no automatic one until you ask for one"
+        "the last compaction was undone, so there is no automatic one until you ask for one"
     )
     BREAKER_OPEN = "recent compactions made no progress, so they are paused for a while"
-    PROVIDER_HOLDS = "the provider holds the earlier messages: only the provider can shorten them"
-    PREVIEWED = "a preview compacts nothing"
+    PROVIDER_HOLDS = (
+        "the provider stores the earlier messages, and only the provider can shorten them"
+    )
+    PREVIEWED = "a preview does not compact"
     NO_MODEL = (
         "no model for summaries is set: set models.provider and models.main, pass `model=`, or "
         "set gateway.summaries (--summaries) behind the gateway"
     )
     DUE_OVER = "{tokens:,} tokens exceed the limit of {limit:,}"
     DUE_HELD_BACK = "{tokens:,} tokens exceed the limit of {limit:,}, but {why}"
-    FLUSH_DUE = "{tokens:,} tokens: notes are written from {limit:,} on"
+    FLUSH_DUE = "{tokens:,} tokens reach the threshold of {limit:,} for a note-taking turn"
     FLUSHED = "no compaction is due yet, and notes were already written in this cycle"
     FLUSHES_OFF = "no compaction is due yet, and note-taking turns are off"
-    NOT_FULL = "{tokens:,} tokens are under {limit:,}"
+    NOT_FULL = "{tokens:,} tokens are below the threshold of {limit:,}"
 
     # where a cut is possible
-    ALL_FITS = "all messages fit the {tokens:,} tokens that a compaction keeps"
+    ALL_FITS = "all messages fit into the {tokens:,} tokens that a compaction keeps"
     ONE_EXCHANGE = "only the newest exchange is left, and it cannot be cut"
     FREES_LITTLE = (
         "a cut before the newest exchange would free {tokens:,} tokens, less than a summary takes"
     )
     NOTHING_SAID = "the conversation is empty"
     NOTHING_BEFORE = "there is nothing before the newest exchange"
-    ALL_FORGOTTEN = "all messages that could be summarised were forgotten"
+    ALL_FORGOTTEN = "all messages that could be summarized were forgotten"
     CUT_BETWEEN = (
-        "cut between turns: {messages} messages summarised, {tokens:,} tokens kept ({wanted:,} "
-        "requested)"
+        "cut between turns: {messages} messages summarized, {tokens:,} tokens kept "
+        "({wanted:,} requested)"
     )
     CUT_WITHIN = (
-        "cut within a turn: {messages} messages summarised, {tokens:,} tokens kept ({wanted:,} "
-        "requested)"
+        "cut within a turn: {messages} messages summarized, {tokens:,} tokens kept "
+        "({wanted:,} requested)"
     )
 
     # defects of a model's answer
-    REFUSED = "the model refused to summarise"
-    ANSWER_EMPTY = "the answer was empty"
-    ANSWER_UNCHANGED = "the answer repeated the previous summary"
-    ANSWER_NO_LETTERS = "the answer held hardly any letters"
-    ANSWER_REPEATS = "the answer repeated itself"
-    ANSWER_ECHOES = "the answer repeated the conversation"
+    REFUSED = "the model refused to summarize"
+    ANSWER_EMPTY = "the model's answer was empty"
+    ANSWER_UNCHANGED = "the model's answer repeated the previous summary"
+    ANSWER_NO_LETTERS = "the model's answer had hardly any letters"
+    ANSWER_REPEATS = "the model's answer repeated itself"
+    ANSWER_ECHOES = "the model's answer repeated the conversation"
     ANSWER_TOO_LONG = "the summary was longer than the messages it replaces"
-    ANSWER_ONLY_FOCUS = "the answer held only its focus instructions"
-    CALLS_USED_UP = "all model calls of this compaction are used up"
-    SUMMARY_LATE = "no summary in time (compaction.deadline_seconds)"
+    ANSWER_ONLY_FOCUS = "the model's answer had only the focus instructions"
+    CALLS_USED_UP = "this compaction has used up its model calls"
+    SUMMARY_LATE = "the summary was not ready in time (compaction.deadline_seconds)"
     MODEL_AWAY = "the model is unavailable: {error}"
     MODEL_REFUSED = "the provider refused the call: {error}"
-    MODEL_OVERFLOW = "the summarising call did not fit the model's window"
+    MODEL_OVERFLOW = "the call for a summary did not fit the model's window"
     MODEL_WRONG = "the model's answer had the wrong form: {error}"
-    NOTHING_TO_SUMMARISE = "there is nothing to summarise"
-    SUMMARY_CUT_OFF = "an answer was cut off at its token limit"
-    SUMMARY_WINDOW = "the summarising model's window is {tokens:,} tokens"
+    NOTHING_TO_SUMMARISE = "there is nothing to summarize"
+    SUMMARY_CUT_OFF = "an answer of the model was cut off at its token limit"
+    SUMMARY_WINDOW = "the window of the summarizing model is only {tokens:,} tokens"
     SIMPLER_PROMPT = "a simpler prompt was used: {why}"
-    SMALLER_CHUNKS = "smaller chunks were used: {why}"
+    SMALLER_CHUNKS = "the history was summarized in smaller parts: {why}"
     HISTORY_THINNED = (
-        "the history was too long to read: {messages} messages were read by their beginning and "
-        "end only"
+        "the history was too long to read: only the beginning and end of {messages} messages "
+        "were read"
     )
-    SECOND_FAILED = "the second version of the summary failed: {why}"
-    SECOND_SPARED = "no second version was requested: the previous summary lacks the same headings"
+    SECOND_FAILED = "the second attempt at the summary failed: {why}"
+    SECOND_SPARED = "no second attempt at the summary: the previous summary lacks the same headings"
     SUMMARY_LACKS = "the summary lacks: {missing}"
-    PROBES_UNCHECKED = "{questions} of the questions to memory could not be checked: {errors}"
-    PROBES_UNASKED = "{probes} checks were skipped: there were too many"
+    PROBES_UNCHECKED = (
+        "{questions} {questions:search|searches} of memory for the receipt failed: {errors}"
+    )
+    PROBES_UNASKED = (
+        "{probes} items of the receipt were not searched in memory: there were too many"
+    )
     NO_SUPPLIER = "no hook supplied a summary, and no model is set"
-    HOOK_SAID_NO = "a session_before_compact hook refused"
+    HOOK_SAID_NO = "a session_before_compact hook refused the compaction"
 
     # how a compaction ended
     SUMMARISED = "{messages} {messages:message|messages} replaced by a summary"
@@ -256,62 +282,64 @@ class Cause(Enum):
         "the summary and the kept messages are as long as the messages they would replace"
     )
     NOTHING_TO_START_FROM = "there is no request to compact: prepare one, or pass one"
-    SOME_NOT_DURABLE = "{messages} messages are not durable yet, so no message may leave"
+    SOME_NOT_DURABLE = "{messages} messages are not stored yet, so no message may leave the request"
     COMPACTION_LATE = "the compaction timed out (compaction.deadline_seconds)"
     COULD_NOT_BE_KEPT = "the compaction could not be stored: {error}"
-    ANOTHER_WAY = "the session continued differently in the meantime"
-    ANOTHER_PROCESS = "another process continued the session"
-    FORGOTTEN_MEANWHILE = "a message it covers was forgotten in the meantime"
-    ONLY_NOTES = "only notes were due"
-    ENGINE_CLOSED = "the engine was closed in the meantime"
-    MADE_EARLIER = "made earlier, and recorded now"
+    ANOTHER_WAY = "the session continued with another history in the meantime"
+    ANOTHER_PROCESS = "another process continued the session in the meantime"
+    FORGOTTEN_MEANWHILE = "a message that the summary covers was forgotten in the meantime"
+    ONLY_NOTES = "only a note-taking turn was due"
+    ENGINE_CLOSED = "the memory was closed in the meantime"
+    MADE_EARLIER = "the compaction was made earlier and is recorded now"
     NOTHING_TO_UNDO = "this session has no compaction to undo"
     UNDO_LOST = (
-        "compaction {number} cannot be undone: only the last two summaries are kept; the messages "
-        "are in memory"
+        "compaction {number} cannot be undone, because only the last two summaries are kept; "
+        "the messages are still in memory"
     )
     UNDONE_TO_SUMMARY = "compaction {number} undone: the previous summary is active again"
     UNDONE = "compaction {number} undone: the whole history is shown again"
 
     # compact
     CUT = "compaction {number}: {cut}"
-    COMPACTED = "{why}: {before:,} to {after:,} tokens in {seconds:.1f} s"
+    COMPACTED = "{why}: from {before:,} to {after:,} tokens in {seconds:.1f} s"
     NOT_COMPACTED = "not compacted: {why}"
-    IRREDUCIBLE = "irreducible: {why}"
-    IN_BACKGROUND = "in the background: {compaction}"
+    IRREDUCIBLE = "the history could not be reduced: {why}"
+    IN_BACKGROUND = "compaction in the background: {compaction}"
     NO_COMPACTION = "no compaction: {why}"
 
     # query, gate, recall, inject
-    NO_QUERY = "no user message holds enough words to search with"
-    ASKED = "searched with the last user {messages:message|{messages} messages}"
+    NO_QUERY = "no user message has enough words to search with"
+    ASKED = "searched with the last {messages:user message|{messages} user messages}"
     RECALL_OFF = "recall is off"
     NO_RECALLER = "no memory is configured for recall"
     QUERY_TOO_SHORT = "the query is too short"
-    HAS_BLOCK = "this turn already has its block"
-    ASKED_BEFORE = "searched when this turn began"
+    HAS_BLOCK = "this turn already has a recalled block"
+    ASKED_BEFORE = "memory was searched when this turn began"
     NOT_RECALLED = "recalled nothing: {gate}"
-    FOUND = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
-    FOUND_BY = "{facts} {facts:fact|facts} and {passages} {passages:passage|passages} ({gate})"
-    STANDING_FOUND = "{facts} {facts:fact|facts} for every request"
-    NOTHING_STANDS = "no decision from trimmed messages to repeat"
+    FOUND = "found {facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
+    FOUND_BY = (
+        "found {facts} {facts:fact|facts} and {passages} {passages:passage|passages} ({gate})"
+    )
+    STANDING_FOUND = "found {facts} {facts:fact|facts} to repeat in every request"
+    NOTHING_STANDS = "there is no decision from trimmed messages to repeat"
     STANDING_BLOCK = (
         "{lines} {lines:sentence|sentences} and {facts} {facts:fact|facts} from trimmed messages "
         "repeated at the start"
     )
-    NOTHING_FITS = "nothing fits into {tokens} tokens"
-    NO_WORDS = "the question holds no words"
+    NOTHING_FITS = "no passage fits into {tokens} tokens"
+    NO_WORDS = "the question has no words to search with"
     NOTHING_HELD = "memory has nothing relevant that is not already in the request"
     TOO_LITTLE_SAID = "the message is too short to search with"
     ONLY_STATES = "the message asks no question and gives no task"
     CERTAIN = "certainty {certainty:floor}, threshold {threshold:.2f}"
     UNCERTAIN = "certainty {certainty:floor}, {threshold:.2f} needed"
     UNHEARD = (
-        "certainty {certainty:floor}, {threshold:.2f} needed; memory does not know the names in "
-        "the question"
+        "certainty {certainty:floor}, {threshold:.2f} needed; the names in the question are "
+        "not in memory"
     )
-    WORDS_APART = "no passage holds the question's words together (certainty {certainty:floor})"
-    VIEW_ANSWERS = "the request already holds a better answer"
-    TERMS_LOST = "{terms:a term|{terms} terms} of it left the view"
+    WORDS_APART = "no passage has the question's words together (certainty {certainty:floor})"
+    VIEW_ANSWERS = "the request already has a better answer"
+    TERMS_LOST = "{terms:a term|{terms} terms} of the question left the view"
     FACT_ANSWERS = "a stored fact answers the question"
     FACTS_UNSURE = "stored facts share words with the question, but none is certain to answer it"
     ASKED_FOR = "requested explicitly"
@@ -323,13 +351,13 @@ class Cause(Enum):
     WORDS_ALONE = "searched by words only: {error}"
     VECTORS_LEFT_OUT = "searched without {kind} vectors: {error}"
     VECTORS_LOADING = "searched without {kind} vectors: the embedding model is loading"
-    VECTORS_UNWATCHED = "vectors were not checked: {error}"
+    VECTORS_UNWATCHED = "could not check whether vectors are missing: {error}"
     VECTORS_MISSING = "{kind} vectors are being computed: {made:,} of about {passages:,}"
     NOT_EMBEDDED = "some passages have no {kinds} vector yet: run `recollect memory reindex`"
     NOTHING_RECALLED = "nothing was recalled"
-    NO_MESSAGE = "no message to attach the block to"
+    NO_MESSAGE = "there is no message to attach the block to"
     ASSISTANT_LAST = "the request ends with an assistant message that the model continues"
-    PROVIDER_WAITS = "the provider expects this message to hold tool results only"
+    PROVIDER_WAITS = "the provider expects this message to have tool results only"
     FACTS_DO_NOT_FIT = "even the facts alone do not fit into {tokens} tokens"
     RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens} (contents: {fill})"
 
@@ -385,7 +413,7 @@ class Reason:
         try:
             cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError("a newer program's reason") from error
+            raise ValueError("the reason was written by a newer version of Recollect") from error
         for name, value in numbers.items():
             numbers[name] = cls.from_dict(value) if isinstance(value, dict) else value
         return cls(cause, **numbers)

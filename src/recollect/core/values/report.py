@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten, StageName
+from recollect.core.values.edit import (
+    Cut,
+    Edit,
+    Insert,
+    LeaveOut,
+    Repair,
+    RepairKind,
+    Shorten,
+    StageName,
+)
 from recollect.core.values.history import Entry, SessionId, Slot, View, newest_cut
 from recollect.core.values.message import EntryKey, Role
 from recollect.core.values.model import FormatName
@@ -19,9 +28,9 @@ MomentKind: TypeAlias = Literal[
 ]
 _WORTH_TELLING: Final = frozenset({Cause.MODELS_ASKED, Cause.PROMPT_FILLS})
 _WHY_NOW: Final[Mapping[MomentKind, str]] = {
-    "cache-expired": "it costs nothing extra",
-    "uncached": "it costs nothing extra",
-    "ratio": "it pays for itself",
+    "cache-expired": "the edit costs nothing extra",
+    "uncached": "the edit costs nothing extra",
+    "ratio": "the edit pays for itself",
 }
 
 
@@ -35,7 +44,7 @@ class BatchMoment:
     @property
     def price(self) -> str:
         """Explains why an edit is worth breaking the provider's cache now."""
-        return _WHY_NOW.get(self.kind, "it was needed")
+        return _WHY_NOW.get(self.kind, "the edit was needed")
 
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
@@ -380,9 +389,21 @@ def _own_reason(note: str) -> Reason:
     return Reason(_OWN[note]) if note in _OWN else Reason(Cause.OWN_ROW, note=note)
 
 
+_REPAIRED: Final[Mapping[RepairKind, tuple[str, str]]] = {
+    "left-out": ("item", "left out"),
+    "moved": ("tool result", "moved"),
+    "synthesised": ("placeholder", "added"),
+    "merged": ("message", "merged"),
+    "opened": ("opening message", "added"),
+    "respelled": ("item", "rewritten"),
+}
+
+
 def _counted(repairs: Sequence[Repair]) -> str:
     counts = Counter(repair.kind for repair in repairs)
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return ", ".join(
+        f"{_many(count, _REPAIRED[kind][0])} {_REPAIRED[kind][1]}" for kind, count in counts.items()
+    )
 
 
 def _many(count: int, what: str) -> str:
