@@ -1,7 +1,7 @@
-"""Calls a model provider: bounded by a deadline, retried if that helps, with plain errors.
+"""Calls a model provider within a deadline, retries if that can help, and raises clear errors.
 
-Never shows a key, a secret part of an address or a provider's own text. Nothing is retried once a
-byte of the reply has arrived. A base URL without a version (`/v1`) gets one.
+Errors never show a key, a secret part of a URL or the provider's own text. A call is not retried
+once a byte of the reply has arrived. A base URL without a version (`/v1`) gets one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from recollect.system.http import (
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _CODE: Final = re.compile(r"[A-Za-z_]{1,60}")
 _NO_MORE_MONEY: Final = frozenset({"insufficient_quota", "billing_error", "insufficient_balance"})
-"""Spent accounts, some of them as status 429: no waiting helps."""
+"""Codes for spent accounts. Some arrive with status 429, but a retry does not help."""
 
 _STATUS_OF_CODE: Final[Mapping[str, int]] = {
-    # Anthropic's error types, which come without a status inside a stream
+    # Anthropic's error types. Inside a stream they arrive without a status.
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -62,8 +62,8 @@ _STATUS_OF_CODE: Final[Mapping[str, int]] = {
 
 
 class FieldRefused(ModelRefused):
-    """Raised if the server refused a field that not every server knows; without it the request
-    may pass."""
+    """Raised if the server refused a field that not every server knows. The request may succeed
+    without it."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class ProviderError:
     text: str = field(repr=False)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     codes: tuple[str, ...] = field(default=(), repr=False)
-    """Codes and types, the particular first."""
+    """Codes and types, the most specific first."""
 
     @property
     def is_spent(self) -> bool:
@@ -86,12 +86,12 @@ class ProviderError:
 
     @property
     def is_passing(self) -> bool:
-        """Return True if the fault is the provider's own, and not the request's."""
+        """True if the fault is the provider's and not the request's."""
         return self.status is None or self.status in _PASSING or self.status >= 500
 
     @property
     def may_pass(self) -> bool:
-        """Return True if the same request may succeed in a moment."""
+        """True if the same request may succeed in a moment."""
         return self.status is not None and self.is_passing and not self.is_spent
 
 
@@ -119,7 +119,8 @@ def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> 
 
 
 def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) -> ModelError:
-    """Return the error to raise; `doubtful` are fields that the server may not know."""
+    """Return the exception to raise for an error. `doubtful` are fields that the server may not
+    know."""
     overflow = recognise_overflow(status=error.status, message=error.text, body=error.body)
     if overflow is not None:
         return ModelOverflow(
@@ -180,7 +181,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS: Final = 10.0
-"""Short enough that an address without an answer leaves time to try again."""
+"""Time limit for connecting. It is short, so that time is left for another attempt."""
 _ERROR_MAX_BYTES: Final = 65_536
 _LOOK_SECONDS: Final = 5.0
 _LAST_BYTES_SECONDS: Final = 0.05
@@ -195,22 +196,22 @@ class Address:
     shown: str
     """Host and port, for errors."""
     own: bool
-    """True for the provider itself, which accepts everything it documents."""
+    """True for the provider itself, which accepts all fields that it documents."""
     _parts: SplitResult = field(repr=False)
 
     def url(self, path: str) -> str:
-        """Return the whole address of an endpoint below the version, such as `/models`."""
+        """Return the full URL of an endpoint below the version, such as `/models`."""
         return urlunsplit(self._parts._replace(path=self._parts.path + path))
 
     def root_url(self, path: str) -> str:
-        """Return the address without the version, as llama.cpp's `/props` needs."""
+        """Return the URL without the version, as llama.cpp's `/props` needs."""
         head, _, last = self._parts.path.rpartition("/")
         kept = head if _VERSION.fullmatch(last) else self._parts.path
         return urlunsplit(self._parts._replace(path=kept + path))
 
 
 def read_address(base_url: str | None, *, own: str) -> Address:
-    """Parse a base URL; None means the provider's own."""
+    """Parse a base URL. None means the provider's own."""
     parts = _add_version(base_url or own)
     shown = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     return Address(shown=shown, own=parts == _add_version(own), _parts=parts)
@@ -240,7 +241,7 @@ def _split(url: str) -> SplitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A request's body, and the fields of it that the server may not know."""
+    """A request's body, and those of its fields that the server may not know."""
 
     fields: Mapping[str, Any] = field(repr=False)
     doubtful: tuple[str, ...] = ()
@@ -264,7 +265,7 @@ class Reply:
         return await attempt(self._next(within))
 
     async def close(self) -> None:
-        """Release the connection, or cut it if the reply is not at its end."""
+        """Release the connection. Close it if the reply was not read to its end."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -287,7 +288,7 @@ class Calls:
         self._headers = {"Content-Type": "application/json", **headers}
         self._deadline = deadline_seconds
         self._retries = retries or Retries()
-        # The deadline is enforced here, over all tries: the driver only bounds connecting.
+        # The deadline over all attempts is enforced here; the driver only limits connecting.
         self._connections = Connections(
             feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
         )
@@ -302,7 +303,7 @@ class Calls:
             await reply.close()
 
     async def begin(self, path: str, body: Body) -> Reply:
-        """Wait for a reply's first bytes, within the deadline; close it."""
+        """Wait for a reply's first bytes, within the deadline. The caller must close the reply."""
         return await self._begin(path, body, time.monotonic() + self._deadline)
 
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
@@ -316,12 +317,13 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply whose last event has come; a connection at its end is kept."""
+        """Close a reply whose last event was received. If it was read to its end, the connection is
+        reused."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """Read the object at an address of this server; empty if there is none. Never fails."""
+        """Read the JSON object at a URL of this server; empty if there is none. Never raises."""
         content = await attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None
@@ -380,7 +382,7 @@ class Calls:
 
     async def _read_refusal(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
         content = bytearray()
-        await attempt(_read_into(content, answer))  # what has come of the error has to do
+        await attempt(_read_into(content, answer))  # use the part of the error that was received
         error = read_error_reply(answer.status_code, bytes(content))
         return FailedTry(
             error=classify(error, who=self.address.shown, doubtful=doubtful),

@@ -1,7 +1,7 @@
 """A `ChatModel` over HTTP: the shared part of all wire formats.
 
-`ReplyDone` comes last and once, or an error is raised; a stream that ended before its reply is
-`ModelUnavailable`; leaving the stream early cuts the connection.
+A stream ends with one `ReplyDone`, or raises an error. If it ends before the reply is complete, it
+raises `ModelUnavailable`. Leaving the stream early closes the connection.
 """
 
 from __future__ import annotations
@@ -42,27 +42,28 @@ from recollect.system.telemetry import measured
 _END: Final = "[DONE]"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _WINDOW_FIELDS: Final = (
-    "loaded_context_length",  # LM Studio: what the model was loaded with
+    "loaded_context_length",  # LM Studio: the window that the model was loaded with
     "max_model_len",  # vLLM
     "context_length",  # OpenRouter, Together
     "context_window",  # Groq
     "max_context_length",  # Mistral
     "max_input_tokens",  # Anthropic
-    "n_ctx",  # llama.cpp, under `meta`; never `n_ctx_train`, which is not what the server was given
+    # Llama.cpp, under `meta`; never `n_ctx_train`, which is not the window that the server uses.
+    "n_ctx",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """A whole reply, the same for every wire format."""
+    """A complete reply, in the same form for every wire format."""
 
     text: str = field(default="", repr=False)
     thinking: str = field(default="", repr=False)
     calls: tuple[tuple[str, str], ...] = ()
-    """The id and the name of each."""
+    """Id and name of each tool call."""
     stop: StopReason
     stop_word: str | None = None
-    """The provider's own word for it."""
+    """The provider's own word for the stop reason."""
 
     def events(self) -> Iterator[ReplyEvent]:
         if self.thinking:
@@ -82,16 +83,16 @@ class ReplyWire:
     path: str
     own_url: str
     key_hint: str
-    """The advice if the provider itself is called without a key."""
+    """Advice for an error, if the provider itself is called without a key."""
     assemble: Callable[[], Assembling]
     parse: Callable[[Mapping[str, Any]], ParsedReply | None]
-    """Reads a whole reply; None if it is no reply of this format."""
+    """Parses a complete reply; None if it does not have this format."""
     error_events: frozenset[str]
-    """Types of events that report an error; an object under `error` always does."""
+    """Types of events that report an error. An object under `error` always does."""
 
 
 class HttpChatModel(ABC):
-    """A `ChatModel` behind HTTP; close it in the event loop that used it."""
+    """A `ChatModel` over HTTP. Close it in the event loop that used it."""
 
     wire: ClassVar[ReplyWire]
 
@@ -124,25 +125,25 @@ class HttpChatModel(ABC):
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the window, as configured, or as `stated_window` found it."""
+        """Return the window from the settings, or as `stated_window` found it."""
         return self._window
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer one prompt; under a schema the answer is JSON text."""
+        """Answer one prompt. If the prompt has a schema, the answer is JSON text."""
         _, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
-        """Send a request of this format; closing the iterator aborts it."""
+        """Send a request in this format. Closing the iterator aborts it."""
         async with aclosing(self._stream(Body(fields={**request, "stream": True}))) as events:
             async for event in events:
                 yield event
 
     async def stated_window(self) -> int | None:
-        """Ask the server for the model's window; OpenAI itself states none."""
+        """Ask the server for the model's window. OpenAI's own API does not report it."""
         if self._address.own:
             return None
         return self._remember_window(await self._stated_in_lists())
@@ -153,11 +154,11 @@ class HttpChatModel(ABC):
     @staticmethod
     @abstractmethod
     def _headers(key: str) -> dict[str, str]:
-        """Build the headers of every call; `key` is empty without one."""
+        """Build the headers of every call. `key` is empty if there is none."""
 
     @abstractmethod
     def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
-        """Build the body that asks one prompt."""
+        """Build the request body for one prompt."""
 
     async def _ask(self, body: Body) -> tuple[Mapping[str, Any], Answer]:
         self._check_key()
@@ -222,7 +223,8 @@ class HttpChatModel(ABC):
                 return
 
     def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
-        """Decode a JSON object that reports no error; the decoder's error would quote it."""
+        """Decode a JSON object, and raise if it reports an error. The decoder's own error is not
+        shown, because it would quote the content."""
         try:
             fields = decode(content)
         except FormatError:
@@ -263,9 +265,9 @@ class HttpChatModel(ABC):
     async def _stated_in_lists(self) -> int | None:
         rows = mappings((await self._calls.look(self._address.url("/models"))).get("data"))
         named = [row for row in rows if self._model in _names(row)]
-        # A server of one model answers to any name.
+        # a server with a single model accepts any name
         chosen = named or (rows if len(rows) == 1 else [])
-        # Of llama.cpp's list only newer servers state it, and there for all slots together.
+        # In llama.cpp's list only newer servers report the window, as the total of all slots.
         props = await self._calls.look(self._address.root_url("/props"))
         places = (*chosen[:1], as_mapping(props.get("default_generation_settings")))
         return min((tokens for place in places if (tokens := _window_in(place))), default=None)
@@ -277,17 +279,17 @@ class HttpChatModel(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """One event: its name, empty where the server gave none, and its data."""
+    """One event: its name (empty if the server sent none) and its data."""
 
     name: str = ""
     data: str = field(repr=False)
 
 
 class EventReader:
-    """Reads server-sent events from the pieces of a stream.
+    """Reads server-sent events from the chunks of a stream.
 
-    Splits at newlines alone, with or without a carriage return before them: a reply may hold U+2028
-    and a form feed. The same bytes give the same events, in whatever pieces they came.
+    Lines end only at newlines, with or without a carriage return: a reply may contain U+2028 and
+    form feeds. The same bytes give the same events, however they are split into chunks.
     """
 
     def __init__(self) -> None:
@@ -304,7 +306,7 @@ class EventReader:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
-        """Return the event at the end that lacks its blank line, which some servers forget."""
+        """Return the last event if its blank line is missing, which some servers forget."""
         for line in (self._rest, b""):
             event = self._line(line)
             if event is not None:
@@ -325,7 +327,7 @@ class EventReader:
         elif name == "event":
             self._name = value
         elif name == "error":
-            # Older llama.cpp servers put an error into a field of its own.
+            # Older llama.cpp servers send an error in its own field.
             self._name = "error"
             self._data.append(value)
         return None

@@ -1,4 +1,5 @@
-"""Models of OpenAI's Chat Completions and Responses, and of the many servers that speak them."""
+"""Models behind OpenAI's Chat Completions and Responses, and behind the many servers that implement
+them."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _KEY_HINT: Final = "OpenAI needs a key: set OPENAI_API_KEY, or give another URL"
 _USAGE: Final = "stream_options"
 _OWN_ROOM: Final = "max_completion_tokens"
 _OTHERS_ROOM: Final = "max_tokens"
-"""The reply limit: OpenAI's newer models refuse the old name, others know no other."""
+"""Names of the field that limits the reply. OpenAI's newer models refuse the old name; other
+servers know only that one."""
 _CHAT_STOPS: Final[Mapping[str, StopReason]] = {
     "stop": "stop",
     "eos": "stop",
@@ -61,7 +63,8 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
     if refusal:
         stop = "refusal"
     elif calls and stop == "stop":
-        stop = "tool-calls"  # with a forced tool, and from servers that know one reason only
+        # Also sent after a forced tool call, and by servers that know only this reason.
+        stop = "tool-calls"
     return ParsedReply(
         text=chat_text(message.get("content")) or (refusal if isinstance(refusal, str) else ""),
         thinking=chat_thinking(message),
@@ -75,7 +78,7 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
 
 
 class OpenAIChatModel(_OpenAIModel):
-    """A `ChatModel` behind Chat Completions; close it in the event loop that used it."""
+    """A `ChatModel` behind Chat Completions. Close it in the event loop that used it."""
 
     format: Final = "openai-chat"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -96,7 +99,8 @@ class OpenAIChatModel(_OpenAIModel):
         return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
 
     async def ask(self, prompt: Prompt) -> Answer:
-        # Whichever was sent, a server that wants the other names the newer one.
+        # Whichever name was sent, a server that expects the other one mentions the newer name in
+        # its error.
         doubtful = (_OWN_ROOM,)
         try:
             fields = self._prompt_fields(prompt)
@@ -112,10 +116,10 @@ class OpenAIChatModel(_OpenAIModel):
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
-        """Send a request of this format; closing the iterator aborts it.
+        """Send a request in this format. Closing the iterator aborts it.
 
-        Also asks for the usage, unless the request says otherwise or the server refused it.
-        `max_completion_tokens` is renamed to the field that the server knows.
+        It also asks for the usage, unless the request turns that off or the server refused it
+        before. `max_completion_tokens` is renamed to the field that the server knows.
         """
         room, settled = self._room, _OWN_ROOM not in request
         while True:
@@ -206,7 +210,7 @@ def _reasoning(items: list[Mapping[str, Any]]) -> str:
 
 
 class OpenAIResponsesModel(_OpenAIModel):
-    """A `ChatModel` behind the Responses API; close it in the event loop that used it."""
+    """A `ChatModel` behind the Responses API. Close it in the event loop that used it."""
 
     format: Final = "openai-responses"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -224,7 +228,7 @@ class OpenAIResponsesModel(_OpenAIModel):
             "model": self._model,
             "input": [{"role": "user", "content": prompt.text}],
             "max_output_tokens": prompt.max_output_tokens,
-            "store": False,  # our own prompts are not to be kept by the provider
+            "store": False,  # the provider must not store Recollect's own prompts
         }
         if prompt.system:
             body["instructions"] = prompt.system
@@ -238,7 +242,8 @@ def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_closed(schema: Any) -> bool:
-    """Return True if objects allow only their own fields and require all: OpenAI's `strict`."""
+    """Return whether all objects of a schema forbid other fields and require their own, as OpenAI's
+    `strict` needs."""
     if isinstance(schema, list):
         return all(is_closed(item) for item in schema)
     if not isinstance(schema, Mapping):

@@ -1,8 +1,8 @@
-"""Recognises from any provider's error that a request was too large for the model.
+"""Recognizes errors by which a provider reports that a request was too large for the model.
 
-The tables hold literals of the providers' protocols (docs/contributing/sources.md). Errors that
-only resemble an overflow are checked first. Only the head of a text is read and no row holds an
-open gap (`.*`), so the time is bounded.
+The tables contain the providers' wordings (docs/contributing/sources.md). Errors that only resemble
+an overflow are checked first. Only the start of a text is read, and no pattern contains `.*`, so
+the time is limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("prompt_too_long", "anthropic", r"prompt is too long"),
     Wording("input_and_reply_over_limit", "anthropic", r"exceed context limit"),
     Wording("request_too_large", "anthropic", r"request_too_large"),
-    # an error code of some, a stop reason of Anthropic
+    # an error code of some providers, and a stop reason of Anthropic
     Wording("model_window_exceeded", None, r"model_context_window_exceeded"),
     Wording(
         "validation_input_tokens",
@@ -40,13 +40,13 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
         r"(?:input is too long|max input token|input token.{0,80}?exceed)",
     ),
     Wording("input_too_long_for_model", "bedrock", r"input is too long for requested model"),
-    # counts characters
+    # this limit counts characters
     Wording("input_over_max_length", "bedrock", r"expected maxLength:"),
     Wording("input_token_count", "google", r"input token count.{0,80}?exceeds the maximum"),
     Wording(
         "input_count_supported", "google", rf"input token count is {_N} but (?:the )?model only"
     ),
-    # counts bytes
+    # this limit counts bytes
     Wording("payload_size", "google", r"request payload size exceeds"),
     Wording("maximum_prompt_length", "xai", rf"maximum prompt length is {_N}"),
     Wording("input_exceeds_window", "openai", r"exceeds the context window"),
@@ -55,7 +55,7 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("output_requested", "vllm", rf"requested {_N} output tokens"),
     Wording("input_contained", "vllm", rf"prompt contains.{{0,40}}?{_N} input tokens"),
     Wording("total_requested", "vllm", rf"for a total of.{{0,40}}?{_N} tokens"),
-    # OpenAI, DeepSeek, OpenRouter, Azure and most that imitate them
+    # OpenAI, DeepSeek, OpenRouter, Azure and most servers that imitate them
     Wording("maximum_context_is", None, rf"maximum context length is {_N} tokens"),
     Wording(
         "over_maximum_context",
@@ -83,7 +83,7 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("reduce_messages", "groq", r"reduce the length of the messages"),
     Wording("out_of_room", "codex", r"ran out of room"),
     Wording("over_the_limit", "copilot", rf"exceeds the limit of {_N}{_NOT_TOKENS}"),
-    # OpenAI's error code, which Codex finds in `response.failed`; others print it with spaces
+    # OpenAI's error code, which Codex finds in `response.failed`. Others print it with spaces.
     Wording("context_length_code", None, r"context[_ ]length[_ ]exceeded"),
     Wording("context_window_code", None, r"context[_ ]?window[_ ]?exceeded"),
     Wording("chinese", None, r"上下文过长|上下文超出|上下文长度超|超出最大上下文|请压缩上下文"),
@@ -95,7 +95,7 @@ OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("no_body", None, r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)"),
 )
 
-# Errors that resemble an overflow and are none: shrinking the request would not help.
+# Errors that resemble an overflow but are not: a smaller request would not help.
 NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     Wording("rate_limit", None, r"rate[ _-]?limit|too many requests|^429\b"),
     Wording(
@@ -111,11 +111,11 @@ NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
         r"^402\b|\bbilling\b|credit balance|more credits|exceeded your current quota"
         r"|insufficient[_ ](?:quota|credits?|balance|funds)|payment required",
     ),
-    # one string of the request, whatever the window
+    # one string of the request is too long, whatever the window
     Wording(
         "string_too_long", "openai", r"string_above_max_length|string too long\. expected a string"
     ),
-    # a host refusing a model, not a model refusing a request
+    # a host refuses to load a model; the model does not refuse a request
     Wording("window_too_small", None, r"context window.{0,80}?(?:too small|minimum is)"),
     Wording(
         "count_of_something_else",
@@ -124,7 +124,7 @@ NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
     ),
 )
 
-# Patterns for the numbers. For each kind the first pattern that matches counts.
+# Patterns for the numbers. For each kind, the first match is used.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": (
         rf"tokens > ({_N}) maximum",
@@ -173,10 +173,10 @@ COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-_READ_MAX_CHARS: Final = 8_000  # providers put the cause first; some echo the request after it
+_READ_MAX_CHARS: Final = 8_000  # providers name the cause first; some repeat the request after it
 
 
-# The fields of an error body that hold the error. Others may echo the request.
+# Fields of an error body that contain the error. Other fields may repeat the request.
 _TELLING_FIELDS: Final = (
     *("error", "errors", "response", "detail", "details", "metadata", "raw"),
     *("code", "type", "__type", "status", "reason", "msg", "message"),
@@ -194,8 +194,8 @@ def recognise_overflow(
 ) -> Overflow | None:
     """Return the overflow that a provider's error reports, or None for another error.
 
-    `message` is the error's text in any wrapping, `body` its decoded JSON if there is one: an error
-    response, or an event of a stream such as `response.failed`.
+    `message` is the error's text, in any wrapping. `body` is its decoded JSON, if there is one: an
+    error response, or a stream event such as `response.failed`.
     """
     text = _readable(status=status, message=message, body=body)
     if _first_match(NOT_OVERFLOW_WORDINGS, text) is not None:
@@ -225,11 +225,11 @@ def recognise_silent_overflow(
     output_tokens: int,
     window_tokens: int | None,
 ) -> Overflow | None:
-    """Return the overflow behind a reply that looks like a success.
+    """Return the overflow behind a reply that looks successful.
 
-    Some providers cut the request to fit and answer it: the reply ends well, but more was sent than
-    the window holds. Others leave no space: the reply is cut short before its first token.
-    `stop_reason` may have any provider's spelling.
+    Some providers cut the request to fit and answer it: the reply ends normally, but more was sent
+    than the window holds. With others no space is left: the reply is cut off before its first
+    token. `stop_reason` may have any provider's spelling.
     """
     reason = (stop_reason or "").lower()
     if reason == "model_context_window_exceeded":
@@ -251,7 +251,8 @@ def recognise_silent_overflow(
 
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)  # on first use: errors are rare
+    # Compiled on first use, because errors are rare.
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
 def _first_match(wordings: tuple[Wording, ...], text: str) -> Wording | None:

@@ -3,7 +3,8 @@
 Tables of spaces are distributed by space_id next to `spaces`, those of tenants by tenant_id next to
 `api_keys`; `tenants` is on every node, all others stay on the coordinator. `distribute` can be
 interrupted and repeated. A scrub rewrites tables, which locks each one: a plain VACUUM leaves most
-removed bytes in place (197 of 200 rows). WAL that others hold is out of reach.
+removed bytes in place (197 of 200 rows). WAL that other servers or archives hold cannot be
+rewritten.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ from recollect.core.values.upkeep import ScrubResult
 from recollect.errors import StoreError
 
 LEADERS: Final = {"space_id": "spaces", "tenant_id": "api_keys"}
-"""The distribution columns, and the table that each group is colocated with; it goes first."""
+"""The distribution columns, and the table that each group is colocated with. That table is
+distributed first."""
 ON_EVERY_NODE: Final = frozenset({"tenants"})
 DISTRIBUTE_COMMAND: Final = "recollect db distribute URL"
 
@@ -92,18 +94,18 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Citus's view of this database."""
+    """Citus's configuration of this database."""
 
     version: str
     nodes: tuple[Node, ...]
     tables: dict[str, str | None]
-    """Every table of ours with its distribution column, if it has one."""
+    """Every table of Recollect with its distribution column, if it has one."""
     distributed: dict[str, int]
-    """The bytes of each distributed table that are left in the coordinator's own files."""
+    """Bytes of each distributed table that are still in the coordinator's own files."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """List the tables to distribute; those that lead a group first."""
+        """List the tables to distribute, the first of each group first."""
         left = [
             name
             for name, column in self.tables.items()
@@ -124,7 +126,7 @@ class Distribution:
     distributed: tuple[str, ...] = ()
     truncated: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    """Statements that set what the application's roles lack."""
+    """Statements to run because the application's roles lack these settings."""
     cannot: tuple[str, ...] = ()
 
 
@@ -229,12 +231,12 @@ class DueSpaces:
     names: tuple[str, ...]
     unreached: tuple[str, ...] = ()
     oldest_due_at: float | None = None
-    """Time since which the first of them waits."""
+    """Time at which the earliest of them became due."""
 
 
 async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
-    """Ask each shard which spaces have due jobs: a node that is down fails alone. Each answer is
-    one JSON array, made by a function on the shard's own node."""
+    """Ask each shard which spaces have due jobs, so that a node that is down does not affect
+    others. Each answer is one JSON array, made by a function on the shard's own node."""
     command = f"SELECT recollect.due_spaces('%s', {now!r}, {int(limit)})"
     placing = await view.send(_PLACES)
     asked = await view.rows(_ON_SHARDS, (command,))
@@ -262,15 +264,16 @@ NO_ADMIN: Final = (
     "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
 )
 _LOCK_SECONDS: Final = 60
-"""Limit for a scrub's wait for a table in use before it skips it."""
+"""How long a scrub waits for a table in use before it skips the table."""
 _HOLD_CONTENT: Final = (
     "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
     "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
     "pieces",
 )  # fmt: skip
-"""Tables whose files may hold content: removed rows, and older versions of rows."""
+"""Tables whose files may contain content: removed rows, and older versions of rows."""
 _CLOCKS_APART: Final = 300.0
-"""Possible difference of two machines' clocks: a removal so shortly before a rewrite counts."""
+"""Possible difference between two machines' clocks. A removal this shortly before a rewrite counts
+as after it."""
 _REWRITTEN_AT: Final = "SELECT at FROM recollect.rewritten WHERE table_name = 'all'"
 _REWRITTEN: Final = """
     INSERT INTO recollect.rewritten (table_name, at) VALUES ('all', %s)
@@ -289,8 +292,8 @@ _STEPS: Final = (
 
 
 async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
-    """Rewrite the tables that may hold content, then ask for a checkpoint and a new WAL file.
-    Does nothing if all were rewritten since the space last removed something."""
+    """Rewrite the tables that may contain content, then request a checkpoint and a new WAL file.
+    Does nothing if all tables were rewritten since the space last removed something."""
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
     done: list[str] = []
@@ -397,7 +400,7 @@ class DatabaseCheck:
 
 
 async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> DatabaseCheck:
-    """Check versions, roles, row security and Citus; changes nothing."""
+    """Check versions, roles, row security and Citus. Nothing is changed."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             row = await (await connection.execute(_VERSIONS)).fetchone()

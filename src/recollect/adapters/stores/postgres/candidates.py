@@ -1,8 +1,8 @@
 """Answers a search: the best passages by words and by each vector, and their neighbours.
 
 Words and vectors are queried in one round trip, then the found passages are described together. An
-excluded passage takes no other's place and changes no statistic. A passage's description does not
-depend on how it was found.
+excluded passage takes no place in the result and changes no statistic. A passage's description does
+not depend on how it was found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId
 
 DECIMALS: Final = 6
-"""The server sums in single precision: about 5e-8 off, so equal values may differ beyond this."""
+"""The server adds in single precision, with an error of about 5e-8. So equal values may differ by
+up to this."""
 
 COLUMNS: Final = """
     s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
@@ -55,8 +56,8 @@ _SIMILARITY: Final = """
         ) OFFSET 0
     ) AS v_{place} ON true
 """
-# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, however much of a
-# table the space is: the planner knows tables, not spaces.
+# Each LATERAL … OFFSET 0 forces a look-up by key. The planner knows tables but not spaces, and
+# might otherwise scan the table if the space is a large part of it.
 _PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char"
 _SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
 _BY_NUMBER: Final = f"""
@@ -75,7 +76,7 @@ def similarity_joins(vectors: int) -> str:
 
 
 def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
-    """Return the parameters of the joins; a vector without a direction is similar to none."""
+    """Return the parameters of the joins. A vector without a direction is similar to nothing."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
         given[f"asked_{place}"] = vector(asked.values) if usable(asked) else None
@@ -134,7 +135,7 @@ def _similarities(
     for row in rows:
         yield tuple(
             [
-                # A vector of length zero has no direction: the server's answer is NaN.
+                # A vector of length zero has no direction; the server returns NaN for it.
                 None if other is None else 0.0 if isnan(other) else round(other, DECIMALS)
                 for other in row[14 : 14 + vectors]
             ]
@@ -150,7 +151,7 @@ def _counts(
     asked = {term: word for word, term in words.items()}
     alike = [
         word for word, term in words.items() if asked[term] != word
-    ]  # two words with one number
+    ]  # two words may have the same number
     held = np.frombuffer(b"".join(terms), "<u4")
     found = np.flatnonzero(np.isin(held, np.fromiter(asked, np.uint32, len(asked))))
     ends = np.cumsum([len(raw) // 4 for raw in terms])
@@ -257,10 +258,10 @@ async def _ways(
 
 _PAIR: Final = struct.Struct(">ii")
 
-# A walk along the index of sessions, which ends when enough places are found; rows of the next
-# session are dropped after. Session and sequence are compared together, because no other index has
-# that order. As a CASE the conditions count as likely: otherwise all that follows is read and
-# sorted. OFFSET 0 keeps it a look-up.
+# Walks along the index of sessions and stops when enough places are found; rows of the next session
+# are dropped afterwards. Session and sequence are compared together, because no other index has
+# that order. The CASE makes the planner treat the conditions as likely; otherwise it reads and
+# sorts all rows that follow. OFFSET 0 keeps it a look-up.
 _WALK: Final = """
                 SELECT g.session, g.sequence FROM recollect.segments AS g
                 WHERE g.space_id = %(space)s
@@ -298,7 +299,7 @@ _NEIGHBOURS: Final = f"""
         FROM near GROUP BY sequence
     )
 """  # noqa: S608
-# A neighbour that was requested itself has a row of its own, without a passage.
+# A neighbor that was requested itself has its own row, without a passage.
 _NEIGHBOUR_ROWS: Final = """
     FROM met AS m
     CROSS JOIN LATERAL (
@@ -350,7 +351,7 @@ async def around(
     )
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
-    # A passage without its words is damaged: `check` reports it.
+    # A passage whose words are missing is damaged; `check` reports it.
     stored_rows = [row for row in rows if row[1] is not None and row[11] is not None]
     return Surroundings(
         neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)

@@ -1,7 +1,8 @@
-"""The only import of psycopg, its errors as ours, and values in binary form.
+"""The only module that imports psycopg. Translates its errors into Recollect's, and encodes values
+in binary form.
 
-Never raises a driver's error or its message if that may quote a parameter: content must not reach a
-log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
+It never raises a driver's error, or its message, if that may quote a parameter: content must not
+reach a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
 `plain(escaped(x)) == x` for every string. Arrays are binary: vectors as text cost 14 times as much
 to write. Importing this without psycopg raises MissingExtra.
 """
@@ -49,7 +50,7 @@ MIGRATE_COMMAND: Final = "recollect db migrate URL"
 
 
 class Raw(bytes):
-    """A parameter already in PostgreSQL's binary form; its type follows from the cast."""
+    """A parameter already in PostgreSQL's binary form. The cast in the SQL gives its type."""
 
     __slots__ = ()
 
@@ -77,7 +78,7 @@ class _TextLoader(Loader):
 
 
 def adapters() -> AdaptersMap:
-    """Build the type map of our connections: `Raw`, and any text."""
+    """Build the type map of the connections: `Raw`, and any text."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
     made.register_dumper(str, _TextDumper)
@@ -87,7 +88,8 @@ def adapters() -> AdaptersMap:
 
 @contextmanager
 def driver_errors(*, writing: bool = False) -> Iterator[None]:
-    """Raise our errors in place of the driver's; data is refused only if data is written."""
+    """Raise Recollect's errors instead of the driver's. BatchRefused is raised only if data is
+    written."""
     try:
         yield
     except (psycopg.Error, TimeoutError) as error:
@@ -203,7 +205,7 @@ def byteas(values: Iterable[bytes]) -> Raw:
 
 
 def text_lists(values: Iterable[Sequence[str]]) -> Raw:
-    """Encode `text[][]`, whose parts may differ in length: each is sent as a JSON array."""
+    """Encode `text[][]` whose parts differ in length. Each part is sent as a JSON array."""
     lists = ([escaped(text) for text in value] for value in values)
     return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
 
@@ -219,8 +221,8 @@ _TYPES: Final = {
 def insert(
     table: LiteralString, columns: Columns, conflict: LiteralString = "DO NOTHING"
 ) -> LiteralString:
-    """Write SQL that inserts rows of a space, given as its key and `arrays` of the columns. The
-    row of `counters` binds it to the space, as a distributed database needs it."""
+    """Write SQL that inserts rows of a space, given the space's key and `arrays` of the columns.
+    The row of `counters` binds it to the space, which a distributed database requires."""
     names = ", ".join(columns)
     values = ", ".join(
         f"ARRAY(SELECT json_array_elements_text(u.{name}::json))"
@@ -245,7 +247,7 @@ def arrays(columns: Columns, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
 
 
 def id_bytes(identity: str) -> bytes:
-    """Pack an identity in 16 bytes: 32 hexadecimal digits as they are, anything else hashed."""
+    """Pack an id into 16 bytes: 32 hexadecimal digits as they are, anything else hashed."""
     if len(identity) == 2 * _ID_BYTES:
         try:
             packed = bytes.fromhex(identity)
@@ -306,7 +308,7 @@ def floats_of(raw: bytes) -> bytes:
 
 
 def big_endian(raw: bytes | None, kind: str) -> NDArray[Any]:
-    """Decode numbers from `string_agg(int8send(…))` and similar; none for NULL."""
+    """Decode numbers from `string_agg(int8send(…))` and similar. NULL gives an empty array."""
     return np.frombuffer(raw or b"", f">{kind}").astype(kind)
 
 
@@ -315,9 +317,9 @@ def look_up(
 ) -> LiteralString:
     """Write SQL for the row of a space with this value as its unique key.
 
-    For a space without statistics the planner expects one row, and takes any index that begins with
-    the space: each look-up would read the whole space. The order makes the key's index the only one
-    without a sort.
+    If a space has no statistics, the planner expects one row and uses any index that begins with
+    the space. Each look-up would then read the whole space. Because of the ORDER BY, only the key's
+    index works without a sort.
     """
     return f"""
         SELECT {columns} FROM (

@@ -1,9 +1,9 @@
 """Writes, replaces, reads, finds and forgets the facts of a space, and counts their revision.
 
-Owns `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers lock the space, so the revision
-they read stays true; it grows with every transaction that changes facts, or segments that a fact
-may be read from. Only current facts are found, chosen as on SQLite (`stores/invariants.py`). An
-unreadable row never hides the others; `check` reports it.
+This module owns the tables `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers lock the
+space, so the revision that they read stays valid. The revision grows with every transaction that
+changes facts, or segments that facts are extracted from. Only current facts are found, chosen as on
+SQLite (`stores/invariants.py`). An unreadable row never hides the others; `check` reports it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _STORED: Final = (
     "change", "session", "pinned", "joint", "fact_no",
 )  # fmt: skip
 COLUMNS: Final = ", ".join(_STORED)
-"""In the order that `readable_facts` reads."""
+"""Columns in the order that `readable_facts` reads."""
 _PUT: Final = f"""
     INSERT INTO recollect.facts (space_id, {COLUMNS})
     VALUES (%s, {", ".join(["%s"] * len(_STORED))})
@@ -100,7 +100,7 @@ def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
 
 
 def _fact(**row: Any) -> Fact:
-    """Read a row as a fact; ValueError or TypeError if it cannot be read."""
+    """Read a row as a fact. Raise ValueError or TypeError if it cannot be read."""
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
@@ -183,7 +183,7 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# Evidence that is not JSON counts as naming every segment: `forget_facts` reads it by itself.
+# Evidence that is not JSON is treated as naming every segment; `forget_facts` reads it separately.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
     WHERE space_id = %(space)s AND (
@@ -244,7 +244,7 @@ _READ_TO: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLookup:
-    """Queries sent ahead: missing sources, stored facts, their vectors."""
+    """Queries sent ahead of the write: missing sources, stored facts, their vectors."""
 
     gone: Statement
     held: Statement
@@ -273,7 +273,7 @@ async def write_facts(
     counters: SpaceCounters,
     refused: frozenset[str],
 ) -> None:
-    """Write a batch's facts; `refused` are its segments that were forgotten."""
+    """Write a batch's facts. `refused` are its segments that were forgotten."""
     gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
@@ -299,10 +299,11 @@ async def write_facts(
 async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
-    """Remove facts that are named, or rest only on segments that are gone; others lose these.
+    """Remove facts that are named, or that rest only on removed segments. Other facts lose these
+    sources.
 
-    `gone` are the forgotten segments, each with the twin that says the same elsewhere. A fact that
-    cannot be read goes with any segment that it names.
+    `gone` are the forgotten segments, each with its twin, a segment with the same words elsewhere.
+    An unreadable fact is removed with any segment that it names.
     """
     rows = await work.records(BY_ID, (work.space_id, texts(named))) if named else []
     if gone:
@@ -333,7 +334,7 @@ async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
 
 
 async def move_on(work: Transaction, count: int = 0) -> int:
-    """Advance the revision; returns the first of `count` new numbers for facts."""
+    """Increase the revision. Return the first of `count` new numbers for facts."""
     row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
     assert row is not None
     return int(row[0])
@@ -390,7 +391,8 @@ async def _write_vectors(
 
 
 _NEAR: Final = 2e-6
-"""The server sums in single precision: values this close to the last place are compared again."""
+"""The server adds in single precision, so values this close to the last place are compared
+again."""
 
 _CURRENT: Final = """
     SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),
@@ -419,8 +421,8 @@ _IDS: Final = """
     SELECT id, fact_no FROM recollect.facts
     WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
 """
-# A vector of length zero has no direction: it gets the distance of unrelated ones. The embedder is
-# looked up here, so that nothing has to be known before the query.
+# A vector of length zero has no direction, so it gets the distance of unrelated vectors. The
+# embedder is looked up in the same statement, so that no other query is needed first.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
         SELECT fact_no, coalesce(half::vector, v) AS v,

@@ -1,10 +1,11 @@
-"""Forgets, withdraws and rewrites what a space holds, each in one transaction.
+"""Forgets, withdraws and rewrites content of a space, each in one transaction.
 
-By content an identity goes wherever it was said. By place single segments go, and quotes stay while
-the same words are said elsewhere: a fact then rests on that twin. After a forget no row holds the
-text, a word of it, its vector or a quote, and it cannot be written again; an unreadable record
-counts as a quote. Withdrawing leaves quotes and no tombstone. Rewriting replaces only unchanged
-rows. The bytes stay in the data files until a scrub, and `cannot` reports it.
+By content, a message is removed wherever it is stored. By place, single segments are removed.
+Quotes stay while another segment has the same words, and a fact then rests on that twin. After
+forgetting, no row contains the text, a word of it, its vector or a quote, and it cannot be written
+again. An unreadable record is treated as a quote. Withdrawing keeps quotes and writes no tombstone.
+Rewriting replaces only unchanged rows. The bytes stay in the data files until a scrub, which
+`cannot` reports.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from recollect.core.values.upkeep import (
 _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
-"""Archives, replicas and backups are in every certificate."""
+"""Copies that every certificate lists: archives, replicas and backups."""
 _TOMBSTONE_COLUMNS: Final[Columns] = {"message_id": texts, "at": float8s}
 TOMBSTONES: Final = insert("tombstones", _TOMBSTONE_COLUMNS)
 _DROP_PIECES: Final = """
@@ -135,11 +136,11 @@ _TWINS: Final = """
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
     identities: tuple[MessageId, ...]
-    """Forgotten by content: wherever they were said."""
+    """Messages forgotten by content, wherever they are stored."""
     rows: tuple[tuple[int, SegmentId, MessageId], ...]
-    """Sequence, id and identity of every segment that goes."""
+    """Sequence, segment id and message id of every segment that is removed."""
     places: tuple[tuple[int, SegmentId, MessageId], ...]
-    """Those of the rows that go by place alone."""
+    """Those of the rows that are removed by place alone."""
     sessions: tuple[str, ...]
     """The session of each of the `places`."""
 
@@ -209,7 +210,7 @@ async def _erase_passages(
     terms = await drop_index(work, numbers, counters)
     vectors = await drop_vectors(work, numbers)
     await erase(work, numbers[numbers <= counters.packed_to], terms)
-    # Runs may also hold them under numbers they had before they were indexed again.
+    # Runs may also contain them under the numbers that they had before they were indexed again.
     await purge_dead(work)
     return len(numbers), vectors
 
@@ -228,8 +229,8 @@ async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -
 async def _remove_dependents(
     work: Transaction, order: ForgetOrder, targets: _Targets
 ) -> dict[str, Any]:
-    """Remove what rests on removed segments, and quotes of content that is said nowhere else.
-    Returns counts by the field of `Forgotten`."""
+    """Remove everything that rests on removed segments, and quotes of content that is stored
+    nowhere else. Return counts by the field of `Forgotten`."""
     identities = {identity for _, _, identity in targets.places}
     twins = {
         identity: SegmentId(twin)
@@ -242,7 +243,7 @@ async def _remove_dependents(
     messages = texts(unsaid)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
-    whole = () if order.by_time else order.sessions  # these go as a whole
+    whole = () if order.by_time else order.sessions  # these sessions are removed as a whole
     emptied = await _find_emptied(work, whole, dict.fromkeys(targets.sessions))
     jobs += await _forget_jobs_of_sessions(work, emptied)
     await facts.leave_sessions(work, emptied)
@@ -319,7 +320,8 @@ async def _bodies_with(work: Transaction, kind: BodyKind, text: SoughtText) -> l
 
 
 async def _forget_text_in_pieces(work: Transaction, order: ForgetOrder, text: SoughtText) -> int:
-    """Remove pieces that hold the text, with tombstones: each request sends the system prompt."""
+    """Remove pieces that contain the text, and write tombstones, because each request sends the
+    system prompt again."""
     gone = [body.id for body in await _bodies_with(work, "pieces", text)]
     if gone:
         await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
@@ -364,7 +366,7 @@ async def withdraw(
     numbers = await _passages_of(work, sequences)
     await drop_index(work, numbers, counters)
     await drop_vectors(work, numbers)
-    # Nothing was forgotten: the next merge may remove these words from the runs.
+    # Nothing was forgotten here, so the next merge may remove these words from the runs.
     await mark_dead(work, numbers[numbers <= counters.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
     await facts.move_on(work)
@@ -458,7 +460,7 @@ def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
 
 
 async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
-    # With their source texts, so that a span never refers to another text.
+    # Facts are rewritten with their source texts, so that a span always refers to the right text.
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         await write_batch(work, batch)
@@ -482,7 +484,7 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
             segment = given[id_].segment
             texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
             await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))
-        await facts.move_on(work)  # a fact that was read from an old text would bring it back
+        await facts.move_on(work)  # a fact extracted from the old text would bring it back
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
     anything = bool(found or bodies or order.facts)

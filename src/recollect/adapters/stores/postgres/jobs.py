@@ -1,9 +1,9 @@
 """The job queue of a space: leases, and a daily budget that is never exceeded.
 
 Leasing, returning and reviving lock the space first, as writers do. The budget is charged with the
-lease, in one transaction. `spaces.jobs_due_at` is no later than the next job or expiring lease, so
-no worker overlooks a space. If due jobs cannot be leased (budget, unwanted kinds) it is a little
-later, so that they do not keep workers from other spaces.
+lease, in one transaction. `spaces.jobs_due_at` is no later than the next job or the next expiring
+lease, so that workers find every space. If due jobs cannot be leased (budget, unwanted kinds), it
+is set a little later, so that workers can serve other spaces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SCAN_LEAST: Final = 64
 _DAYS_KEPT: Final = 7
 """Days for which spending is recorded."""
 _ASK_AGAIN_SECONDS: Final = 30.0
-"""Pause of a space in which jobs are due and none could be leased."""
+"""Pause before a space is tried again in which jobs were due but none could be leased."""
 
 _GIVE_UP: Final = """
     UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
@@ -195,7 +195,7 @@ async def claim(
     )  # fmt: skip
     spent = await spending.fetchone()
     if spent is None:
-        return ()  # there is no such space
+        return ()  # the space does not exist
     if await opening.fetchone() is not None:
         await work.send(_DROP_DAYS, {"space": work.space_id, "days": _DAYS_KEPT})
     left = None if day_tokens is None else max(0, day_tokens - spent[0])
@@ -229,7 +229,8 @@ def _within(
 
 
 async def settle(work: Transaction) -> None:
-    """Set when the space's next job is due. The lock comes first, so that the count is current."""
+    """Store when the space's next job is due. The lock comes first, so that the value is
+    current."""
     await work.send(_LOCK_SPACE, (work.space_id,))
     await work.send(_SET_DUE, {"space": work.space_id})
 
@@ -240,7 +241,7 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
 
 
 async def take(work: Transaction, lease: Lease) -> Statement:
-    """Lock the space and remove a finished job: one row if the lease still held."""
+    """Lock the space and remove a finished job. Returns one row if the lease was still valid."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 
@@ -255,7 +256,7 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
     if retry_at is None:
         await work.send(_BURY, (reason, work.space_id, number))
     elif (twin := await work.row(_TWIN, (work.space_id, *row))) is not None:
-        # The same job was enqueued meanwhile and waits: the two are one again.
+        # The same job was enqueued again meanwhile and waits, so keep only one.
         await work.send(
             _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
         )
@@ -304,7 +305,7 @@ async def resume(work: Transaction, kind: str = "*") -> None:
 
 
 async def revive(work: Transaction, *, at: float) -> int:
-    """Queue dead jobs again, unless the same job waits already."""
+    """Queue dead jobs again, unless the same job is waiting already."""
     if not await take_turn(work):
         return 0
     dead = await work.rows(_DEAD, (work.space_id,))
@@ -336,7 +337,7 @@ _BRING_FORWARD: Final = """
 async def add_jobs(
     work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
-    """Enqueue jobs that do not wait already; returns the next free number."""
+    """Enqueue jobs that are not waiting already. Return the next free number."""
     kept = [job for job in given if tombstoned.isdisjoint(job.about)]
     if kept:
         rows = [

@@ -97,7 +97,7 @@ async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | No
     if not turn_records or turn_records[0].number != number:
         return None
     rows = _all_rows(turn_records)
-    # A record it rests on may be damaged or gone, which `check` reports.
+    # An earlier record that it builds on may be damaged or missing; `check` reports it.
     return (
         None
         if rows is None
@@ -110,7 +110,7 @@ def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
-    """Return a turn and those before it, as far back as its rows reach."""
+    """Return a turn and the earlier turns whose rows it uses."""
     turn_records: list[TurnRecord] = []
     while True:
         below = turn_records[-1].number - 1 if turn_records else number
@@ -141,7 +141,7 @@ async def expire(work: Transaction, *, before: float) -> int:
     )  # fmt: skip
     for session, number in heirs:
         whole = _all_rows(await _backwards(work, session, number))
-        if whole is None:  # damaged: it is not made to look whole
+        if whole is None:  # the turn is damaged: do not make it look complete
             continue
         await work.send(_HAND_ON, (texts(whole), work.space_id, session, number))
     gone = await work.rows(_EXPIRE, (work.space_id, before))
@@ -160,7 +160,7 @@ async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> i
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
 
-# Forgotten, or forgotten by place and said nowhere else: nothing may quote it.
+# The message was forgotten, or forgotten by place and stored nowhere else: nothing may quote it.
 UNQUOTABLE: Final = """
     SELECT t.message_id FROM recollect.tombstones AS t
     WHERE t.space_id = %(space)s AND t.message_id = ANY(%(about)s::text[])
@@ -210,14 +210,14 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """Read the answer, without those that are `said` again."""
+    """Read the result, without messages that are `said` again."""
     return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
     work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new records, but none that is `refused` or covers a refused one."""
+    """Store new records, except those that are `refused` or cover a refused message."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             numeric = all(id_bytes(one).hex() == one for one in record.about)
@@ -250,8 +250,8 @@ async def forget_compactions(
     places: Sequence[tuple[str, str]],
     whole: Sequence[str],
 ) -> list[CompactionRecord]:
-    """Drop compactions that cover the `unsaid` or removed `places` (session and identity), or
-    whose session goes as a `whole`. Returns the dropped ones."""
+    """Remove compactions that cover `unsaid` messages or removed `places` (session and message), or
+    whose session is removed as a `whole`. Return the removed ones."""
     gone = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": texts(whole), "unsaid": uuids(unsaid),

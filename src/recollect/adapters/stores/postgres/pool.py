@@ -1,10 +1,11 @@
-"""Connections to one PostgreSQL: a few links, transactions bound to a space, quick refusal.
+"""Connections to one PostgreSQL server: a few links, transactions bound to a space, quick errors
+while the server is down.
 
 A transaction queues its statements and sends them together when rows are asked for, in libpq's
 pipeline mode (docs/decisions/0045). Every transaction first names its space with SET LOCAL, so
 nothing stays on a connection that PgBouncer passes to another client. No statement is prepared on
-the server. A closed or interrupted link is never reused. While PostgreSQL is down callers are
-refused at once, and one at a time tries to connect.
+the server. A closed or interrupted link is never reused. While PostgreSQL is down, callers get an
+error at once, and one caller at a time tries to connect.
 """
 
 from __future__ import annotations
@@ -43,17 +44,17 @@ from recollect.system.telemetry import measured
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 SECONDS: Final = 60.0
-"""Limit for the server's answer; generous, for one that hangs."""
+"""Time limit for the server's answer. It is generous, and only catches a server that hangs."""
 CONNECT_SECONDS: Final = 5.0
-"""Limit for connecting before PostgreSQL counts as down."""
+"""Time limit for connecting, after which PostgreSQL is treated as down."""
 BUSY_SECONDS: Final = 30.0
-"""Limit for waiting while all connections are in use."""
+"""How long to wait while all connections are in use."""
 IDLE_SECONDS: Final = 60.0
-"""Time that an unused connection stays open."""
+"""How long an unused connection stays open."""
 PROBE_SECONDS: Final = 0.5
-"""Time after a failure in which no caller tries to connect."""
+"""After a failure, no caller tries to connect for this long."""
 HOST_SECONDS: Final = 2
-"""Limit per server of a URL with several, before the next is tried."""
+"""Time limit per server if a URL lists several."""
 _CANCEL_SECONDS: Final = 2.0
 _WAKE_SECONDS: Final = 1.0
 _KEEPALIVE: Final = {
@@ -63,7 +64,7 @@ _KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Notices a server that vanished; a URL may override these."""
+"""Settings that detect a server that has vanished. A URL may override them."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
 _MODES: Final = {True: "read", False: "write"}
@@ -88,7 +89,7 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 class Statement:
-    """A queued statement; asking for its rows sends what its transaction has queued."""
+    """A queued statement. Asking for its rows sends all queued statements of its transaction."""
 
     __slots__ = ("_connection", "_formats", "_query", "_result", "_types", "_values", "_work")
 
@@ -185,14 +186,14 @@ def _error(result: PGresult) -> psycopg.Error:
 
 @dataclass(slots=True)
 class Traffic:
-    """Traffic of a pool so far; the cost of a turn is the difference of two of these."""
+    """Counts of a pool's traffic so far. The cost of a turn is the difference of two counts."""
 
     transactions: int = 0
     statements: int = 0
-    """Includes those that begin, name the space and commit."""
+    """Number of statements, including those that begin, name the space and commit."""
     round_trips: int = 0
     waits: int = 0
-    """Waits for a link because all were in use."""
+    """Number of waits because all links were in use."""
     waited_seconds: float = 0.0
 
     def since(self, before: Traffic) -> Traffic:
@@ -202,7 +203,8 @@ class Traffic:
 
 
 class Link:
-    """A connection in pipeline mode; after `run` all results are read, the first error raised."""
+    """A connection in pipeline mode. After `run` all results are read, and the first error is
+    raised."""
 
     __slots__ = ("_broken", "_owing", "_pgconn", "_traffic", "connection", "used_at")
 
@@ -222,14 +224,14 @@ class Link:
         try:
             await self._receive(statements, seconds)
         except TimeoutError:
-            # The server may be gone, or busy with it for ever: ask it to stop.
+            # The server may be gone, or may never finish: ask it to stop.
             self._broken = True
             with contextlib.suppress(psycopg.Error):
                 await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
             raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
-        """Send statements without waiting: the results are read before the next use."""
+        """Send statements without waiting. Their results are read before the next use."""
         self._send(statements)
         self._pgconn.flush()
         self._owing = True
@@ -241,13 +243,13 @@ class Link:
         self._traffic.statements += len(statements)
 
     async def _receive(self, statements: Sequence[Statement], seconds: float = SECONDS) -> None:
-        # Not `connection.wait`: cancelled, that would wait for the server to stop.
+        # Not `connection.wait`: if cancelled, it would wait until the server has stopped.
         exchange = _exchange(self._pgconn, statements)
         async with asyncio.timeout(seconds):
             await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
 
     async def usable(self) -> bool:
-        """Return True if it can be used again; costs no round trip."""
+        """True if the link can be used again. Needs no round trip."""
         if self._pgconn.status != ConnStatus.OK:
             return False
         if self._owing:
@@ -258,12 +260,12 @@ class Link:
                 return False
         watched = select.poll()
         watched.register(self._pgconn.socket, select.POLLIN)
-        # An idle connection with something to read was closed, or is about to be.
+        # If an idle connection has something to read, it was closed or is about to be.
         idle = self._pgconn.transaction_status == TransactionStatus.IDLE
         return idle and not watched.poll(0)
 
     async def undo(self) -> bool:
-        """Roll back an open transaction; True if the link can be used again."""
+        """Roll back an open transaction. Return True if the link can be used again."""
         if self._broken:
             return False
         try:
@@ -286,8 +288,9 @@ class Link:
 
 
 class Transaction:
-    """A transaction of one space on one connection; a statement waits until rows are asked for.
-    Concurrent coroutines may share it: their queries are sent together in one round trip."""
+    """A transaction of one space on one connection. A statement waits until rows are asked for.
+    Concurrent coroutines may share the transaction; their queries are sent together in one round
+    trip."""
 
     __slots__ = ("_link", "_queue", "_seconds", "_sending", "space", "space_id", "vector_oid")
 
@@ -300,7 +303,7 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self.space_id: UUID = space_id
         self.space: str = ""
-        """The space's name, set by a writing store: the first write of a space stores it."""
+        """The space's name, set by a store that writes. The first write of a space stores it."""
         self.vector_oid: int = vector_oid
         """The oid of pgvector's type in this database, for binary arrays."""
 
@@ -328,19 +331,20 @@ class Transaction:
         return await self._add(query, parameters).records()
 
     async def flush(self, wanted: Statement | None = None) -> None:
-        """Run the queue, unless the wanted statement has run already."""
+        """Run the queued statements, unless the wanted one has run already."""
         while self._sending is not None and (wanted is None or not wanted.done):
-            await asyncio.shield(self._sending)  # another coroutine's; perhaps it takes ours along
+            # Another coroutine is sending, and may include this statement.
+            await asyncio.shield(self._sending)
         if wanted is not None and wanted.done:
             return
         self._sending = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.sleep(0)  # others that run beside this one queue theirs first
+            await asyncio.sleep(0)  # let parallel coroutines queue their statements first
             queued, self._queue = self._queue, []
             await self._link.run(queued, seconds=self._seconds)
-        except Exception as error:  # the transaction is lost for all that share it
+        except Exception as error:  # the transaction fails for all that share it
             self._sending.set_exception(error)
-            self._sending.exception()  # perhaps nobody waits for it
+            self._sending.exception()  # read it, because no caller may be waiting for it
             raise
         except BaseException:
             self._sending.cancel()
@@ -353,7 +357,7 @@ class Transaction:
             self._add(statement)
 
     async def end(self, *, wait: bool) -> None:
-        """Commit; without waiting if nothing was written."""
+        """Commit. Do not wait for the result if nothing was written."""
         self._add("COMMIT")
         if wait:
             await self.flush()
@@ -371,7 +375,7 @@ class Pool:
         self._refused_until = 0.0
         self._refused_for = ""
         self._closed = False
-        # Waiting here means busy; waiting for a connection means down.
+        # waiting here means busy; waiting for a connection means down
         self._turns = asyncio.Semaphore(size)
         self.size = size
         self.in_use: int = 0
@@ -388,12 +392,13 @@ class Pool:
         return self._refused_until > 0.0
 
     def act_as(self, role: str) -> None:
-        """Run every transaction as this role: the URL's own would bypass row-level security."""
+        """Run every transaction as this role, because the URL's own role would bypass row-level
+        security."""
         quoted = role.replace('"', '""')
         self._role = (f'SET LOCAL ROLE "{quoted}"',)
 
     async def close(self) -> None:
-        """Close the links; those in use are closed when they are released."""
+        """Close the links. Those in use are closed when they are released."""
         self._closed = True
         if self._closing_idle is not None:
             self._closing_idle.cancel()
@@ -403,18 +408,19 @@ class Pool:
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction of one space, committed at the end; reading sees one snapshot.
-        `seconds` limits one exchange with the server."""
+        """Open a transaction of one space. It is committed at the end. With `read` it sees one
+        snapshot. `seconds` limits one exchange with the server."""
         return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
-        """Open a reading transaction of no space, which may see the names of those with work."""
+        """Open a read transaction without a space. It may see the names of spaces with due jobs."""
         return self._begun("app.worker = 'on'", read=True)
 
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction over one tenant's records; with None it reads what operators may."""
+        """Open a transaction over one tenant's records. With None it may read what operators may
+        read."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
         return self._begun(whose, read=read)
 
@@ -443,7 +449,8 @@ class Pool:
             try:
                 yield link
             except BaseException as error:
-                # A cancelled caller left results unread; closing undoes the transaction too.
+                # A cancelled caller left results unread. Closing the link also rolls back the
+                # transaction.
                 if isinstance(error, Exception) and await link.undo():
                     self._give_back(link)
                 else:
@@ -469,7 +476,7 @@ class Pool:
             finally:
                 self.traffic.waited_seconds += time.monotonic() - began
         else:
-            await self._turns.acquire()  # at once: nobody waits before us
+            await self._turns.acquire()  # returns at once, because no caller waits
         self.in_use += 1
 
     def _give_back(self, link: Link) -> None:
@@ -499,7 +506,8 @@ class Pool:
             link = self._idle.pop()
             try:
                 usable = await link.usable()
-            except BaseException:  # cancelled while it waited: nobody else knows of this link
+            except BaseException:
+                # Cancelled while it waited: no other code has a reference to this link.
                 await link.close()
                 raise
             if usable:
@@ -508,7 +516,8 @@ class Pool:
         now = time.monotonic()
         if now < self._refused_until:
             raise StoreUnavailable(f"{self._refused_for}; tried a moment ago")
-        if self._refused_until:  # it was away: others are refused while this one finds out
+        # The server was down: other callers get an error while this one tries.
+        if self._refused_until:
             self._refused_until = now + CONNECT_SECONDS
         try:
             connection = await connect(self._url, seconds=CONNECT_SECONDS)
@@ -521,11 +530,12 @@ class Pool:
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
-    """Open a connection in autocommit that prepares nothing and knows our parameters."""
+    """Open a connection in autocommit mode that prepares no statements and can encode Recollect's
+    parameters."""
     taken = libpq_url(url)
     try:
         named = conninfo_to_dict(taken)
-    except psycopg.ProgrammingError:  # its text may quote the URL, password and all
+    except psycopg.ProgrammingError:  # the error's text may quote the URL with its password
         raise StoreError("the URL of PostgreSQL cannot be read: check how it is written") from None
     hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
     limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
@@ -549,6 +559,6 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
 
 
 def libpq_url(url: str) -> str:
-    """Rewrite the URL's scheme: libpq knows `postgres://` and `postgresql://` only."""
+    """Rewrite the URL's scheme, because libpq knows only `postgres://` and `postgresql://`."""
     scheme, separator, rest = url.partition("://")
     return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url

@@ -1,4 +1,4 @@
-"""Reads the archive, counts what a space holds, and checks its invariants. Changes nothing.
+"""Reads the archive, counts the contents of a space, and checks its rules. Changes nothing.
 
 A check uses one snapshot, and reports an unreadable record by its kind, never by its content.
 """
@@ -138,7 +138,7 @@ async def session(work: Transaction, session: str) -> StoredSession | None:
         return None
     try:
         path, ids = join_chunks(chunks)
-    except ValueError:  # its path is damaged, which `check` reports: the session begins again
+    except ValueError:  # the path is damaged, which `check` reports: the session starts again
         return None
     return StoredSession(session=session, turn=row[0], state=row[1], path=path, ids=ids)
 
@@ -159,8 +159,8 @@ async def passages(
 async def unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
-    """List passages that lack a vector, oldest first. Also returns the passage up to which none
-    is missing, if that is worth storing; else 0."""
+    """List passages that lack a vector, oldest first. Also return the passage up to which none is
+    missing, if storing that saves work; else 0."""
     row = await work.row(EMBEDDER, (work.space_id, embedder))
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
@@ -172,7 +172,7 @@ async def unembedded(
     }
     rows = await work.rows(_UNEMBEDDED, given)
     (last,) = await newest.fetchone() or (0,)
-    # Numbers are committed in their order: what this snapshot has up to here stays complete.
+    # Numbers are committed in order, so the part that is complete in this snapshot stays complete.
     upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)
     worth = row is not None and upto - complete_to >= _WORTH_NOTING
     texts_ = tuple(
@@ -185,7 +185,7 @@ async def unembedded(
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
-    """Store the passage up to which no vector is missing: the next search starts there."""
+    """Store the passage up to which no vector is missing, so that the next search starts there."""
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
@@ -327,7 +327,7 @@ _VECTOR_COUNTS: Final = """
 
 
 async def check(work: Transaction) -> CheckResult:
-    await work.send(_LONG)  # the role's own limit is that of a turn
+    await work.send(_LONG)  # the role's own time limit is meant for a turn
     problems: list[str] = []
     given = {"space": work.space_id}
     for what, count in await work.rows(_ORPHANS, given):

@@ -1,10 +1,11 @@
 """The schema's versions, and the application's role with its rights and settings.
 
 Version 7 is `schema.sql`; later ones are numbered files in `migrations/`. `NNN_pre_*.sql` only
-adds, and runs before the code that needs it; `NNN_post_*.sql` removes, and runs when no older code
-is left. Each step is one transaction with its record, and retries rather than wait for a lock
-longer than `LOCK_SECONDS`. Opening a store never changes the schema. Settings are set on the login
-role: members do not inherit them, and a transaction pooler would lose a connection's own.
+adds, and runs before the code that needs it is deployed. `NNN_post_*.sql` removes, and runs when no
+older code is in use. Each step and its record are one transaction. A step waits for a lock at most
+`LOCK_SECONDS`, then retries. Opening a store never changes the schema. Settings are stored on each
+login role, because members do not inherit them. A transaction pooler would lose settings of a
+connection.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TIMEOUTS: Final[Mapping[str, str]] = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
 }
-"""The store cancels after 60 seconds by itself: these apply if it cannot."""
+"""The store cancels a statement after 60 seconds. These limits apply if it cannot."""
 LOGGING: Final[Mapping[str, str]] = {
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
@@ -45,7 +46,8 @@ LOGGING: Final[Mapping[str, str]] = {
 """Keep content out of the server's log; only a superuser may set them. On Citus, workers get
 parameters as literals, so there the first one keeps them out."""
 CITUS_SETTINGS: Final[Mapping[str, str]] = {"citus.propagate_set_commands": "local"}
-"""Row security reads app.space_id, which is set in the transaction: workers must get it."""
+"""Row security reads app.space_id, which is set in the transaction, so Citus must pass it to
+workers."""
 
 _APP_ROLE: Final = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = %s"
 _LOGIN_ROLES: Final = """
@@ -65,12 +67,13 @@ _KEPT_FROM_THE_ROLE: Final = {
     "rewritten": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
     "audit_log": psycopg.sql.SQL("UPDATE, DELETE"),
 }
-"""Rights that the application's role must not have; a later migration may add one of the tables."""
+"""Rights that the application's role must not have. Some of the tables are added by later
+migrations."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginRole:
-    """A role that the application logs in as, with its settings."""
+    """A role with which the application logs in, and its settings."""
 
     name: str
     settings: Mapping[str, str]
@@ -86,7 +89,8 @@ def wanted_settings(*, citus: bool) -> dict[str, str]:
 
 
 def missing_settings(role: LoginRole, *, citus: bool) -> dict[str, str]:
-    """List the settings that a role lacks; a timeout may have another value, but not be off."""
+    """List the settings that a role lacks. A timeout may have a different value, but must not be
+    off."""
     return {
         name: value
         for name, value in wanted_settings(citus=citus).items()
@@ -115,8 +119,8 @@ async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...
 async def apply_missing(
     connection: Connection, app_role: str, *, citus: bool, only: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Set what the login roles lack, or `only` these names. Returns the statements that ran, and
-    those that the URL's role may not run."""
+    """Add the settings that the login roles lack, or `only` those named. Return the statements that
+    ran, and those that the URL's role may not run."""
     done: list[str] = []
     cannot: list[str] = []
     for role in await login_roles(connection, app_role):
@@ -134,7 +138,7 @@ async def apply_missing(
 
 
 async def require_bound(connection: Connection, role: str) -> None:
-    """Raise unless this role exists and is under row-level security."""
+    """Raise an error unless this role exists and row-level security applies to it."""
     row = await (await connection.execute(_APP_ROLE, (role,))).fetchone()
     if row is None:
         raise StoreError(f"there is no role {role!r} to act as: run `{MIGRATE_COMMAND}`")
@@ -163,12 +167,13 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
                 ) from None
         await require_bound(connection, role)
         if password is not None:
-            # Statements that change roles may be logged: send the verifier, not the password.
+            # Statements that change roles may be logged, so send the verifier instead of the
+            # password.
             verifier = connection.pgconn.encrypt_password(
                 password.encode(), role.encode(), b"scram-sha-256"
             )
             await run("ALTER ROLE {} LOGIN PASSWORD {}", name, verifier.decode())
-        with contextlib.suppress(sql_errors.InsufficientPrivilege):  # another role made it
+        with contextlib.suppress(sql_errors.InsufficientPrivilege):  # another role created it
             async with connection.transaction():
                 await run("ALTER ROLE {} SET plan_cache_mode = force_custom_plan", name)
         await run("GRANT USAGE ON SCHEMA recollect TO {}", name)
@@ -185,19 +190,19 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 9
 _OLDEST: Final = 7
-"""The version that `schema.sql` has; older ones are not migrated."""
+"""The version of `schema.sql`. Older versions are not migrated."""
 SERVER_VERSION: Final = 16
 """The oldest PostgreSQL that supports the schema."""
 LOCK_SECONDS: Final = 3.0
-"""Limit for one statement's wait for a lock before others go first."""
+"""How long one statement waits for a lock before other sessions go first."""
 WAIT_SECONDS: Final = 300.0
-"""Time before a migration gives up."""
+"""Time after which a migration gives up."""
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
-"""The advisory lock of migrations; it ends with the connection."""
+"""The advisory lock of migrations. It is released when the connection ends."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
-"""Statements of a file after this line run once in every space, one transaction each."""
+"""Statements after this line of a file run once in every space, in one transaction each."""
 _SPLIT: Final = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "[^"]*" | \$(\w*)\$.*?\$\1\$ | (?P<end>;)""", re.S | re.X
 )
@@ -254,14 +259,14 @@ class Migration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """The facts about a database that a fleet needs."""
+    """Facts about a database that a fleet needs."""
 
     engine: str
     vector_oid: int
     bypasses: bool
-    """The URL's role is not under row-level security."""
+    """True if row-level security does not apply to the URL's role."""
     owns: bool
-    """The URL's role owns the tables."""
+    """True if the URL's role owns the tables."""
     citus: str | None = None
 
 
@@ -304,12 +309,12 @@ async def migrate(
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Migrate a database as its owner; returns the names of the steps that ran.
+    """Migrate a database as its owner. Return the names of the steps that ran.
 
-    Creates the application's role if it is missing: with a password it may log in, without one you
-    grant it to other roles. It owns nothing and is under row security. `waiting` is called while a
-    step waits for a lock. Pass the URL of the server itself: a pooler would separate the lock from
-    the steps.
+    The application's role is created if it is missing. With a password it may log in; without one,
+    grant it to other roles. It owns nothing, and row security applies to it. `waiting` is called
+    while a step waits for a lock. Pass the URL of the server itself: a pooler would separate the
+    lock from the steps.
     """
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
@@ -325,7 +330,7 @@ async def migrate(
 
 
 async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, ...]:
-    """List the steps that `migrate` would run; changes nothing."""
+    """List the steps that `migrate` would run. Nothing is changed."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
@@ -338,7 +343,7 @@ class Setup:
 
     applied: tuple[str, ...]
     settings: tuple[str, ...]
-    """Statements that set what the application's roles lacked."""
+    """Statements that added settings which the application's roles lacked."""
     cannot: tuple[str, ...] = ()
     """Statements that only a superuser may run."""
 
@@ -350,8 +355,8 @@ async def initialize(
     app_password: str | None = None,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
-    """Create schema and role, and set timeouts and logging on every login role of the
-    application. Run again, it sets what is missing."""
+    """Create schema and role, and set timeouts and logging on every login role of the application.
+    If run again, it adds what is missing."""
     applied = await migrate(
         admin_url, app_role=app_role, app_password=app_password, waiting=waiting
     )
@@ -370,7 +375,7 @@ def _pending(done: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migra
 
 @asynccontextmanager
 async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
-    """Keep other migrations out; the lock ends with the connection, too."""
+    """Prevent other migrations from running. The lock is also released when the connection ends."""
     until = time.monotonic() + wait_seconds
     while True:
         row = await (await connection.execute(_TAKE_LOCK, (_LOCK,))).fetchone()
@@ -387,7 +392,7 @@ async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[N
 
 
 class LockRetries:
-    """Runs a step again while others hold the locks it needs, with growing pauses."""
+    """Repeats a step, with growing pauses, while other sessions hold the locks that it needs."""
 
     def __init__(self, seconds: float, waiting: Callable[[str], None]) -> None:
         self._until = time.monotonic() + seconds
@@ -434,7 +439,7 @@ async def _run(connection: Connection, migration: Migration, locks: LockRetries)
 
 
 async def limit_waiting(connection: Connection) -> None:
-    """Wait for no lock longer than `LOCK_SECONDS` in this transaction."""
+    """Limit the wait for any lock in this transaction to `LOCK_SECONDS`."""
     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS:g}s'".encode())
 
 
@@ -486,7 +491,7 @@ async def citus_version(connection: Connection) -> str | None:
 
 
 async def inspect_server(connection: Connection) -> Server:
-    """Read the facts about the database; raises if this code cannot work on its schema."""
+    """Read the facts about the database. Raise an error if this code cannot use its schema."""
     with driver_errors():
         await require_server(connection)
         await require_schema(connection)
@@ -533,7 +538,8 @@ async def require_schema(connection: Connection) -> None:
 
 
 async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
-    """Read the steps that ran, by number and phase; raises if they are not those of this code."""
+    """Read the steps that ran, by number and phase. Raise an error if this code does not know
+    them."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:

@@ -2,7 +2,7 @@
 
 Path and quotes are in chunks, and a turn writes only changed ones: a state may cover thousands of
 messages. Older writes never replace newer ones. A state that quotes a forgotten message is stored
-without the quotes, or not at all if it cannot be read. Forgetting removes an identity from
+without the quotes, or not at all if it cannot be read. Forgetting removes a message from
 `session_quotes`, so an unchanged chunk needs no second query.
 """
 
@@ -40,7 +40,7 @@ _DIGITS: Final = 32
 
 
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
-    """Encode keys and identities of up to `CHUNK` entries; hexadecimal ones take half the space."""
+    """Encode keys and message ids of up to `CHUNK` entries. Hexadecimal ids take half the space."""
     joined = "".join((*keys, *ids))
     if all(len(text) == _DIGITS for text in (*keys, *ids)):
         try:
@@ -72,7 +72,7 @@ def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[Me
 
 
 def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tuple[int, bytes]]:
-    """Split entries, the first of which begins chunk `first`, into numbered chunks."""
+    """Split entries into numbered chunks. The first entry begins chunk `first`."""
     return [
         (
             first + start // CHUNK,
@@ -193,15 +193,15 @@ DROP_PATHS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLookup:
-    """Queries that were sent ahead."""
+    """Queries that were sent ahead of the write."""
 
     stored: Statement
     chunk: Statement
-    """The chunk that the new path begins in."""
+    """The chunk in which the new path begins."""
     held: Statement
     """The digests of the chunks of quotes."""
     newest: Statement
-    """Forbidden quotes in the last chunk, the likely one to change."""
+    """Forbidden quotes in the last chunk, which is the most likely one to change."""
 
 
 async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
@@ -222,8 +222,8 @@ async def write_session(
     forgotten: frozenset[str],
     said: frozenset[str],
 ) -> SessionOutcome:
-    """Write the session; stale if it has advanced. It may quote none of the `forgotten`; `said`
-    are the identities this batch stores."""
+    """Write the session. The result is stale if a newer state is stored. The state may quote none
+    of the `forgotten`. `said` are the messages that this batch stores."""
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
@@ -232,18 +232,19 @@ async def write_session(
     if stored is not None and stored[0] == given.turn:
         return await _is_repeated(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0
-    if given.path_from > length:  # what lies between was never written: no path with a hole
+    # The messages in between were never written, and a path must have no gap.
+    if given.path_from > length:
         return SessionOutcome(stale=True)
     chunk = await lookup.chunk.fetchone()
     start, within = given.path_from, given.path_from % CHUNK
     try:
         kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
-    except ValueError:  # the path is damaged: the session is to begin anew
+    except ValueError:  # the path is damaged: start the session again
         return SessionOutcome(stale=True)
     keys = [*kept_keys[:within], *given.path]
     ids = [*kept_ids[:within], *given.ids]
     state = await _remove_quotes(work, given, (keys, ids), quoted)
-    if state is None:  # it cannot be told what it quotes
+    if state is None:  # the state's quotes are unknown
         await forget_sessions(work, [given.session])
         return SessionOutcome(stale=True, cleaned=True)
     session = given.session
@@ -258,7 +259,7 @@ async def write_session(
 async def _is_repeated(
     work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
 ) -> SessionOutcome:
-    """Recognise a repeated write of the stored turn, which is not stale even if its quotes were
+    """Recognize a repeated write of the stored turn. It is not stale, even if its quotes were
     removed meanwhile."""
     if stored == given.state:
         return SessionOutcome()
@@ -274,7 +275,7 @@ async def _remove_quotes(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """Return the state to write; `rest` is the path from the chunk on that the write begins in."""
+    """Return the state to write. `rest` is the path from the chunk in which the write begins."""
     if not quoted:
         return given.state
     before = await path_of(work, given.session, below=given.path_from // CHUNK)
@@ -301,8 +302,8 @@ def state_without(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """Remove quotes of these messages from the state; None if it cannot be read. Needs the whole
-    path: a state also quotes old messages."""
+    """Remove quotes of these messages from the state; None if it cannot be read. The whole path is
+    needed, because a state also quotes old messages."""
     try:
         keys, ids = join_chunks(chunks)
         pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)

@@ -1,8 +1,8 @@
-"""The counters of a space, which writers lock in turn, and its packed index of words.
+"""The counters of a space, which each writer locks first, and its packed index of words.
 
-Packing reads the forward rows alone, so a merged run never holds a removed word. A passage is in
-the tail (its number is above `packed_to`) or in exactly one run. A pack that meets another
-`index_epoch` is undone.
+Packing reads only the forward rows, so a merged run never contains a removed word. A passage is in
+the tail (its number is above `packed_to`) or in exactly one run. If `index_epoch` changed during a
+pack, the pack is rolled back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from recollect.adapters.stores.postgres.words import (
 
 @dataclass(slots=True, kw_only=True)
 class SpaceCounters:
-    """The next numbers of a space, and what a batch meets there and adds to it."""
+    """The next numbers of a space, what a batch finds there, and what it adds."""
 
     next_sequence: int
     next_passage: int
@@ -39,9 +39,9 @@ class SpaceCounters:
     facts_revision: int
     known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
-    """Identities and segments with a tombstone."""
+    """Messages and segments with a tombstone."""
     documents: int = 0
-    """Added to the index."""
+    """Number of passages added to the index."""
     total_length: int = 0
     places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
     """Number, start and end of passages written in this batch, by segment and ordinal."""
@@ -73,12 +73,12 @@ _ADVANCE: Final = """
 
 
 async def take_turn(work: Transaction) -> bool:
-    """Lock the space if it exists; False if it does not."""
+    """Lock the space. Return False if it does not exist."""
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
 
 async def lock_space(work: Transaction) -> SpaceCounters:
-    """Lock the space; create it if it is missing."""
+    """Lock the space. Create it if it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
         await work.send(_NEW_SPACE, (work.space_id, work.space))
@@ -109,7 +109,7 @@ _EVERYTHING: Final = (
     "session_paths", "session_quotes", "tombstones", "forgotten_segments", "jobs", "job_pauses",
     "job_budgets", "model_use", "pieces", "turns", "compactions", "spaces",
 )  # fmt: skip
-"""Every table of spaces; its own row goes last."""
+"""Every table of spaces. The space's own row is removed last."""
 
 
 _NOTE_REMOVED: Final = """
@@ -120,13 +120,13 @@ REMOVED_AT: Final = "SELECT max(at) FROM recollect.unscrubbed WHERE space_id = %
 
 
 async def note_removed(work: Transaction) -> None:
-    """Record that data files hold removed content until a scrub; call it after the removal."""
+    """Record that data files contain removed content until a scrub. Call this after the removal."""
     await work.send(_NOTE_REMOVED, (work.space_id, time.time()))
 
 
 async def delete_space(work: Transaction) -> dict[str, int]:
-    """Remove everything of a space, its tombstones too; returns rows by table. Its writers wait
-    meanwhile; later writes create a new space."""
+    """Remove everything of a space, including tombstones. Return the number of rows by table.
+    Writers of the space wait meanwhile; later writes create a new space."""
     await take_turn(work)
     sent = {
         table: await work.send(
@@ -137,14 +137,14 @@ async def delete_space(work: Transaction) -> dict[str, int]:
         for table in _EVERYTHING
     }
     rows = {table: await statement.fetchone() for table, statement in sent.items()}
-    await note_removed(work)  # the note stays
+    await note_removed(work)  # the record of the removal stays
     return {table: int(row[0]) for table, row in rows.items() if row is not None and row[0]}
 
 
 PACK_AFTER: Final = 512
-"""A tail of this many passages is due to be packed; scanning it takes about a millisecond."""
+"""If the tail has this many passages, packing is due. Scanning it takes about a millisecond."""
 PACK_NOW: Final = 4_096
-"""A tail of this many is packed by the next writer: no worker runs the jobs."""
+"""If the tail has this many passages, the next writer packs it, because no worker runs the jobs."""
 _FANOUT: Final = 8
 _SMALLEST: Final = 512
 _DEAD_SHARE: Final = 0.25
@@ -222,11 +222,11 @@ _BLOCKS_AT_ONCE: Final = 2_000
 
 
 class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
-    """The index changed while a run was built; the transaction is to be rolled back."""
+    """Raised if the index changed while a run was built. The transaction must be rolled back."""
 
 
 async def pack_tail(work: Transaction, *, least: int) -> bool:
-    """Pack the tail if it has at least this many passages; True if something was packed."""
+    """Pack the tail if it has at least this many passages. Return True if something was packed."""
     state = await work.row(_STATE, (work.space_id,))
     if state is None or state[0] - 1 - state[1] < max(1, least):
         return False
@@ -255,7 +255,8 @@ async def merge_runs(work: Transaction) -> bool:
 
 
 def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
-    """Choose neighbours to merge, given first, last, passages and dead of each, in order."""
+    """Choose adjacent runs to merge. Each is given as first, last, passages and dead passages, in
+    order."""
     levels = [_level(passages) for _, _, passages, _ in runs]
     for start in range(len(runs)):
         end = start
@@ -291,7 +292,7 @@ async def _swap(
     packed_to: int,
 ) -> None:
     rows = forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
-    # Written before the lock is taken: writers of the space wait only for the exchange.
+    # Written before the lock is taken, so that writers of the space wait only for the exchange.
     for run in build_runs(rows):
         await _insert_run(work, run)
     if await work.row(_LOCK_STATE, (work.space_id,)) is None:
@@ -318,7 +319,7 @@ async def _insert_run(work: Transaction, run: Run) -> None:
 
 
 async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
-    """Exclude passages from runs that left the index but not the archive."""
+    """Exclude passages from runs because they left the index, though not the archive."""
     if not len(numbers):
         return
     for run, first, last, _, dead in await work.rows(
@@ -348,7 +349,8 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
 
 
 async def purge_dead(work: Transaction) -> None:
-    """Remove dead numbers from the runs that hold them: their words may be forgotten by now."""
+    """Remove dead numbers from the runs that contain them, because their words may be forgotten by
+    now."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
         gone = np.frombuffer(dead, "<u2")

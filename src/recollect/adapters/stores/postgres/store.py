@@ -1,4 +1,4 @@
-"""A fleet of spaces on one PostgreSQL behind one pool, and the store of one space.
+"""A fleet of spaces in one PostgreSQL database with one pool, and the store of one space.
 
 `PostgresFleet` owns the pool. Across spaces it reads only which of them have due jobs. In
 `PostgresStore` (`recollect.core.ports.Store`) each operation is one transaction of its space.
@@ -57,13 +57,13 @@ _NAMES: Final = "SELECT name FROM recollect.spaces"
 
 
 def space_uuid(name: str) -> UUID:
-    """Hash a space's name to its key, so that no query has to look it up."""
+    """Hash a space's name to its key, so that no query is needed to look it up."""
     named = name.encode("utf-8", "surrogatepass")
     return UUID(bytes=blake2b(named, digest_size=16, person=b"recollect-space").digest())
 
 
 class PostgresFleet:
-    """The spaces of one database; `open` it once per process."""
+    """The spaces of one database. Call `open` once per process."""
 
     def __init__(self, pool: Pool, server: Server, *, admin_url: str | None = None) -> None:
         self.pool = pool
@@ -77,7 +77,8 @@ class PostgresFleet:
         """Connect as the application's role.
 
         If the URL's role bypasses row-level security, every transaction acts as `app_role`, which
-        must not. The tables' owner is under row-level security too, so it may be the URL's role.
+        must not bypass it. Row-level security also applies to the tables' owner, so the URL may use
+        that role.
         """
         with driver_errors():
             async with await connect(url, seconds=CONNECT_SECONDS) as connection:
@@ -91,12 +92,12 @@ class PostgresFleet:
         return cls(pool, server, admin_url=url if server.bypasses or server.owns else None)
 
     async def space(self, name: str) -> PostgresStore:
-        """Return the store of a space; closing it leaves the fleet open."""
+        """Return the store of a space. Closing it leaves the fleet open."""
         return PostgresStore(self, name)
 
     async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> admin.DueSpaces:
-        """List spaces with jobs that may run, the longest waiting first. If a Citus node is
-        down, the others are asked one by one, and the result names it."""
+        """List spaces with jobs that may run, longest waiting first. If a Citus node is down, the
+        others are asked one by one, and the result names the node."""
         try:
             async with self.pool.workers_view() as view:
                 rows = await view.rows(_DUE, (now, limit))
@@ -126,7 +127,8 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a writing transaction; it waits for others of this process without a connection."""
+        """Open a write transaction. Without using a connection, it first waits for other writers of
+        this process."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
@@ -145,7 +147,7 @@ class _SharedFleet:
 _SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFleet]]] = (
     WeakKeyDictionary()
 )
-"""By event loop, to which connections belong, and URL."""
+"""Fleets by event loop (connections belong to one) and URL."""
 
 
 def _reads(work: Work[P, T]) -> Operation[P, T]:
@@ -157,7 +159,8 @@ def _reads(work: Work[P, T]) -> Operation[P, T]:
 
 
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
-    """Declare a writing operation; `in_turn` waits for this process's others on the space."""
+    """Declare a writing operation. With `in_turn` it waits for other writers of the space in this
+    process."""
 
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
         async with store._turn() if in_turn else store._writing() as transaction:
@@ -168,7 +171,7 @@ def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
 
 
 class PostgresStore:
-    """The memory of one space; `recollect.core.ports.Store` documents the methods."""
+    """The memory of one space. `recollect.core.ports.Store` documents the methods."""
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class PostgresStore:
         *,
         closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Bind to a space; `closed` is called once when the store closes."""
+        """Bind to a space. `closed` is called once when the store closes."""
         self.space = space
         self._id = space_uuid(space)
         self._fleet = fleet
@@ -188,7 +191,8 @@ class PostgresStore:
     @classmethod
     async def open_shared(cls, url: str, *, space: SpaceId, pool_size: int = POOL_SIZE) -> Self:
         """Open one space of the fleet that all stores of this process and URL share. The first
-        opens it, the last closes it: fifty engines need no more connections than one."""
+        store opens the fleet, the last closes it. So fifty engines need no more connections than
+        one."""
         fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
         shared = fleets.setdefault(url, _SharedFleet())
         shared.users += 1
@@ -227,8 +231,8 @@ class PostgresStore:
 
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Self]:
-        """Open a view of this store whose reads see one snapshot and are sent together. It holds
-        a connection until the end: call no model and no embedder meanwhile."""
+        """Open a view of this store whose reads see one snapshot and are sent together. It holds a
+        connection until the end, so call no model or embedder meanwhile."""
         async with self._reading() as work:
             store = type(self)(self._fleet, self.space)
             store._moment = work
@@ -242,14 +246,14 @@ class PostgresStore:
             work.space = self.space
             written, tail = await writing.write_batch(work, batch)
         if tail >= space.PACK_NOW:
-            with contextlib.suppress(StoreError):  # it is written; packing can wait
+            with contextlib.suppress(StoreError):  # the batch is written; packing can wait
                 await self.pack()
         return written
 
     async def pack(self, *, least: int = space.PACK_AFTER) -> int:
-        """Pack the newest passages into the inverted index and merge its runs; returns the steps
-        taken. Runs the jobs of kind "pack", in parallel to anything: if it loses a race, it is
-        undone."""
+        """Pack the newest passages into the inverted index and merge its runs. Return the number of
+        steps taken. Jobs of kind "pack" run this, in parallel with anything else. If another
+        process changed the index meanwhile, the pack is rolled back."""
         steps = 0
         with contextlib.suppress(space.IndexMoved):
             async with self._writing() as work:
@@ -322,7 +326,8 @@ class PostgresStore:
     delete: Final = _writes(space.delete_space)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
-        """Scrub the files as the tables' owner, if they may hold what this space removed."""
+        """Rewrite the data files as the tables' owner, if they may contain what this space
+        removed."""
         async with self._reading() as work:
             ((removed_at,),) = await work.rows(space.REMOVED_AT, (work.space_id,))
         return await admin.scrub(admin_url or self._open_fleet().admin_url, removed_at)
@@ -337,7 +342,7 @@ class PostgresStore:
             return await read.stats(work, space=self.space, engine=self._fleet.server.engine)
 
     async def close(self) -> None:
-        """Close the fleet if this store opened it; otherwise nothing."""
+        """Close the fleet if this store opened it; otherwise do nothing."""
         closing, self._closed = not self._closed, True
         if closing and self._when_closed is not None:
             await self._when_closed()

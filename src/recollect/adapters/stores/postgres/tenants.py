@@ -130,7 +130,7 @@ _DELETED: Final = """
 """
 _SERVER_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 COMPARE_SECONDS: Final = 60.0
-"""Interval between comparisons of the server's clock with ours."""
+"""Interval between comparisons of the server's clock with this machine's."""
 _TENANT_DELETED: Final = "tenant deleted"
 END_OF_TIME: Final = 1e18
 """A point in time after every record."""
@@ -144,8 +144,8 @@ class TenantRecords:
         self._ahead_seconds, self._compared_at = 0.0, -COMPARE_SECONDS
 
     async def _server_ahead(self) -> float:
-        """Return the seconds that the server's clock is ahead of ours. Needs a query of its own:
-        Citus takes no server time in a statement that writes."""
+        """Return by how many seconds the server's clock is ahead of this machine's. This needs a
+        separate query, because Citus accepts no server time in a statement that writes."""
         if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
             async with self._pool.tenant_transaction(None, read=True) as work:
                 sent_at = time.time()
@@ -189,8 +189,8 @@ class TenantRecords:
             await _note(work, audit_record(tenant, actor, "limits set", told, at))
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        """Remove a tenant, its keys and the list of its spaces; the log stays. The caller has
-        deleted its spaces before."""
+        """Remove a tenant, its keys and the list of its spaces. The audit log stays. The caller has
+        deleted the spaces before."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
@@ -201,7 +201,7 @@ class TenantRecords:
             await _add_key(work, key, actor)
 
     async def key(self, tenant: UUID, key_id: str) -> tuple[ApiKey, Tenant] | None:
-        """Find a key and its tenant; the caller checks expiry and scopes."""
+        """Find a key and its tenant. The caller checks expiry and scopes."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             found = await work.send(_KEY, (tenant, key_id))
             owners = await work.records(_TENANT, (tenant,))
@@ -213,7 +213,7 @@ class TenantRecords:
             return tuple(_key(row) for row in await work.records(_KEYS, (tenant,)))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
-        """Revoke a key; False if there is no active one."""
+        """Revoke a key. Return False if there is no active one."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             done = await work.row(_REVOKE, (at, tenant.id, key_id)) is not None
             if done:
@@ -223,7 +223,7 @@ class TenantRecords:
     async def rotate_key(
         self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
     ) -> bool:
-        """Replace a key, which then expires; False if there is none."""
+        """Replace a key, and let the old one expire. Return False if there is none."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
             if ended is not None:
@@ -264,8 +264,9 @@ class TenantRecords:
     ) -> IdempotentAnswer:
         """Claim a request for this caller, or return its earlier answer.
 
-        A claim lasts `lease_seconds`: without an answer by then its node died, and the next caller
-        takes over. `now` and `running_until` use the caller's clock, stored times the server's.
+        A claim lasts `lease_seconds`. If there is no answer by then, its node has died, and the
+        next caller takes over. `now` and `running_until` use the caller's clock; stored times use
+        the server's.
         """
         token, ahead = uuid4().hex, await self._server_ahead()
         now += ahead
@@ -274,7 +275,7 @@ class TenantRecords:
             if await work.row(_CLAIM, (tenant, key_hash, request_hash, *lease)) is not None:
                 return IdempotentAnswer(same_request=True, lease_token=token)
             row = await work.row(_CLAIMED, (tenant, key_hash))
-            if row is None:  # purged in between: the next try finds nothing in its way
+            if row is None:  # the row was purged in between; the next attempt can insert it
                 return IdempotentAnswer(same_request=True, running_until=now - ahead)
             known, held_by, lease_ends, ends, status, answer = row
             if ends >= now:
@@ -291,13 +292,13 @@ class TenantRecords:
     async def keep_answer(
         self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
     ) -> bool:
-        """Store the answer; False if another caller has taken the request over."""
+        """Store the answer. Return False if another caller has taken over the request."""
         async with self._pool.tenant_transaction(tenant) as work:
             kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
         return kept is not None
 
     async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
-        """Drop the claim of a failed request, so that the key can be used again."""
+        """Remove the claim of a failed request, so that the key can be used again."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_RELEASE, (tenant, key_hash, token))
 

@@ -1,10 +1,11 @@
-"""The vectors of passages: written, and found exactly in a small space, by signs in a large one.
+"""The vectors of passages: writes them, and finds the nearest. A small space is searched exactly, a
+large one by signs.
 
 Above `EXACT_NUMBERS` a search first compares signs, then the most similar vectors exactly;
 `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48 bytes per
-passage at 384 dimensions. A slot is marked exactly while its passage has a vector. The first vector
-of a passage stays; one whose passage is missing or has another span is left out. Ties at the last
-place are decided in double precision, then by segment id and ordinal.
+passage at 384 dimensions. A slot is marked as used only while its passage has a vector. The first
+vector of a passage is kept. A vector is skipped if its passage is missing or has another span. Ties
+at the last place are decided in double precision, then by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from recollect.errors import BatchRefused, StoreError
 
 _BLOCK_BYTES: Final = 6_144
 _PLANES: Final = 4
-"""Bits per number of the asked vector."""
+"""Bits per number of the query's vector."""
 
 _SOME: Final = """
     SELECT block_no, block FROM recollect.sign_blocks
@@ -67,7 +68,7 @@ _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHE
 
 class Layout:
     """The layout of an embedder's blocks: a mask of used slots, then the signs. Signs are stored
-    64 dimensions at a time, for all slots, so counting reads memory in long runs."""
+    for 64 dimensions at a time, for all slots, so that counting reads memory sequentially."""
 
     __slots__ = ("_dtype", "slots", "words")
 
@@ -177,11 +178,11 @@ def nearest_by_signs(
 
 
 def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum the asked vector's numbers for every slot whose sign is plus.
+    """For each slot, add the query's numbers in the dimensions where the slot's sign is plus.
 
-    Its numbers are quantised, and their bits counted one after the other. Comparing signs alone
-    finds less: of the 150 nearest of 5,955 passages of a static model, 85% are among the first 600,
-    and 95% this way.
+    The query's numbers are quantized, and their bits are counted one after the other. Comparing
+    signs alone finds less: 85% of the 150 nearest of 5,955 passages (static model) are among the
+    first 600; with this method 95% are.
     """
     low = float(asked.min())
     step = (float(asked.max()) - low) / (2**_PLANES - 1) or 1.0
@@ -201,23 +202,24 @@ def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDAr
 
 
 EXACT_NUMBERS: Final = 4_000 * 384
-"""Vectors times dimensions up to which all are compared exactly."""
+"""If vectors times dimensions are at most this, all vectors are compared exactly."""
 _RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
 _RERANK_EACH: Final = 10
-"""Exact comparisons per requested passage: they hold 0.998 of the best 50 and 0.985 of the best
-150 at 16,180 passages of a static model."""
+"""Exact comparisons per requested passage. They find 99.8% of the best 50, and 98.5% of the best
+150, at 16,180 passages of a static model."""
 _NEAR: Final = 2e-6
-"""The server sums in single precision: values this close to the last place are compared again."""
+"""The server adds in single precision, so values this close to the last place are compared
+again."""
 _DECIMALS: Final = 9
-"""Beyond these, cosines in double precision count as equal."""
+"""Cosines in double precision that differ by less than this are treated as equal."""
 
 EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors, signed, complete_to FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
-# A vector of length zero has no direction: it gets the distance of unrelated ones. Halves are
-# compared as they are, with the asked vector in two parts of halves: converting to floats takes
-# twice as long, and the asked vector rounded is not exact.
+# A vector of length zero has no direction, so it gets the distance of unrelated vectors.
+# Half-precision vectors are compared as stored, with the query split into two half-precision parts.
+# Converting to floats takes twice as long, and rounding the query would not be exact.
 _COMPARED: Final = """
     WITH compared AS MATERIALIZED (
         SELECT passage_no, coalesce(CASE
@@ -262,7 +264,7 @@ async def nearest(
     allowed: Ints | None,
     left_out: Ints,
 ) -> list[int]:
-    """Find the nearest passages, for an embedder from `EMBEDDER`; none if it has no vectors."""
+    """Find the nearest passages, for an embedder from `EMBEDDER`. Empty if it has no vectors."""
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or not usable(asked):
         return []
@@ -315,7 +317,7 @@ async def _choose(
 
 
 def _parts(asked: AskedVector) -> dict[str, Raw]:
-    """Split the asked direction into two vectors of halves, exact to about 22 bits."""
+    """Split the query's direction into two half-precision vectors, exact to about 22 bits."""
     numbers = np.frombuffer(asked.values, "<f4").astype(np.float64)
     numbers /= np.sqrt(np.einsum("i,i->", numbers, numbers))
     high = numbers.astype(np.float16)
@@ -344,7 +346,7 @@ def cosines(asked: AskedVector, raw: list[bytes]) -> Floats:
 
 
 def usable(asked: AskedVector) -> bool:
-    """Return True if it has a direction; a failed embedder may give zeros or NaN."""
+    """Return whether the vector has a direction. A failed embedder may return zeros or NaN."""
     if len(asked.values) % 4:
         return False
     values = np.frombuffer(asked.values, "<f4")
@@ -352,7 +354,8 @@ def usable(asked: AskedVector) -> bool:
 
 
 def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> None:
-    """Raise unless the asked vector is as long as its embedder's, a row of `EMBEDDER`."""
+    """Raise an error unless the query's vector is as long as those of its embedder, a row of
+    `EMBEDDER`."""
     if known is not None and 4 * known[1] != len(asked.values):
         raise StoreError(
             f"embedder {asked.embedder!r} has {known[1]} dimensions here, "
@@ -360,7 +363,7 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
         )
 
 
-# Look-ups by key for each segment, as in `candidates`: no plan turns them into scans.
+# Look-ups by key for each segment, as in `candidates`, so that the planner never scans the table.
 _PLACES: Final = f"""
     SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
@@ -407,7 +410,7 @@ _ALL_VECTORS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLookup:
-    """Queries sent ahead: the embedder, and the rows of the passages."""
+    """Queries sent ahead of the write: the embedder, and the rows of the passages."""
 
     embedder: Statement
     places: Statement
@@ -445,7 +448,7 @@ async def write_vectors(
 def known_embedder(
     given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> int | None:
-    """Return the number of a set's embedder as stored; None if it is new."""
+    """Return the stored number of a set's embedder; None if it is new."""
     known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
     if known is None:
         return None
@@ -506,7 +509,7 @@ async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[i
     count, signed = counted or (0, False)
     if signed:
         await put_signs(work, embedder, dimensions, numbers, rows)
-    elif count * dimensions > EXACT_NUMBERS:  # from now on a search needs them
+    elif count * dimensions > EXACT_NUMBERS:  # from this size on, a search needs the signs
         stored = await work.rows(_ALL_VECTORS, (work.space_id, embedder))
         values = np.frombuffer(b"".join(floats_of(raw) for _, raw in stored), "<f4")
         places = np.array([number for number, _ in stored], np.int64)

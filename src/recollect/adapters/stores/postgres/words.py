@@ -1,10 +1,10 @@
 """The inverted index of a space: words as numbers, posting blocks, and the search by words.
 
-A word is a 32-bit hash keyed by its space, so collisions cannot be planned. A passage has a forward
-row: its terms, sorted, with counts. A run holds the postings of a range of passages by term, in
-blocks that fit a page, with numbers relative to its first (below 65,536). A search reads the blocks
-and the newest passages. It only chooses the best by Okapi BM25; `search` scores them. The
-statistics are those of the whole space.
+A word is a 32-bit hash keyed by its space, so a user cannot cause collisions on purpose. A passage
+has a forward row: its terms, sorted, with counts. A run holds the postings of a range of passages
+by term, in blocks that fit a page, with numbers relative to its first (below 65,536). A search
+reads the blocks and the newest passages. It only chooses the best by Okapi BM25; `search` scores
+them. The statistics are those of the whole space.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from recollect.core.search.bm25 import inverse_document_frequency, length_dampin
 from recollect.core.values.recall import CandidateQuery
 
 RUN_SPAN: Final = 65_536
-"""Most passage numbers that a run covers: relative numbers are 16 bits."""
+"""Most passage numbers that a run covers, because relative numbers have 16 bits."""
 _BLOCK_BYTES: Final = 6_500
-"""A block is one row, and a row has to fit a page of 8 kB."""
+"""Most bytes of a block: it is one row, and a row must fit a page of 8 kB."""
 _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
-"""Postings of a bucket on average: fewer make more rows, more make longer reads."""
+"""Average number of postings per bucket. Fewer make more rows, more make longer reads."""
 _COUNT_MOST: Final = 65_535
 _TERMS_KEPT: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
@@ -43,7 +43,7 @@ NONE: Final = np.empty(0, np.int64)
 
 
 class _Terms(dict[tuple[UUID, str], int]):
-    """A cache of words' numbers; cleared when it grows too large."""
+    """A cache of words' numbers. It is cleared when it grows too large."""
 
     def __missing__(self, asked: tuple[UUID, str]) -> int:
         if len(self) >= _TERMS_KEPT:
@@ -77,7 +77,7 @@ def forward(space_id: UUID, words: Sequence[str]) -> Forward:
     counts = np.array(list(counted.values()), np.int64)
     order = np.argsort(terms)
     terms, counts = terms[order], counts[order]
-    if len(terms) > 1 and (terms[1:] == terms[:-1]).any():  # two words with one number
+    if len(terms) > 1 and (terms[1:] == terms[:-1]).any():  # two words have the same number
         firsts = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1])))
         terms, counts = terms[firsts], np.add.reduceat(counts, firsts)
     return Forward(
@@ -87,12 +87,12 @@ def forward(space_id: UUID, words: Sequence[str]) -> Forward:
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """The forward rows of several passages, end to end."""
+    """The forward rows of several passages, concatenated."""
 
     numbers: Ints
     lengths: Ints
     sizes: Ints
-    """Number of terms of each."""
+    """Number of terms of each passage."""
     terms: NDArray[Any]
     counts: NDArray[Any]
 
@@ -102,7 +102,7 @@ class Forwards:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Postings of neighbouring terms of one run."""
+    """Postings of adjacent terms of one run."""
 
     bucket: int
     part: int
@@ -248,11 +248,11 @@ def forwards_of(row: Sequence[Any] | None) -> Forwards:
 
 @dataclass(frozen=True, slots=True)
 class PostingHit:
-    """The postings of an asked term in one block or in forward rows."""
+    """The postings of a query's term in one block or in forward rows."""
 
     term: int
     base: int
-    """The number that relative ones add to."""
+    """The number that relative numbers are added to."""
     numbers: NDArray[Any]
     lengths: NDArray[Any]
     counts: NDArray[Any]
@@ -283,8 +283,8 @@ def order_candidates(
     allowed: Ints | None = None,
     left_out: Ints = NONE,
 ) -> tuple[Ints, Ints]:
-    """Choose the best passages by Okapi BM25, and those tied at the limit. Only `allowed` ones
-    if that is given, and none of those left out."""
+    """Choose the best passages by Okapi BM25, and those tied at the limit. If `allowed` is given,
+    only those. Passages in `left_out` are never chosen."""
     if not hits or limit <= 0:
         return NONE, NONE
     by_base: dict[int, dict[int, list[PostingHit]]] = {}
@@ -292,7 +292,8 @@ def order_candidates(
         by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
     best: list[tuple[Ints, Floats]] = []
     for base, by_term in by_base.items():
-        # In one order, so that passages with the same words have the very same score.
+        # Always add in the same order, so that passages with the same words have exactly the same
+        # score.
         mine = [_join(by_term[term]) for term in sorted(by_term)]
         low, totals = _score(mine, frequencies, documents, average_length)
         first = base + low
@@ -358,8 +359,8 @@ _STATISTICS: Final = """
 _RUNS: Final = """
     SELECT run, first_passage, dead FROM recollect.runs WHERE space_id = %s
 """
-# Each LATERAL … OFFSET 0 is a look-up by key that no plan turns into a scan, however much of a
-# table the space is: the planner knows tables, not spaces.
+# Each LATERAL … OFFSET 0 forces a look-up by key. The planner knows tables but not spaces, and
+# might otherwise scan the table if the space is a large part of it.
 _POSTINGS: Final = """
     SELECT r.run, t.term, p.block
     FROM unnest(%(terms)s::bigint[]) AS t (term)
@@ -410,7 +411,8 @@ class FoundByWords:
 async def find_by_words(
     work: Transaction, query: CandidateQuery, allowed: Ints | None, left_out: Ints
 ) -> FoundByWords:
-    """Find the best `allowed` passages by words, without those left out, and the statistics."""
+    """Find the best `allowed` passages by words, without those in `left_out`, and the
+    statistics."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))
@@ -455,7 +457,7 @@ def _block_hits(
     for run, term, block in rows:
         try:
             found = postings_of(block, term)
-        except (ValueError, struct.error):  # a damaged block hides no other; `check` tells of it
+        except (ValueError, struct.error):  # skip a damaged block; `check` reports it
             continue
         if found is None:
             continue

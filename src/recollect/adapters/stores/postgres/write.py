@@ -1,9 +1,10 @@
 """Writes a batch, and indexes segments again.
 
-One transaction first queries what the batch meets, then writes: two round trips and one fsync,
-however large the batch. It locks the row of `counters` first, so writers of one space take turns. A
-forgotten identity is never written again; writing a batch twice changes nothing. A passage indexed
-again gets a new number in the tail, and its old number is dead in its run.
+One transaction first reads the rows that the batch affects, then writes: two round trips and one
+fsync, however large the batch. It locks the row of `counters` first, so writers of one space wait
+for each other. A forgotten message is never written again, and writing a batch twice changes
+nothing. A passage that is indexed again gets a new number in the tail, and its old number is marked
+dead in its run.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
 async def write_batch(
     work: Transaction, batch: Batch, *, only_if: Statement | None = None
 ) -> tuple[WriteResult, int]:
-    """Write a batch in this transaction; also returns how many passages wait to be packed.
-    `only_if` was queued before: if it returns no row, this raises NothingTaken."""
+    """Write a batch in this transaction. Also return how many passages wait to be packed. `only_if`
+    was queued before: if it returns no row, NothingTaken is raised."""
     require_storable(batch)
     counters, looked = await _meet(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
@@ -93,7 +94,7 @@ async def write_batch(
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
     before = counters.tail
     stored, known, forgotten = _sort_out(batch.segments, counters)
-    if forgotten:  # what rests on one alone may come in a later batch
+    if forgotten:  # facts that rest only on a forgotten segment may arrive in a later batch
         await work.send(GONE, (work.space_id, *arrays(GONE_COLUMNS, forgotten.items())))
     unquotable = counters.tombstoned.union(forgotten.values())
     if stored:
@@ -103,7 +104,7 @@ async def write_batch(
     message_ids = frozenset(new.segment.message_id for new in stored)
     refused = unquotable
     if looked.compacted is not None:
-        # A compaction's record and the state with its cut are refused for the same messages.
+        # A compaction's record and the state with its cut are refused because of the same messages.
         refused |= await ledger.unquotable(looked.compacted, message_ids)
     kept, stale = SessionOutcome(), None
     if batch.session is not None and looked.session is not None:
@@ -113,7 +114,7 @@ async def write_batch(
         stale = batch.session.session if kept.stale else None
     if looked.facts is not None:
         await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
-    # The jobs of a batch written again were enqueued, and perhaps done, the first time.
+    # If the batch was written before, its jobs were enqueued then, and may be done.
     new_jobs = list(batch.jobs) if stored or not batch.segments else []
     if counters.tail // PACK_AFTER > before // PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
@@ -189,7 +190,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
 def _sort_out(
     given: Sequence[NewSegment], counters: SpaceCounters
 ) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
-    """Sort segments into new, known and, with their identity, tombstoned ones."""
+    """Sort segments into new, known, and tombstoned ones (with their message ids)."""
     stored: dict[SegmentId, NewSegment] = {}
     known: dict[SegmentId, None] = {}
     forgotten: dict[SegmentId, MessageId] = {}
@@ -295,7 +296,7 @@ async def replace_passages(
     *,
     at: float,  # noqa: ARG001 - no row keeps a time
 ) -> None:
-    """Index segments again; a vector stays if the span of its passage is unchanged."""
+    """Index segments again. A vector stays if the span of its passage is unchanged."""
     counters = await lock_space(work)
     rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(passages)})
     spans = {(row[0], row[4], row[5], row[6]): row[3] for row in rows if row[3] is not None}
@@ -344,19 +345,19 @@ async def _sign_again(work: Transaction, numbers: Raw) -> None:
 async def drop_index(
     work: Transaction, numbers: NDArray[np.int64], counters: SpaceCounters
 ) -> NDArray[Any]:
-    """Remove passages, their words and signs; returns their terms. Vectors and runs stay."""
+    """Remove passages, their words and signs, and return their terms. Vectors and runs stay."""
     packed = int8s(numbers)
     await work.send(DROP_PASSAGES, (work.space_id, packed))
     await clear_signs(work, numbers)
     rows = await work.rows(DROP_TERMS, (work.space_id, packed))
-    # Until 009_post has run, cold rows are not counted.
+    # until 009_post has run, cold rows are not counted
     counters.documents -= sum(not cold for _, cold, _ in rows)
     counters.total_length -= sum(length for length, cold, _ in rows if not cold)
     return np.unique(np.frombuffer(b"".join(terms for _, _, terms in rows), "<u4"))
 
 
 async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
-    """Remove the vectors of passages, of any embedder; returns the number removed."""
+    """Remove the vectors of passages, of all embedders. Return the number removed."""
     if not len(numbers):
         return 0
     given = (work.space_id, int8s(numbers), work.space_id)

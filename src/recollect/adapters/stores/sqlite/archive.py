@@ -1,8 +1,8 @@
 """Writes a batch in the caller's transaction, and reads segments, sessions, passages and facts.
 
-Writing a batch again changes nothing; nothing with a tombstone is written. A passage's number is
-never reused. Its low bits are its length in words, so that scoring needs no other table. Counters
-change in the same transaction.
+Writing a batch twice changes nothing. Content with a tombstone is not written. A passage's number
+is never reused. Its low bits are the passage's length in words, so that scoring needs no other
+table. Counters change in the same transaction.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ from recollect.core.values.upkeep import SessionSummary
 
 LENGTH_BITS: Final = 12
 LENGTH_MAX: Final = (1 << LENGTH_BITS) - 1
-"""Longer passages have this in their number, and their length only in their row."""
+"""Largest length that fits into a passage's number. Longer passages have their length only in their
+row."""
 
 _INSERT_PASSAGE: Final = """
 INSERT INTO passage (id, segment, ordinal, start, stop, length, embedded)
@@ -91,7 +92,7 @@ _COUNT_REMOVED: Final = """
 UPDATE totals SET documents = documents - ?, words = words - ?, removals = removals + 1
 """
 
-# Removing a passage to the last byte takes about as long as indexing twenty (measured).
+# Removing a passage without a trace takes about as long as indexing twenty (measured).
 _REBUILD_FROM: Final = 500
 _REBUILD_SHARE: Final = 20
 
@@ -102,8 +103,8 @@ NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 def add_passages(db: Database, segments: NewRows, number: int | None = None) -> list[Row]:
     """Store new passages without indexing them: pass the result to `index_words`.
 
-    FTS5 flushes its buffer whenever another statement needs a savepoint; so words come last in a
-    transaction. `number` is that of the first passage, if it is known.
+    FTS5 flushes its buffer whenever another statement needs a savepoint, so words are written last
+    in a transaction. `number` is the number of the first passage, if known.
     """
     if number is None:
         number = db.value("SELECT next_passage FROM totals")
@@ -136,7 +137,7 @@ def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
 
 
 def remove_passages(db: Database, passages: dict[int, int]) -> None:
-    """Remove passages and their words; the caller removes their vectors."""
+    """Remove passages and their words. The caller removes their vectors."""
     if passages:
         numbers = json_list(passages)
         bags = bags_of(db, passages)
@@ -193,7 +194,7 @@ def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tup
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
-# Queried one by one: building and reading a list takes longer.
+# one query per value: building and reading a list takes longer
 _FEW: Final = 5
 _NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
 _COUNT_ADDED: Final = """
@@ -208,7 +209,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     tombstones = tombstoned(db, _identities(batch))
     refused, said = _identities_met(batch.segments, tombstones)
     forgotten = tombstones | refused
-    # A compaction's record and the state with its cut are refused for the same messages.
+    # A compaction's record and the state with its cut are refused because of the same messages.
     unquoted = forgotten | covers_forgotten(db, batch.compactions, said)
     kept, stale = SessionOutcome(), None
     if batch.session is not None:
@@ -224,7 +225,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         write_fact_vectors(db, fact_vectors)
     if batch.extracted:
         read_to(db, batch.extracted)
-    # the jobs of a batch written again were enqueued, and perhaps done, the first time
+    # if the batch was written before, its jobs were enqueued then, and may be done
     jobs = batch.jobs if new or not batch.segments else ()
     add_jobs(db, jobs, forgotten)
     add_pieces(db, batch.pieces, forgotten)
@@ -266,8 +267,8 @@ def _identities(batch: Batch) -> set[str]:
 def _identities_met(
     segments: tuple[NewSegment, ...], tombstones: set[str]
 ) -> tuple[set[str], set[str]]:
-    """Return the identities met where they were forgotten, which this batch may not quote; and
-    those met where they may be."""
+    """Return two sets of messages: those that this batch has at a forgotten place and may not
+    quote, and those that it has at an allowed place."""
     refused: set[str] = set()
     said: set[str] = set()
     for new in segments:
@@ -368,7 +369,7 @@ def page(
     beyond, order = ("<", "DESC") if descending else (">", "ASC")
     query = _PAGE.format(which=which, beyond=beyond, order=order)
     stored_segments: list[StoredSegment] = []
-    while len(stored_segments) < limit:  # a row that cannot be read must not end the page early
+    while len(stored_segments) < limit:  # an unreadable row must not end the page early
         wanted = limit - len(stored_segments)
         rows = db.rows(query, (*named, edge, wanted))
         stored_segments += readable(rows, stored_segment)
@@ -400,7 +401,7 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
     passage_texts: list[PassageText] = []
     texts: dict[int, tuple[SegmentId, str] | None] = {}
-    while len(passage_texts) < limit:  # what cannot be read must not stand in the way of the rest
+    while len(passage_texts) < limit:  # unreadable rows must not block the others
         wanted = limit - len(passage_texts)
         rows = db.rows(WAITING, (complete, number, wanted))
         for _, segment, ordinal, start, stop in rows:

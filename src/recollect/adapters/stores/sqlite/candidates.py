@@ -1,8 +1,9 @@
 """Finds the passages that may answer a query, and their neighbours in the session.
 
-Chooses the best by words and by each vector, in one snapshot; `search` scores them. Computes BM25
-with numpy from fts5vocab: FTS5's own rank takes several times as long. `Recent` caches the last
-searches' reads, because a recall asks twice with the same query. Ties go by segment id and ordinal.
+This module chooses the best passages by words and by each vector, in one snapshot; `search` scores
+them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times as
+long. `Recent` caches the reads of the last searches, because a recall runs the same query twice.
+Ties are ordered by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postings:
-    """The passages that hold one word, ascending, and its count in each."""
+    """The passages that contain one word, in ascending order, and its count in each."""
 
     word: str
     passages: Numbers
@@ -74,8 +75,8 @@ def scores_of(
     allowed: Numbers | None,
     left_out: Numbers,
 ) -> tuple[Numbers, Scores]:
-    """Score the passages that hold any of the words, ascending. Only those in `allowed` (None
-    for all) and not in `left_out` count. Both ascend."""
+    """Score the passages that contain any of the words, in ascending order. Passages must be in
+    `allowed` (None for all) and not in `left_out`. Both are in ascending order."""
     stored_postings = [other for other in postings if len(other.passages)]
     if not stored_postings:
         return NO_NUMBERS, np.empty(0)
@@ -91,7 +92,7 @@ def scores_of(
         counts, damping
     )
     passages, at = _places(every)
-    # which adds them up in the order of the words
+    # adds the scores in the order of the words
     scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
     if allowed is not None:
         among = _positions(passages, allowed)[0]
@@ -104,9 +105,9 @@ def scores_of(
 
 
 def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
-    """Return each number once, ascending, and the index of each given number among them.
+    """Return each number once, in ascending order, and the index of each given number among them.
 
-    The numbers are a few ascending runs, which a stable sort merges: searching for each took twice
+    The numbers are a few ascending runs, which a stable sort merges. Searching for each took twice
     as long.
     """
     order = np.argsort(numbers, kind="stable")
@@ -136,7 +137,8 @@ def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], np
 
 
 def distinct(numbers: Numbers) -> Numbers:
-    """Return each number once, ascending; np.unique hashes, which takes six times as long here."""
+    """Return each number once, in ascending order. np.unique would hash them, which takes six times
+    as long here."""
     if not len(numbers):
         return numbers
     numbers = np.sort(numbers)
@@ -179,14 +181,15 @@ SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session
 CROSS JOIN passage AS p ON p.segment = g.sequence
 WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at < ?6)
 """  # noqa: S608
-# Several turns of one space at once; of a large space only the last: 16 bytes per entry.
+# Number of cached queries: several turns of a space may run at once. In a large space only the last
+# is cached, at 16 bytes per entry.
 _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """The stored segments that a query excludes, and their passages; both ascending."""
+    """The stored segments that a query excludes, and their passages, both in ascending order."""
 
     sequences: Numbers
     passages: Numbers
@@ -202,7 +205,8 @@ class _State:
         return (self.next_passage, self.removals) == (other.next_passage, other.removals)
 
     def knows(self, passage: int, now: _State) -> bool:
-        """Return True if a passage of the snapshot `now` was there, and did not move."""
+        """Return whether a passage of the snapshot `now` existed in this one, with the same
+        number."""
         return self.removals == now.removals and passage >> LENGTH_BITS < self.next_passage
 
 
@@ -218,7 +222,7 @@ class Recent:
         self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
 
     def look(self, db: Database) -> None:
-        """Refresh the cache; call it first in every snapshot."""
+        """Refresh the cache. Call this first in every snapshot."""
         self._now = _State(*db.row(_STATE))
 
     def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
@@ -263,8 +267,8 @@ p.start, p.stop, p.length, CAST(g.tool AS BLOB)
 """
 """Columns of passage `p`, segment `g` and session `s`."""
 
-# In the order of the fields. A frozen value sets its fields one by one, by name, which took a tenth
-# of a recall. Setting columns through the slots takes a third of that.
+# In the order of the fields. Setting the fields of a frozen value by name took a tenth of a recall.
+# Setting columns through the slots takes a third of that.
 _SLOTS: Final = tuple(getattr(Candidate, field.name).__set__ for field in fields(Candidate))
 
 
@@ -384,7 +388,7 @@ def _find_allowed(db: Database, query: CandidateQuery) -> Numbers | None:
     if not query.with_files:
         return np.sort(own)
     in_files = number_list(db.value(_IN_FILES, (*_FILE_NAMES, *times)))
-    return distinct(np.concatenate([own, in_files]))  # the session may be a file's itself
+    return distinct(np.concatenate([own, in_files]))  # the session may itself be a memory file
 
 
 def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
@@ -411,7 +415,7 @@ SELECT a.id, a.sequence, {_WALK.format(beyond="<", order="DESC")},
   {_WALK.format(beyond=">", order="ASC")}
 FROM json_each(?1) AS j CROSS JOIN segment AS a ON a.id = j.value
 """  # noqa: S608
-# A neighbour without any requested passage has a row of its own.
+# A neighbor without any requested passage has its own row.
 _NEIGHBOUR_ROWS: Final = f"""
 SELECT {COLUMNS} FROM json_each(?1) AS j CROSS JOIN segment AS g ON g.sequence = j.value
 JOIN session AS s ON s.number = g.session
@@ -419,7 +423,7 @@ LEFT JOIN passage AS p ON p.segment = g.sequence AND p.ordinal < ?2
 """  # noqa: S608
 
 Walk = tuple[str, list[int], list[int]]
-"""A segment, the places before it, and those after it; the nearest first."""
+"""A segment, the places before it, and those after it, nearest first."""
 
 
 def find_around(
@@ -451,8 +455,9 @@ def find_around(
 def _walks(
     db: Database, ids: Sequence[str], left_out: list[int], reach: int
 ) -> tuple[dict[int, str], list[Walk]]:
-    """Return the stored segments by their sequence, and each one's walk. Few meet an excluded
-    segment, and passing these to SQLite is slow: so only those that do walk again."""
+    """Return the stored segments by sequence, and the neighbors of each. Few have an excluded
+    segment near them, and passing exclusions to SQLite is slow. So only those are searched
+    again."""
     rows = db.rows(_NEAR, (json_list(dict.fromkeys(ids)), "[]", reach))
     walks = {row[0]: _walk(row) for row in rows}
     avoided = frozenset(left_out)

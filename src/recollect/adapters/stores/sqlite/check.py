@@ -1,4 +1,5 @@
-"""Checks a space: SQLite's own check, the indexes, and our invariants. Never repairs anything.
+"""Checks a space: SQLite's own check, the indexes, and the rules of Recollect's data. Never repairs
+anything.
 
 Reports counts and places, never content.
 """
@@ -163,8 +164,8 @@ def _word_index(db: Database) -> Iterator[str]:
 
 
 def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
-    """Count each word in the index, with a sum over its passages. FTS5's own command for it is a
-    write to SQLite, which would wait for other writers."""
+    """Count each word in the index, with a sum over its passages. FTS5's own command for this
+    counts as a write in SQLite, and would wait for other writers."""
     query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM words_at GROUP BY term"  # noqa: S608
     return {term: (count, total) for term, count, total in db.rows(query)}
 
@@ -263,8 +264,9 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
 
 
 def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
-    """Read the space's name and counts; changes nothing, not even an older schema. A
-    passphrase-encrypted file cannot be read without its name: then only its size is returned."""
+    """Read the space's name and counts. Nothing is changed, not even an older schema. A file that
+    is encrypted with a passphrase cannot be read without the space's name: then only its size is
+    returned."""
     found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
     try:
         with store_errors(path), closing(read_only(path, key)) as connection:

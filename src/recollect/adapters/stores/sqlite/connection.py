@@ -1,7 +1,7 @@
 """Opens the file of a space: key, permissions, cipher, pragmas, schema, and SQLite's errors.
 
-A commit survives power loss. A key is never logged, shown or written; messages name the file, never
-a value.
+A commit survives a power failure. A key is never logged, shown or written. Errors name the file,
+never a value.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from recollect.system.durable import locked_within, make_folder, sync_folder
 
 _KEY_BYTES = 32
 _HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
-# The cost that RFC 7914 names for interactive use: 16 MiB and about 50 ms, once.
+# The cost that RFC 7914 recommends for interactive use: 16 MiB and about 50 ms, once.
 _SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES}
 
-# A turn writes about ten pages whatever their size. From pages of 8 KiB vectors load a tenth
+# A turn writes about ten pages, whatever their size. With pages of 8 KiB vectors load a tenth
 # faster, but every turn syncs twice the bytes (both measured).
 _PAGE_BYTES = 4096
 _CACHE_KIB = 32_768
 _LOG_PAGES = 128
-"""The log is moved into the file after this many pages, and keeps no more space."""
+"""After this many pages the log is moved into the file, and is cut to this size."""
 _CIPHER = "aegis"
-"""As fast as no cipher on processors with AES, three times as fast as chacha20 (measured)."""
+"""The cipher. On processors with AES it is as fast as no cipher, and three times as fast as
+chacha20 (measured)."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode."""
@@ -63,10 +64,12 @@ _GLANCE_MILLISECONDS = 1_000
 
 
 class EncryptionKey:
-    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`; else a passphrase.
+    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`. Any other text is a
+    passphrase.
 
-    A passphrase gives one key per space, derived once. The salt is the space's name, which is known
-    wherever the file is opened: two spaces of one name and passphrase have one key.
+    From a passphrase, one key per space is derived once. The salt is the space's name, which is
+    known wherever the file is opened. So two spaces with the same name and passphrase have the same
+    key.
     """
 
     __slots__ = ("_derived", "_raw", "_secret")
@@ -87,7 +90,7 @@ class EncryptionKey:
 
     @property
     def is_raw(self) -> bool:
-        """Return True if the key is the same for every space."""
+        """True if the key is the same for every space."""
         return self._raw
 
     def raw(self, space: str) -> bytes:
@@ -189,11 +192,11 @@ class SpaceFile:
     key: bytes | None = field(default=None, repr=False)
     busy_seconds: float = 5.0
     number: FileNumber | None = None
-    """The file's number when the space was opened; None before that."""
+    """The file's number (device and inode) when the space was opened; None before that."""
 
 
 class BusyWait:
-    """The time that one operation may still wait for other processes."""
+    """How much longer one operation may wait for other processes."""
 
     __slots__ = ("_ended", "_seconds", "_until")
 
@@ -206,12 +209,13 @@ class BusyWait:
         self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def end(self) -> None:
-        """Stop all waiting: the store is being closed."""
+        """Stop all waiting, because the store is being closed."""
         self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
-        """Wait a moment; False after the limit. Pauses are short and random: SQLite's own grow
-        to 100 ms, and a process that polls that rarely starves next to eight busy writers."""
+        """Wait a moment. Return False after the limit. Pauses are short and random. SQLite's own
+        pauses grow to 100 ms, and a process that polls so rarely gets no turn next to eight busy
+        writers."""
         if self._ended or time.monotonic() >= self._until:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets
@@ -229,7 +233,7 @@ def space_file(
 
 
 def require_file(file: SpaceFile, *, create: bool) -> None:
-    """Create the file if it is missing; raise if it cannot be a memory."""
+    """Create the file if it is missing. Raise if it cannot be a memory."""
     path = file.path
     with store_errors(path):
         if not path.exists():
@@ -251,19 +255,19 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
 def _make(file: SpaceFile) -> None:
     """Create the file with its tables under a temporary name, then rename it.
 
-    So an interrupted creation never leaves an empty file: one that is empty was damaged otherwise,
-    and is not taken for a new memory.
+    So an interrupted creation never leaves an empty file. An empty file was therefore damaged, and
+    is not treated as a new memory.
     """
     path = file.path
     make_folder(path.parent)
     with file_apart(file) as apart, folder_locked(file):
-        if not path.exists():  # else another process was quicker: its file counts
+        if not path.exists():  # otherwise another process was first, and its file is used
             put_in_place(apart.path, path)
 
 
 @contextmanager
 def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
-    """Create a temporary file with the tables of the space; removed at the end."""
+    """Create a temporary file with the tables of the space. It is removed at the end."""
     number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
     os.close(number)
     try:
@@ -275,8 +279,8 @@ def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Rename a new file unless the name is taken; call it with the folder locked."""
-    for left in ("-wal", "-shm"):  # of one that was deleted: no part of the new one
+    """Rename a new file unless the name is taken. Call this with the folder locked."""
+    for left in ("-wal", "-shm"):  # left from a deleted file: they do not belong to the new one
         Path(f"{path}{left}").unlink(missing_ok=True)
     made.rename(path)
     sync_folder(path.parent)
@@ -284,7 +288,7 @@ def put_in_place(made: Path, path: Path) -> None:
 
 @contextmanager
 def folder_locked(file: SpaceFile) -> Iterator[None]:
-    """Keep other processes from creating or replacing files of this kind in the folder."""
+    """Prevent other processes from creating or replacing such files in the folder."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not locked_within(descriptor, file.busy_seconds):
@@ -316,7 +320,7 @@ def check_encryption() -> None:
 
 
 def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> apsw.Connection:
-    """Open a connection to the space; `damaged` skips reading its tables."""
+    """Open a connection to the space. `damaged` skips reading its tables."""
     if file.key is not None:
         check_encryption()
     patience.renew()
@@ -372,7 +376,8 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
         raise _key_error(file) or error from error
     if file.key is not None and (wrong := _key_error(file, readable=True)):
         raise wrong
-    connection.pragma("temp_store", 2)  # in memory: what is said must not reach other files
+    # Temporary tables stay in RAM, because content must not reach other files.
+    connection.pragma("temp_store", 2)
     connection.pragma("cache_size", -_CACHE_KIB)
     if mode != "wal":
         connection.pragma("page_size", _PAGE_BYTES)

@@ -1,9 +1,9 @@
 """A connection as the other modules use it, and the thread in which its blocking calls run.
 
-apsw runs statements lazily; here every statement has ended when its call returns, so none holds a
-snapshot open by accident. A store has one lane to write and others to read, so a long read never
-delays a write. Nothing of SQLite runs on the event loop. An operation is one transaction, and
-completes even if its caller is cancelled. A row with undecodable text is left out and counted.
+apsw runs statements lazily. Here every statement has ended when its call returns, so none keeps a
+snapshot open by accident. A store has one lane for writes and others for reads, so a long read
+never delays a write. SQLite never runs on the event loop. An operation is one transaction, and
+completes even if its caller is cancelled. A row with undecodable text is skipped and counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Database:
-    """A connection that belongs to one thread."""
+    """A connection that only one thread uses."""
 
     __slots__ = ("connection", "unreadable_rows")
 
@@ -79,7 +79,7 @@ class Database:
         return self.rows(query, values)[0]
 
     def value(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """Return the first value of the first row; None without one."""
+        """Return the first value of the first row; None if there is no row."""
         rows = self.rows(query, values)
         return rows[0][0] if rows else None
 
@@ -91,14 +91,14 @@ class Database:
 
 
 def _refusal(error: Exception) -> BatchRefused:
-    # Without the error itself, which may carry the value.
+    # Without the original error, which may contain the value.
     return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
 
 
 T = TypeVar("T")
 Work = Callable[[Database], T]
 
-# Readers that overlap all the time keep SQLite from restarting its log; past this size we wait for
+# If readers always overlap, SQLite cannot restart its log. Above this size the writer waits for
 # them.
 _LOG_MAX_BYTES = 64 << 20
 _LOG_LOOK_EVERY = 64
@@ -107,7 +107,7 @@ _CLOSED = "this store is closed: open it again"
 
 
 class Lane:
-    """A thread and the connection that only it uses; both start with the first operation."""
+    """A thread and the connection that only it uses. Both are started with the first operation."""
 
     def __init__(self, file: SpaceFile, *, name: str) -> None:
         self._file = file
@@ -125,7 +125,7 @@ class Lane:
         return await self._later(self._read, work)
 
     async def read_apart(self, work: Work[T]) -> T:
-        """Run in one snapshot of a connection of its own, for long reads."""
+        """Run in one snapshot of a separate connection, for long reads."""
         if self._closed:
             raise StoreError(_CLOSED)
         apart = Lane(self._file, name="apart")
@@ -147,8 +147,8 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """Wait for running operations, not for other processes' locks; end connection and
-        thread."""
+        """Wait for running operations, but not for locks of other processes. Then close the
+        connection and end the thread."""
         if self._closed:
             return
         self._closed = True
@@ -174,7 +174,8 @@ class Lane:
             self._disconnect()
             raise
         if self._database is None:
-            number = file_number(self._file.path)  # before: it may be replaced meanwhile
+            # Read before connecting, because the file may be replaced meanwhile.
+            number = file_number(self._file.path)
             self._database = Database(connect(self._file, self._patience))
             self._opened_file = number or file_number(self._file.path)
         self._patience.renew()
@@ -191,7 +192,7 @@ class Lane:
         if self._database is not None:
             self._patience.renew()
             if file_number(self._file.path) != self._opened_file:
-                # Its log would be removed by name, which is the new file's name now.
+                # SQLite would remove its log by name, and that is now the new file's name.
                 self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._database.connection.close(True)
             self._database = None
@@ -215,13 +216,13 @@ class Lane:
         while True:
             try:
                 database.run(begin)
-                self._require_same_file()  # it may be replaced while this waits for the lock
+                self._require_same_file()  # the file may be replaced while this waits for the lock
                 result = work(database)
                 database.run("COMMIT")
             except BaseException as error:
                 if database.connection.in_transaction:
                     database.run("ROLLBACK")
-                # The handler that waits is not asked where waiting could dead-lock.
+                # SQLite does not call the busy handler if waiting could cause a deadlock.
                 if isinstance(error, BUSY) and self._patience.wait():
                     continue
                 raise

@@ -1,8 +1,8 @@
 """Writes, replaces, forgets and finds facts, and counts their revision.
 
-A changed fact is another row under a new number: its words are indexed again and its vectors go.
-The revision grows with every transaction that changes facts, or segments that a fact may be read
-from.
+A changed fact becomes a new row with a new number: its words are indexed again and its vectors are
+removed. The revision grows with every transaction that changes facts, or segments that facts are
+extracted from.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
 def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
     texts: list[FactText] = []
     last = ""
-    while len(texts) < limit:  # what cannot be read must not stand in the way of the rest
+    while len(texts) < limit:  # unreadable rows must not block the others
         wanted = limit - len(texts)
         rows = db.rows(_WAITING, (last, embedder, wanted))
         texts += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
@@ -130,7 +130,7 @@ def _load(db: Database, embedder: int, dimensions: int) -> Matrix:
     if rows:
         size = FLOAT_BYTES * dimensions
         members = np.array([fact for fact, _ in rows], dtype="<i8")
-        # A torn vector is near nothing; `check` reports it.
+        # A truncated vector is similar to nothing; `check` reports it.
         values = [numbers if len(numbers) == size else bytes(size) for _, numbers in rows]
         matrix.make_room(len(rows))
         matrix.append(0, unit=False, passages=members.tobytes(), numbers=b"".join(values))
@@ -161,13 +161,13 @@ def facts_revision(db: Database) -> int:
 
 
 def require_revision(db: Database, revision: int | None) -> None:
-    """Raise StaleFacts if facts have changed since this revision; None skips the check."""
+    """Raise StaleFacts if facts have changed since this revision. None skips the check."""
     if revision is not None and facts_revision(db) != revision:
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
 
 
 def move_on(db: Database) -> None:
-    """Advance the revision, so that decisions about facts made until now are stale."""
+    """Increase the revision, so that earlier decisions about facts become stale."""
     db.run(_MOVE_ON)
 
 
@@ -179,10 +179,10 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
-    """Remove the facts that rest only on forgotten segments; others lose these sources.
+    """Remove the facts that rest only on forgotten segments. Other facts lose these sources.
 
-    A fact of a segment whose words also occur elsewhere still rests on that twin. One that cannot
-    be read goes with any segment that it names.
+    If another segment has the same words (its twin), the fact then rests on that. An unreadable
+    fact is removed with any segment that it names.
     """
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in readable(rows, numbered_fact)]
@@ -199,7 +199,7 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
 
 
 def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
-    """Detach facts from these sessions: those that are left belong to the whole space."""
+    """Detach facts from these sessions. The remaining facts belong to the whole space."""
     changed = 0
     for session in sessions:
         db.run(_LEAVE_SESSION, (pack_text(session),))

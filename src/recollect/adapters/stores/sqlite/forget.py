@@ -1,8 +1,8 @@
 """Forgets and rewrites stored content, and leaves no byte of it.
 
-By content an identity goes wherever it was said; by place single segments go. Everything is one
-transaction; `secure_delete` overwrites the bytes, and the log is emptied after. Whatever could not
-be reached is reported.
+By content, a message is removed wherever it is stored. By place, single segments are removed.
+Everything is one transaction. `secure_delete` overwrites the bytes, and the log is emptied
+afterwards. Copies that could not be deleted are reported.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ LOG_IN_USE: Final = (
     "run scrub when nobody does."
 )
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
-# A shorter prefix reveals nothing of a word.
+# A shorter prefix reveals nothing about a word.
 _TELLING_BYTES: Final = 5
 Removed = TypeVar("Removed", Forgotten, Rewritten)
 
@@ -134,8 +134,8 @@ def withdraw(
     at: float,  # noqa: ARG001 - nothing stays that could carry a time
     up_to: int | None = None,
 ) -> int:
-    """Remove segments within the caller's transaction without tombstones, and return their
-    number. Quotes of them stay."""
+    """Remove segments within the caller's transaction, without tombstones. Return their number.
+    Quotes of them stay."""
     found = db.rows(_OF_IDS, (json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
@@ -149,7 +149,7 @@ class _Removed:
     passages: int
     vectors: int
     words: set[bytes] = field(repr=False)
-    """The words of the segments, as the index has them."""
+    """The words of the segments, as indexed."""
 
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
@@ -174,13 +174,13 @@ def _remove_passages(db: Database, sequences: Sequence[int]) -> _Removed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
     identities: set[str]
-    """Identities that go wherever they were said."""
+    """Messages that are removed wherever they are stored."""
     rows: list[Row]
-    """Every segment that goes."""
+    """Every segment that is removed."""
     places: list[Row]
-    """Those of the rows that go by place alone."""
+    """Those of the rows that are removed by place alone."""
     sessions: list[int]
-    """Sessions that go as a whole."""
+    """Sessions that are removed as a whole."""
 
 
 def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
@@ -230,7 +230,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgott
     states += forget_quotes(db, unsaid)
     if order.matching:
         text = SoughtText(order.matching)
-        gone = forget_text_in_pieces(db, text)  # a system prompt comes again with each request
+        gone = forget_text_in_pieces(db, text)  # a system prompt is sent again with each request
         put_tombstones(db, gone, order.at)
         pieces += len(gone)
         jobs += forget_text_in_jobs(db, text)
@@ -265,7 +265,7 @@ def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsai
 def clear_separators(db: Database, said: set[bytes]) -> None:
     """Rebuild the index if its inner pages still show a prefix of a forgotten word.
 
-    FTS5 overwrites the entries of a word, but not the separators between its pages. A separator is
+    FTS5 overwrites the entries of a word, but not the separators between its pages. Separators are
     as short as possible, so this is rare.
     """
     beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
@@ -350,7 +350,7 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def stored_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """Return the bodies of a kind after an id; an unreadable one is marked as torn."""
+    """Return the bodies of a kind after an id. An unreadable one is marked as torn."""
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
     return tuple([_stored_body(kind, row) for row in db.rows(_HELD[kind], (first, limit))])
 
@@ -369,7 +369,7 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
 
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
-    # With their source texts, so that a span never refers to another text.
+    # Facts are rewritten with their source texts, so that a span always refers to the right text.
     if order.facts or order.facts_revision is not None:
         write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
     bodies = sum(_put(db, new) for new in order.bodies)
@@ -382,7 +382,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     for id_, (sequence, tokens) in found.items():
         _put_segment(db, given[id_].segment, sequence)
         db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
-    if found:  # a fact that was read from an old text would bring it back
+    if found:  # a fact extracted from the old text would bring it back
         move_on(db)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
@@ -403,7 +403,8 @@ def _put(db: Database, new: NewBody) -> bool:
 
 
 def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
-    """Replace an unchanged body; the same body can be packed in more than one way."""
+    """Replace a body that has not changed. It is compared unpacked, because the same body can be
+    packed in several ways."""
     for (stored,) in db.rows(_PACKED[new.kind], (id_,)):
         if unpack_body(stored) == new.was:
             db.run(_PUT[new.kind], (pack_body(new.body), id_, stored))

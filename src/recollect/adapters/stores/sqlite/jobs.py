@@ -1,7 +1,7 @@
 """The job queue of a space: leases, retries, the daily budget.
 
-Only the token of the newest lease completes, fails or extends a job. A job's cost is charged when
-it is leased and stays charged, because a failed attempt may have spent it.
+Only the holder of the newest lease can complete, fail or extend a job. A job's cost is charged when
+it is leased, and stays charged, because a failed attempt may have spent it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def claim(
             db.run(_SPEND, (day, cost))
             left -= cost if day_tokens is not None else 0
         leases.append(lease)
-        if lease_seconds <= 0:  # it has expired already and would be found again
+        if lease_seconds <= 0:  # such a lease has expired already, and the job would be found again
             break
     return tuple(leases)
 

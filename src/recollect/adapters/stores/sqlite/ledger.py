@@ -1,7 +1,8 @@
 """The requests that were sent, turn by turn, and the compactions of sessions.
 
-Pieces are stored once, turns name what they added: a turn's rows are those of the turn before, up
-to `kept_rows`, and its own. A compaction is never changed, and stays when the ledger expires.
+Each piece is stored once, and a turn names only what it added. A turn's rows are the first
+`kept_rows` of the previous turn, followed by its own. A compaction is never changed, and stays when
+the ledger expires.
 """
 
 from __future__ import annotations
@@ -70,21 +71,21 @@ SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
 SELECT about FROM compaction WHERE length(about) % 16 = 4
 """
 _CHUNK_BYTES: Final = 32 * 16
-"""The ids of 32 messages: a chunk of 64 would need a page of its own."""
+"""Number of ids per chunk. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
-"""Marks a list with chunks: the length of one without is a multiple of 16."""
+"""Marks a list with chunks. The length of a list without chunks is a multiple of 16."""
 
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 
 
 class SharedIds:
-    """Packs and unpacks long lists of ids, chunks of which are stored once.
+    """Packs and unpacks long lists of ids. Each chunk of ids is stored once.
 
-    The list of a compaction repeats the list of the one before it. A packed list is the number of
-    its chunks in four bytes, their hashes, then the remaining ids; a short one is as `pack_ids`
-    packs it.
+    A compaction's list repeats the list of the previous one. A packed list has the number of its
+    chunks in four bytes, their hashes, then the remaining ids. A short list is packed by
+    `pack_ids`.
     """
 
     def __init__(self, db: Database) -> None:
@@ -132,7 +133,7 @@ def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
     if not isinstance(packed, bytes) or len(packed) % _HASH_BYTES != _COUNT_BYTES:
         return []
     end = _COUNT_BYTES + int.from_bytes(packed[:_COUNT_BYTES]) * _HASH_BYTES
-    end = min(end, len(packed))  # of a torn list; the hash of a chunk that is none is not found
+    end = min(end, len(packed))  # the list may be truncated; an invalid hash finds no chunk
     return [packed[at : at + _HASH_BYTES] for at in range(_COUNT_BYTES, end, _HASH_BYTES)]
 
 
@@ -148,7 +149,8 @@ def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]
 
 
 def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) -> None:
-    """Record turns that are not recorded yet, except those of `but_of`, whose write is stale."""
+    """Record turns that are not recorded yet, except those of session `but_of`, whose write is
+    stale."""
     for turn in turns:
         if turn.session == but_of:
             continue
@@ -280,7 +282,7 @@ def _holds(stored: bytes, text: SoughtText) -> bool:
     try:
         return text.occurs_in(unpack_body(stored))
     except ValueError:
-        return True  # it is torn, but the part before the tear can be read
+        return True  # the list is truncated, but its first part is readable
 
 
 def _ids(packed: bytes | str | None) -> list[str]:
@@ -339,7 +341,8 @@ _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 def covers_forgotten(
     db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
 ) -> set[str]:
-    """Return the forgotten identities that these records cover; `said` are stored by this batch."""
+    """Return the forgotten messages that these records cover. `said` are messages that this batch
+    stores."""
     return unquotable(db, {message_id for record in records for message_id in record.about}) - said
 
 
@@ -350,7 +353,8 @@ def add_compactions(
     *,
     but_of: str | None,
 ) -> None:
-    """Store new records, except those of the stale session `but_of` or about the `forgotten`."""
+    """Store new records, except those of the stale session `but_of` or about `forgotten`
+    messages."""
     if not records:
         return
     refused = forgotten | tombstoned(db, map(compaction_mark, records))
@@ -386,8 +390,8 @@ def forget_compactions(
     places: Mapping[int, AbstractSet[str]],
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Drop compactions that cover the `unsaid` or removed `places`, or whose session goes as a
-    `whole`. Returns the dropped ones, None for one that could not be read."""
+    """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is
+    removed as a `whole`. Return them, with None for one that could not be read."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)
@@ -412,7 +416,7 @@ def _covers(
     try:
         about = ids.unpack(packed)
     except (ValueError, TypeError):
-        return True  # it does not say for whom it stands
+        return True  # the record does not name the messages it covers
     return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
 
 

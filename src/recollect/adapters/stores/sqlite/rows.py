@@ -1,7 +1,7 @@
 """Converts values to columns and back: ids, texts, words, segments, facts, bodies.
 
-Ids of 32 hexadecimal digits are packed to 16 bytes, others are JSON; text that UTF-8 cannot encode
-is stored as bytes. An unreadable row is left out, never hides the others, and `check` reports it.
+Ids of 32 hexadecimal digits are packed to 16 bytes; others are JSON. Text that UTF-8 cannot encode
+is stored as bytes. An unreadable row is skipped without affecting others, and `check` reports it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def pack_ids(ids: Sequence[str]) -> bytes | str | None:
             packed = bytes.fromhex(joined)
         except ValueError:
             return json.dumps(list(ids))
-        if packed.hex() == joined:  # so no capital letters, which would not come back
+        # Only lower-case digits, because capital letters would not be restored.
+        if packed.hex() == joined:
             return packed
     return json.dumps(list(ids))
 
@@ -73,7 +74,7 @@ def pack_text(text: str | None) -> str | bytes | None:
 
 
 def unpack_text(packed: str | bytes | None) -> str | None:
-    """Undo `pack_text`; columns of free text are read as bytes."""
+    """Decode `pack_text`. Columns of free text are read as bytes."""
     if packed is None or isinstance(packed, str):
         return packed
     return packed.decode("utf-8", "surrogatepass")
@@ -133,8 +134,8 @@ def quoting(
     forgotten: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
 ) -> list[Any]:
-    """Return the keys of rows (key, packed ids) that quote one of these messages or are
-    unreadable."""
+    """Return the keys of rows (key, packed ids) that quote one of these messages or cannot be
+    read."""
     found = []
     for key, packed in rows:
         try:
@@ -249,7 +250,7 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
 
 
 def stored_segment(row: Row) -> StoredSegment:
-    """Read a row of `SELECT_SEGMENT`; ValueError or TypeError if it cannot be read."""
+    """Read a row of `SELECT_SEGMENT`. Raise ValueError or TypeError if it cannot be read."""
     sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpack_columns(values, _SEGMENT))
     return StoredSegment(segment=segment, sequence=sequence)
@@ -260,7 +261,7 @@ def fact_row(fact: Fact, number: int) -> Row:
 
 
 def stored_fact(row: Row) -> Fact:
-    """Read a row of `SELECT_FACT`; ValueError or TypeError if it cannot be read."""
+    """Read a row of `SELECT_FACT`. Raise ValueError or TypeError if it cannot be read."""
     return Fact(**_unpack_columns(row[1:], _FACT))
 
 
@@ -282,8 +283,8 @@ def _unpack_columns(values: Sequence[Any], columns: Sequence[_Column]) -> dict[s
     return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}
 
 
-# Ledger bodies are packed with a dictionary of common content. It never changes: another dictionary
-# gets another mark. A body without the mark was written by an earlier version.
+# Ledger bodies are packed with a dictionary of common content. The dictionary never changes: a new
+# one would get a new mark. A body without the mark was written by an earlier version.
 _MARK: Final = b"\x01Z"
 _LEAST_BYTES: Final = 64
 # The most common content is last (RFC 1950): a typical report, and a message.

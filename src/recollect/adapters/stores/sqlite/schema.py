@@ -1,16 +1,16 @@
 """The tables of a space, and the migrations of older files, one transaction each.
 
-`words` is fed with the words in the table next to it: without the words of a passage FTS5 cannot
-remove it to the last byte. The number of a passage includes its length (`archive.py`), so that
-scoring needs no join.
+The words indexed in `words` are also stored in a table next to it: FTS5 needs them to remove a
+passage without a trace. A passage's number includes its length (`archive.py`), so that scoring
+needs no join.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-# Every printing ASCII character that is neither a letter nor a digit, and the sign that escapes.
-# `ascii` takes all other characters as parts of words by itself, and folds only A to Z.
+# Every printable ASCII character that is neither a letter nor a digit, and the escape character.
+# The tokenizer `ascii` treats all other characters as parts of words, and folds only A to Z.
 _WORD_SIGNS: Final = "".join(
     sign for sign in map(chr, range(0x21, 0x7F)) if not sign.isalnum() and sign not in "'\""
 )
@@ -42,7 +42,7 @@ CREATE TABLE path (
   PRIMARY KEY (session, start)
 ) WITHOUT ROWID
 """
-# The quoted identities have their own table, for there may be thousands.
+# The quoted messages have their own table, because there may be thousands.
 _QUOTED = """
 CREATE TABLE quoted (
   session INTEGER NOT NULL REFERENCES session (number), chunk INTEGER NOT NULL, ids NOT NULL,
@@ -98,9 +98,9 @@ CREATE TABLE vector_at (
   PRIMARY KEY (embedder, passage)
 ) WITHOUT ROWID
 """
-# A fact's number is never reused: a replaced fact is another row, so words and vectors of the old
-# one are never taken for the new one's. Words are stored as numbers (`stores/invariants.py`);
-# `fact_word` and `fact_vector` hold current facts only.
+# A fact's number is never reused. A replacement is a new row, so words and vectors of the old fact
+# are never mistaken for the new one's. Words are stored as numbers (`stores/invariants.py`).
+# `fact_word` and `fact_vector` contain current facts only.
 _FACT = """
 CREATE TABLE fact (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, current INTEGER NOT NULL,
@@ -157,7 +157,7 @@ CREATE TABLE compaction (
 )
 """
 
-# `segment_place` serves the neighbours that every recall asks for.
+# `segment_place` finds the neighbors, which every recall asks for.
 _TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     _TOTALS,
@@ -200,16 +200,16 @@ _TABLES: Final = (
 )
 
 _PACKED_BODIES: Final[tuple[str, ...]] = ()
-"""Pieces may be packed and vectors may have 16 bits, neither of which version 1 could read."""
+"""Pieces may be packed and vectors may have 16 bits. Version 1 could read neither."""
 _NO_TAGS: Final = (
     "ALTER TABLE segment DROP COLUMN topics",
     "ALTER TABLE segment DROP COLUMN entities",
 )
-"""An export computes topics and entities; no query read them."""
+"""Topics and entities are removed: an export computes them, and no query read them."""
 _SHARED_IDS: Final = (
     "CREATE TABLE id_chunk (hash BLOB PRIMARY KEY, ids BLOB NOT NULL) WITHOUT ROWID",
 )
-"""Each compaction names all messages before it; the lists share their common part."""
+"""Each compaction names all messages before it. The lists now share their common part."""
 _PACKED_TEXTS: Final[tuple[str, ...]] = ()
 """Texts of messages may be compressed, which earlier versions could not read."""
 _NO_COLD: Final = (
@@ -232,9 +232,9 @@ _NO_COLD: Final = (
     "ALTER TABLE totals DROP COLUMN cold",
     "ALTER TABLE totals DROP COLUMN cold_documents",
     "ALTER TABLE totals RENAME COLUMN cold_change TO removals",
-    "UPDATE embedder SET complete_to = 0",  # cold passages needed no vector
+    "UPDATE embedder SET complete_to = 0",  # cold passages had no vectors before
 )
-"""Old segments left the index before; now all of them are in it."""
+"""Old segments had left the index before. Now all of them are indexed."""
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _TABLES,
     _PACKED_BODIES,

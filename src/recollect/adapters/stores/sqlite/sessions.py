@@ -1,8 +1,8 @@
 """Session state, the session's path, the messages that the state quotes, and tombstones.
 
-A turn writes only the new end of the path, as a chunk; a branch splits the chunk it leaves. Chunks
-follow each other without a gap. Forgetting removes an identity from `quoted`. A tombstone names an
-identity, a segment, a ledger piece or a compaction, and holds no content.
+A turn writes only the new end of the path, as a chunk. If a session branches inside a chunk, that
+chunk is split. Chunks follow each other without a gap. Forgetting removes a message from `quoted`.
+A tombstone names a message, a segment, a ledger piece or a compaction, and contains no content.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
 
 
 def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
-    """Return the identities that nothing may quote: forgotten, or gone from every place."""
+    """Return the messages that nothing may quote: forgotten, or no longer stored anywhere."""
     asked = set(ids)
     if not asked:
         return set()
@@ -67,7 +67,7 @@ def put_gone(db: Database, segments: Iterable[tuple[str, str]]) -> None:
     db.run_many(_PUT_GONE, list(segments))
 
 
-# 4 KiB of packed ids, a page: a branch rewrites one chunk of a path.
+# 4 KiB of packed ids, one page: a branch rewrites one chunk of a path.
 _CHUNK: Final = 256
 
 _HELD: Final = "SELECT ids FROM quoted WHERE session = ? ORDER BY chunk"
@@ -77,7 +77,7 @@ _DROP_QUOTED: Final = "DELETE FROM quoted WHERE session = ? AND chunk >= ?"
 
 
 Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
-"""Identities in chunks: the stored column, and its ids."""
+"""Message ids in chunks: the stored column, and its ids."""
 
 
 def in_chunks(ids: Sequence[str]) -> Chunks:
@@ -104,7 +104,7 @@ def not_kept_yet(db: Database, session: int, chunks: Chunks) -> list[str]:
 
 
 def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
-    """List every session with the identities its state quotes; None if unreadable."""
+    """List every session with the messages that its state quotes; None if unreadable."""
     for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
         try:
             yield session, [other for _, packed in rows for other in unpack_ids(packed)]
@@ -162,7 +162,7 @@ def write_session(
         number = session_number(db, write.session)
     try:
         _write_path(db, number, write, length)
-    except (ValueError, TypeError):  # the chunk that it leaves cannot be read
+    except (ValueError, TypeError):  # the chunk in which the path branches cannot be read
         forget_state(db, number)
         return SessionOutcome(stale=True)
     state: bytes | None = write.state
@@ -201,7 +201,7 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
     if start < length:
         last = db.rows(_LAST_CHUNK, (number, start))
         db.run(_DROP_FROM, (number, start))
-        if last and last[0][0] + last[0][1] > start:  # it branches within a chunk
+        if last and last[0][0] + last[0][1] > start:  # the path branches inside a chunk
             at, _, held_keys, held_ids = last[0]
             keys = unpack_ids(held_keys)[: start - at] + keys
             ids = unpack_ids(held_ids)[: start - at] + ids
@@ -233,7 +233,7 @@ def read_session(db: Database, session: str) -> StoredSession | None:
 
 
 def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
-    """Return keys and ids of a session's path; ValueError if they cannot be read."""
+    """Return keys and ids of a session's path. Raise ValueError if they cannot be read."""
     keys: list[str] = []
     ids: list[str] = []
     for start, count, packed_keys, packed_ids in db.rows(_CHUNKS, (number,)):
@@ -247,7 +247,8 @@ def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
 
 
 def forget_state(db: Database, number: int) -> None:
-    """Drop the session's state but not its name: the client's next history counts as the first."""
+    """Remove the session's state but not its name. The client's next history is then treated as the
+    first."""
     db.run(_DROP_FROM, (number, 0))
     drop_quoted(db, number)
     db.run(_PUT_STATE, (None, 0, None, number))
@@ -256,7 +257,7 @@ def forget_state(db: Database, number: int) -> None:
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
     changed = 0
     for number, about in list(all_quoted(db)) if forgotten else ():
-        # A state that does not list whom it quotes counts as quoting all.
+        # If a state does not list the messages that it quotes, it is treated as quoting all.
         quoted = forgotten if about is None else forgotten.intersection(about)
         if not quoted:
             continue
@@ -271,7 +272,8 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
 
 
 def forget_session(db: Database, number: int) -> int:
-    """Forget a session whose segments and turns are gone, its name too; 1 if it had a state."""
+    """Remove a session whose segments and turns are gone, including its name. Return 1 if it had a
+    state."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))

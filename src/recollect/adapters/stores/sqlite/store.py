@@ -59,7 +59,7 @@ def _writes(
 
 
 class SQLiteStore:
-    """A space in a file of its own; several processes may have it open."""
+    """A space in its own file. Several processes may have it open."""
 
     def __init__(self, file: SpaceFile) -> None:
         self.space: SpaceId = file.space
@@ -109,7 +109,8 @@ class SQLiteStore:
     write: Final = _writes(archive.write_batch)
 
     async def session(self, session: SessionId) -> StoredSession | None:
-        lane = self._reader if session else self._pinger  # pings have no name, and never queue
+        # Pings have no session name, and must never wait in a queue.
+        lane = self._reader if session else self._pinger
         return await lane.read(lambda db: read_session(db, session))
 
     sessions: Final = _reads(archive.sessions)

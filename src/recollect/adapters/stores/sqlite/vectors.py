@@ -1,8 +1,9 @@
-"""Vectors: in blocks in the file, as one matrix in memory, and compared with a query's.
+"""Vectors: stored in blocks in the file, held as one matrix in memory, and compared with a query's
+vector.
 
-A block holds many vectors in one row and never changes: removing a vector, or joining small blocks,
-writes a new one under a new number. A passage's cosine does not depend on its neighbours. Used by
-one thread only.
+A block is one row with many vectors, and never changes. Removing a vector or joining small blocks
+writes a new block with a new number. A passage's cosine does not depend on other rows. Only one
+thread uses this module's objects.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ from recollect.errors import StoreError
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-# A block this large loads at the speed of memory; joining writes each vector twice in its life.
+# A block of this size loads at the speed of memory. Joining writes each vector twice in total.
 _BLOCK_BYTES: Final = 512 << 10
 _SMALL_SHARE: Final = 16
 _JOIN_FROM: Final = 16
 FLOAT_BYTES: Final = 4
 HALF_BYTES: Final = 2
 _NOBODY: Final = -1
-# What float32 makes of a vector of length one; others are scaled when they are compared.
+# Bounds of the length that a vector of length one has in float32. Others are scaled when they are
+# compared.
 _UNIT_MARGIN: Final = 2e-6
 
 _EMBEDDER: Final = "SELECT number, dimensions, change FROM embedder WHERE name = ?"
@@ -165,7 +167,8 @@ def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tup
 
 
 def _pack(values: Floats) -> bytes:
-    """Encode vectors in 16 bits per number if that is exact (as for rounded ones), else in 32."""
+    """Encode vectors in 16 bits per number if that is exact (as for rounded vectors), else in
+    32."""
     with np.errstate(over="ignore"):
         halves = values.astype("<f2")
     return halves.tobytes() if np.array_equal(halves.astype("<f4"), values) else values.tobytes()
@@ -182,7 +185,7 @@ def remove_vectors(db: Database, passages: Iterable[int]) -> int:
 
 
 def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
-    """Move the vectors of passages to other passages, or drop them; returns the number dropped."""
+    """Move the vectors of passages to other passages, or drop them. Return the number dropped."""
     if not numbers:
         return 0
     old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
@@ -215,7 +218,7 @@ SELECT number, count, unit, passages, numbers FROM vector_block
 WHERE embedder = ? AND number >= ? ORDER BY number
 """
 _SPARE_SHARE: Final = 0.25
-"""Spare rows, so that a turn's few vectors do not copy all others."""
+"""Spare rows, so that adding a turn's few vectors does not copy all others."""
 
 
 @dataclass(slots=True, eq=False)
@@ -232,7 +235,8 @@ class Matrix:
     _passages: Numbers = field(default_factory=lambda: np.empty(0, dtype="<i8"))
     _scales: Floats = field(default_factory=lambda: np.empty(0, dtype="<f4"))
     scaled: bool = False
-    """Some vector is not of length one: multiply similarities by `scales`."""
+    """True if some vector does not have length one. Similarities must then be multiplied by
+    `scales`."""
     _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
 
     @property
@@ -312,7 +316,7 @@ class Matrices:
         if matrix is None or matrix.dimensions != dimensions:
             matrix = self._held[embedder] = Matrix(number, dimensions)
         if matrix.change != change:
-            matrix.change = -1  # should loading fail half-way, the next one looks again
+            matrix.change = -1  # if loading fails midway, the next call loads again
             _refresh(db, matrix)
             matrix.change = change
         return matrix
@@ -345,8 +349,8 @@ def _scales_of(values: Floats) -> Floats:
     return scales
 
 
-# float32 sums of a few thousand products are exact within this; closer ones at the last place are
-# compared again in float64.
+# float32 sums of a few thousand products are exact within this. Values closer than this at the last
+# place are compared again in float64.
 _NEAR: Final = 1e-5
 _DECIMALS: Final = 9
 
@@ -360,7 +364,7 @@ class VectorSearch:
 
     matrix: Matrix
     direction: Similarities
-    """Of length one."""
+    """The query's vector, scaled to length one."""
 
     def exact(self, rows: Rows) -> Similarities:
         values = self.matrix.values[rows].astype(np.float64)
@@ -387,8 +391,8 @@ class VectorSearch:
     ) -> tuple[Numbers, Similarities]:
         """Return the passages that may be among the nearest `limit`, with the cosine of each."""
         matrix = self.matrix
-        # Not `@`: that starts BLAS's threads, which wait for each other on a busy machine (15 ms
-        # instead of 0.2 for 2,000 rows), and rounds a row by its position.
+        # Not `@`: it starts BLAS's threads, which wait for each other on a busy machine (15 ms
+        # instead of 0.2 for 2,000 rows). It also rounds a row depending on its position.
         similarities = np.vecdot(matrix.values, self.direction.astype(np.float32))
         if matrix.scaled:
             similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
@@ -420,7 +424,7 @@ def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
 
 
 class VectorMatrices(Protocol):
-    """The vectors in memory, by embedder: of passages or of facts."""
+    """The vectors in memory, by embedder, of passages or of facts."""
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None: ...
 
