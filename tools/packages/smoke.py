@@ -176,7 +176,7 @@ def use_encrypted(place: Path) -> None:
 
 
 def use_static(place: Path) -> None:
-    from recollect.adapters.embedders.choose import choose
+    from recollect.adapters.wiring.models import choose
 
     chosen = choose("static", models=())
     near, far = asyncio.run(chosen.embedders[0].embed(["the harbour is calm", "SELECT 1"]))
@@ -186,7 +186,7 @@ def use_static(place: Path) -> None:
 
 def use_onnx(_: Path) -> None:
     """Without a model, which is a download: everything up to the lookup of one."""
-    from recollect.adapters.embedders.choose import choose
+    from recollect.adapters.wiring.models import choose
 
     try:
         choose("onnx", models=())

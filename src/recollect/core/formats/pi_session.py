@@ -398,10 +398,10 @@ class PiContext:
         return tuple(item.message for item in self.shown)
 
 
-def build_context(entries: Sequence[PiEntry]) -> PiContext:
+def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
     """Build the context that pi shows: the last summary on the path, what it kept, and everything
     after it."""
-    path = path_to(entries)
+    path = path_to(entries, leaf)
     cut = _last_compaction(path)
     if cut is None:
         return _context(_shown(path), path)
