@@ -1,1 +1,2 @@
-"""Our own agent, without a screen: a loop around a model, four tools, and the memory engine."""
+"""Recollect's own agent, without a screen: a loop around a model, four tools, and the memory
+engine."""

@@ -1,8 +1,8 @@
 """Slash commands: parsing a line, answers that need no agent, exports. `loop` does the rest.
 
-A command is never sent to a model, nor is a mistyped one. Any other line is a message: a path
-begins with a slash too. `/memory` leaves no fact's text in the transcript, because forgetting could
-not reach it there.
+Neither a command nor a mistyped command is sent to a model. Any other line is a message, even if it
+begins with a slash, such as a path. `/memory` writes no fact's text into the transcript, because
+forgetting the fact would not remove it there.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ _LINE = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
     **dict.fromkeys(("undo", "new", "help", "status"), ("",)),
 }
-"""The arguments of commands that take no free text; with other words it is a message."""
+"""Valid arguments of commands that take no free text. A line with other words is a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command of the user's."""
+    """A command that the user typed."""
 
     name: CommandName
     argument: str = field(default="", repr=False)
 
 
 def read_command(text: str) -> Command | str | None:
-    """Parse a user's line; a string answers a mistyped command. None for an ordinary message, also
-    with a space before it."""
+    """Parse a line that the user typed. For a mistyped command, return the answer as a string. None
+    for an ordinary message, and for a line that begins with a space."""
     match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return None
@@ -103,7 +103,7 @@ def help_text() -> str:
 
 
 def compaction_text(result: CompactionResult, *, undo: str = "/undo") -> str:
-    """Answer `/compact`; `undo` is the command that takes it back."""
+    """Answer `/compact`. `undo` is the command that reverts it."""
     if not result.compacted:
         word = "Nothing was compacted" if result.ok else "Compaction failed"
         return f"{word}: {result.reason}. The conversation is unchanged."
@@ -118,7 +118,8 @@ def compaction_text(result: CompactionResult, *, undo: str = "/undo") -> str:
 
 
 def why_text(report: Report, wanted: str, *, which: str) -> str:
-    """Explain the outcome of a request's messages: all, one by its number, or those with words."""
+    """Explain the outcomes of a request's messages: all, one by its number, or those that contain
+    words."""
     turn = turn_of(report)
     if wanted:
         return turn_text(turn, messages_meant(report, wanted))
@@ -137,7 +138,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     if not found.records:
         return "This session has no stored compaction."
     page = found.page(int(wanted or 0) or None)
-    return as_text(draw_receipt(page, Sheet(width=80)), width=80)  # fits most terminals
+    return as_text(draw_receipt(page, Sheet(width=80)), width=80)  # this width fits most terminals
 
 
 MemoryAction: TypeAlias = Literal["show", "add", "search"]
@@ -148,15 +149,15 @@ USAGE: Final = (
 
 
 def recordable(command: Command) -> str:
-    """Return the part of a command's argument that the transcript may keep: no words that
-    forgetting could not reach there."""
+    """Return the part of a command's argument that the transcript may contain: no words that
+    forgetting would not remove there."""
     if command.name == "memory":
         return _read_memory(command.argument)[0] or ""
     return "" if command.name == "why" else command.argument
 
 
 async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
-    """Carry out `/memory`; RecollectError if it cannot be done."""
+    """Run `/memory`. Raise RecollectError if it fails."""
     action, rest = _read_memory(argument)
     if action is None or (action != "show" and not rest):
         return USAGE
@@ -167,7 +168,7 @@ async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
     if action == "search":
         await engine.settle()
         return "\n".join(await tools.lines("memory_search", query=rest))
-    written = await (await engine.facts()).add(rest)  # known in every session
+    written = await (await engine.facts()).add(rest)  # without a session: visible in every session
     if written.fact is None:
         return f"Not stored: {written.reason}."
     titles = {"known": "Known already", "replaced": "Stored in place of an earlier fact"}
@@ -194,12 +195,12 @@ async def _stored_text(engine: Engine) -> str:
 
 
 MOST_RESULT_LINES: Final = 40
-"""Lines of a tool's result in Markdown; the JSONL has all of them."""
+"""Number of lines of a tool's result in Markdown. The JSONL export has all of them."""
 
 
 def export_session(transcript: Path, file: Path) -> int:
-    """Write a session to a new file of the user's: the transcript itself if the name ends in
-    `.jsonl`, else Markdown. Returns the number of bytes; TranscriptError if the file exists."""
+    """Write a session to a new file: the transcript itself if the name ends in `.jsonl`, else
+    Markdown. Return the number of bytes. Raise TranscriptError if the file exists."""
     session = read_session_file(transcript)
     try:
         whole = file.suffix.lower() == ".jsonl"
@@ -214,7 +215,8 @@ def export_session(transcript: Path, file: Path) -> int:
 
 
 def session_markdown(session: PiSession) -> str:
-    """Write the messages of the newest branch: one line per call, long results cut."""
+    """Write the messages of the newest branch as Markdown: one line per tool call, long results
+    cut."""
     path = path_to(session.entries)
     names = [entry.text("name") for entry in session.entries if entry.kind == "session_info"]
     title = (names[-1] if names else "") or "Session"
@@ -260,7 +262,7 @@ def _entry_lines(entry: PiEntry) -> Iterator[str]:
 
 
 def _blocks(content: Any) -> Iterator[str]:
-    """Return a message's text and calls; a model's thinking is left out."""
+    """Return a message's text and tool calls, without the model's thinking."""
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     for at, block in enumerate(block for block in blocks if isinstance(block, Mapping)):
         text = ""
@@ -290,7 +292,8 @@ def _result(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fence(text: str, least: int) -> str:
-    """More backticks than the text has in a row, so that it cannot end its own quotation."""
+    """Return more backticks than the text has in a row, so that the text cannot end its own code
+    block."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
 

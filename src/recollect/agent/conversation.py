@@ -1,9 +1,9 @@
-"""A session's transcript while the agent runs, and the body of a request made of it.
+"""A session's transcript while the agent runs, and the request body made from it.
 
 A method returns when its entry is on the disk, so that no request is sent before it is durable.
-Compactions hide nothing here: the engine's cut does, and the transcript follows the engine's undo.
-Unchanged parts of a request are written the same way every time, and the system prompt holds no
-time, so that the provider's prompt cache holds.
+Compactions in the transcript hide nothing here: the engine's cut does, and the transcript follows
+the engine's undo. Unchanged parts of a request are written the same way every time, and the system
+prompt contains no time, so that the provider's prompt cache stays valid.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause, Reason
 
 MARK = "recollect"
-"""Key in a compaction's `details`: the engine made it, and its cut is in the store."""
+"""Key in a compaction's `details`. It marks a compaction that the engine made and whose cut is in
+the store."""
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"
 SPENT = "recollect.spent"
-"""Entries on tokens spent outside of the conversation: for a summary, in a flush turn."""
+"""Kind of entries for tokens spent outside of the conversation: for a summary, or in a note-taking
+turn."""
 SidePurpose: TypeAlias = Literal["summary", "flush"]
 
 
 def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
     """List the compactions of a prepared turn that the transcript lacks.
 
-    The turn waited for one, or the process ended between the engine's commit and ours, or the user
-    did not wait for one.
+    There are three causes: the turn waited for a compaction, the process ended between the engine's
+    commit and the transcript's, or the user did not wait for a compaction.
     """
     made = context.compaction
     cut = newest_cut(context.edits)
@@ -62,14 +64,15 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
 
 
 def undone_elsewhere(number: int, state: SessionState) -> bool:
-    """Return True if the engine made this compaction and no longer shows it. `recollect undo`
-    changes only the store. A state without the compaction proves nothing: its store may be down."""
+    """Return whether the engine made this compaction and no longer shows it. `recollect undo`
+    changes only the store. If the state lacks the compaction, that proves nothing, because its
+    store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
     if any(cut.number == number for cut in cuts):
         return False
-    # Compactions before the oldest cut still hold, though their edits are no longer stored.
+    # Compactions before the oldest cut are still active, though their edits are no longer stored.
     return not cuts or number > cuts[0].before
 
 
@@ -82,14 +85,16 @@ def first_kept_entry(
     leading: int,
 ) -> str | None:
     """Return the entry of the first message that the engine keeps; None in an empty transcript.
-    `path` are the engine's keys of the request, `leading` its messages before the history."""
+    `path` has the engine's keys of the request, `leading` counts its messages before the
+    history."""
     if not shown:
         return None
     at = path.index(first_kept) - leading if first_kept in path else -1
     if not 0 <= at < len(wire.sources):
         return shown[0].entry_id  # unknown: keeping too much loses nothing
     position = wire.sources[at]
-    # a result leads back to the reply with its call: no reader shows one without the other
+    # for a result, go back to the reply with its call, because no reader shows one without the
+    # other
     while position > 0 and shown[position].message.get("role") == "toolResult":
         position -= 1
     return shown[position].entry_id
@@ -107,7 +112,8 @@ class Conversation:
         return self.transcript.session_id
 
     def shown(self) -> tuple[PiShown, ...]:
-        """Return the history, each message with its entry; unmasked while the process lives."""
+        """Return the history, each message with its entry. Secrets are unmasked while the process
+        runs."""
         return self.transcript.history().shown
 
     def milliseconds(self) -> int:
@@ -135,7 +141,7 @@ class Conversation:
         return str(entry.id)
 
     def keep_flush(self, result: FlushResult) -> None:
-        """Record a flush turn, which is no part of the conversation."""
+        """Record a note-taking turn, which is not part of the conversation."""
         data = {
             "outcome": result.outcome,
             "reason": result.reason,
@@ -157,16 +163,16 @@ class Conversation:
         self.transcript.append_custom(SPENT, {"purpose": purpose, "model": model, "usage": counts})
 
     def keep_command(self, name: str, argument: str) -> None:
-        """Record a command, which no model sees."""
+        """Record a command. No model sees it."""
         data = {"command": name, **({"argument": argument} if argument else {})}
         self.transcript.append_custom(COMMAND, data)
 
     def undo(self) -> bool:
-        """Undo the last compaction in the transcript; False if there was none."""
+        """Undo the last compaction in the transcript. Return False if there was none."""
         return not isinstance(self.transcript.append_undo(), NothingToUndo)
 
     def follow(self, state: SessionState) -> int:
-        """Undo the compactions that were undone in the engine alone; returns their number."""
+        """Undo compactions that were undone only in the engine. Return their number."""
         taken = 0
         while (number := self._last_number()) is not None and undone_elsewhere(number, state):
             self.undo()
@@ -213,7 +219,7 @@ class Conversation:
 
 
 def _number_of(compaction: PiEntry) -> int | None:
-    """Return the number of one of the engine's compactions; None for another program's."""
+    """Return the number of a compaction that the engine made; None if another program made it."""
     details = compaction.value.get("details")
     own = details.get(MARK) if isinstance(details, dict) else None
     number = own.get("number") if isinstance(own, dict) else None
@@ -221,11 +227,12 @@ def _number_of(compaction: PiEntry) -> int | None:
 
 
 DEFAULT_OUTPUT_TOKENS = 8192
-"""Anthropic's wire must name a limit; every current model of theirs takes this one."""
+"""Anthropic's format requires a limit for the reply. All current Anthropic models accept this
+one."""
 OUTPUT_SHARE = 8
-"""The limit is at most this part of a small window."""
+"""In a small window the limit is at most this part of it."""
 RESERVED_SHARE = 4
-"""The part of a small window that is kept for the reply (`compaction.reserve_tokens`)."""
+"""The part of a small window that is reserved for the reply (`compaction.reserve_tokens`)."""
 OWN_WORDS = """\
 You are an assistant with a workspace: files that you read and change, and a shell.
 Look before you claim; make the change that was asked for, and check it. Be brief.
@@ -236,7 +243,7 @@ Notes that must last go into memory/ in the workspace. If there is nothing to sa
 
 
 def system_prompt(tools: Sequence[Tool], project_context: str) -> str:
-    """Write the system prompt; the same files give the same prompt."""
+    """Write the system prompt. The same files always give the same prompt."""
     parts = [OWN_WORDS]
     if tools:
         named = ", ".join(tool.name for tool in tools)
@@ -258,7 +265,7 @@ class Shape:
 
     @property
     def leading(self) -> int:
-        """Number of messages before the history: Chat has the system prompt there."""
+        """Number of messages before the history. In Chat Completions the system prompt is one."""
         return 1 if self.speaker.format == "openai-chat" and self.system else 0
 
     def wire_tools(self) -> list[dict[str, Any]]:
@@ -279,7 +286,7 @@ def _anthropic(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
     return {
         "model": shape.speaker.model,
         "max_tokens": _output_tokens(shape),
-        "cache_control": {"type": "ephemeral"},  # the provider marks the last block by itself
+        "cache_control": {"type": "ephemeral"},  # the provider itself marks the last block
         "system": shape.system or None,
         "tools": shape.wire_tools() or None,
         "messages": messages,
@@ -301,7 +308,7 @@ def _responses(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
         "model": shape.speaker.model,
         "max_output_tokens": shape.max_output_tokens,
         "store": False,
-        "include": ["reasoning.encrypted_content"],  # reasoning is ours to send back
+        "include": ["reasoning.encrypted_content"],  # the agent must send the reasoning back
         "instructions": shape.system or None,
         "tools": shape.wire_tools() or None,
         "input": messages,
@@ -317,8 +324,8 @@ def _output_tokens(shape: Shape) -> int:
 
 
 def _chat_output_tokens(shape: Shape) -> int | None:
-    """None uses the provider's own limit. A local server lets the model write until its small
-    window is full: there a reply ends with the space reserved for it."""
+    """Return the output limit; None uses the provider's own. A local server lets the model write
+    until its small window is full, so there the limit is the space reserved for the reply."""
     room = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
     if shape.max_output_tokens is not None or room is None or room > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens
@@ -328,7 +335,8 @@ def _chat_output_tokens(shape: Shape) -> int | None:
 def with_user_text(
     messages: Sequence[Mapping[str, Any]], text: str, shape: Shape
 ) -> list[Mapping[str, Any]]:
-    """Add a user message; Anthropic's turns alternate, so after tool results it joins theirs."""
+    """Add a user message. In Anthropic's format roles alternate, so after tool results the text
+    joins their message."""
     if shape.speaker.format == "openai-responses":
         block = {"type": "input_text", "text": text}
         return [*messages, {"type": "message", "role": "user", "content": [block]}]

@@ -15,12 +15,12 @@ FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushResult:
-    """The outcome of a flush turn, always with a reason."""
+    """The outcome of a note-taking turn, always with a reason."""
 
     outcome: FlushOutcome
     reason: str
     path: str = ""
-    """The first file that was written, relative to the workspace; else the file of the day."""
+    """The first file that was written, relative to the workspace; otherwise today's notes."""
     written: tuple[tuple[str, int], ...] = ()
     """Each file that was appended to, and the bytes added."""
     refused: tuple[str, ...] = ()
@@ -34,8 +34,8 @@ class FlushResult:
 
     @property
     def done(self) -> bool:
-        """Return True if it counts as this cycle's flush; also if it failed, or it would run
-        after every reply."""
+        """True if no other note-taking turn is due before the next compaction. Failures count too;
+        otherwise it would run after every reply."""
         return self.outcome != "skipped"
 
 
@@ -46,14 +46,14 @@ UpkeepKind: TypeAlias = Literal["flush", "compaction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A further part of the reply; never any of a reply that says NO_REPLY."""
+    """The next part of the reply. Never sent for a reply that is NO_REPLY."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """A further part of the model's reasoning."""
+    """The next part of the model's reasoning."""
 
     text: str = field(repr=False)
 
@@ -68,13 +68,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """A whole reply was recorded."""
+    """A complete reply was recorded."""
 
     entry_id: str
     message: Mapping[str, Any] = field(repr=False)
     usage: Usage | None = None
     silent: bool = False
-    """It said NO_REPLY: there is nothing to show."""
+    """True if the model replied NO_REPLY: there is nothing to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +95,12 @@ class CallEnded:
     is_error: bool
     text: str = field(repr=False)
     exit_code: int | None = None
-    """Of a command that ran."""
+    """Exit code of a command that ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepBegan:
-    """A flush turn or a compaction begins; `Flushed` or `Compacted` follows, unless the user
+    """A note-taking turn or a compaction begins. `Flushed` or `Compacted` follows, unless the user
     stops it."""
 
     kind: UpkeepKind
@@ -108,7 +108,7 @@ class UpkeepBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """A compaction ended, one way or another."""
+    """A compaction ended, successfully or not."""
 
     result: CompactionResult
     entry_id: str | None = None
@@ -117,30 +117,30 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flushed:
-    """A flush turn ended, or was skipped."""
+    """A note-taking turn ended, or was skipped."""
 
     result: FlushResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
-    """The reply so far does not count; the model is asked again."""
+    """The reply so far is discarded, and the model is asked again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The answer of a command, or a notice to the user."""
+    """The answer to a command, or a notice for the user."""
 
     text: str = field(repr=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The same as a value, ready for JSON, if there is one."""
+    """The same as a value for JSON, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The turn could not be finished; the history is unchanged."""
+    """The turn failed. The history is unchanged."""
 
     kind: FailureKind
     reason: str

@@ -1,9 +1,10 @@
-"""The flush turn: shortly before a compaction the model writes notes that outlast it.
+"""The note-taking turn: shortly before a compaction the model writes notes that survive it.
 
 It repeats the last request (same system prompt, tools and messages, so that the provider's prompt
-cache holds) with its instructions as a user message. It is no part of the conversation, and a
-failure is a result, never an exception. Only `write` works, and it only appends: to the notes of
-the day by the user's clock, `memory.md` and `USER.md`, locked and with secrets masked.
+cache stays valid) and adds its instructions as a user message. It is not part of the conversation,
+and a failure is a result, never an exception. Only `write` works, and it only appends: to today's
+notes (in the user's time zone), `memory.md` and `USER.md`. Files are locked while it writes, and
+secrets are masked.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class NoteFile:
 
     root: Path
     name: str
-    """Relative to the workspace, as the prompts name it."""
+    """Path relative to the workspace, as the prompts name it."""
 
     @property
     def is_daily(self) -> bool:
@@ -59,14 +60,14 @@ class NoteFile:
 
 
 def day_note(root: Path, now: float, tz: tzinfo | None) -> NoteFile:
-    """Return today's notes in the user's time zone; without one, the machine's."""
+    """Return today's notes in the user's time zone, or in the machine's if none is set."""
     day = datetime.fromtimestamp(now, tz).astimezone(tz).strftime("%Y-%m-%d")
     return NoteFile(root=root, name=f"{FOLDER}/{day}.md")
 
 
 def note_file(today: NoteFile, given: str | None) -> NoteFile | None:
-    """Resolve a path of the model's; None if it may not be written. Another day's notes mean
-    today's, and `memory.md` means an existing `MEMORY.md`."""
+    """Resolve a path that the model wrote; None if it may not be written. Another day's notes
+    become today's, and `memory.md` becomes an existing `MEMORY.md`."""
     path = Path(given or "")
     if path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts:
         return today
@@ -81,8 +82,8 @@ def note_file(today: NoteFile, given: str | None) -> NoteFile | None:
 
 
 def append_note(note: NoteFile, text: str, redaction: Redaction) -> int:
-    """Append a masked text; returns the bytes written. OSError if it cannot be written. Lines
-    that a lasting file has already are not written again."""
+    """Append a masked text, and return the bytes written. Raise OSError if it cannot be written.
+    Lines that a permanent file already contains are not written again."""
     clean = redact(text, pii=redaction.pii).text if redaction.enabled else text
     clean = clean.strip("\n")
     if not clean.strip():
@@ -109,7 +110,7 @@ def append_note(note: NoteFile, text: str, redaction: Redaction) -> int:
         gap = b"" if not size else b"\n" if end.endswith(b"\n") else b"\n\n"
         data = gap + clean.encode("utf-8", "replace") + b"\n"
         left = memoryview(data)
-        while left:  # after a short write; the lock keeps others out
+        while left:  # continue after a partial write; the lock excludes other writers
             left = left[os.write(handle, left) :]
         os.fsync(handle)
     finally:
@@ -118,7 +119,7 @@ def append_note(note: NoteFile, text: str, redaction: Redaction) -> int:
 
 
 def _open_locked(path: Path, flags: int) -> int:
-    """Open and lock the file; again if forgetting replaced it meanwhile."""
+    """Open and lock the file. Repeat if forgetting replaced it meanwhile."""
     until = time.monotonic() + LOCK_SECONDS
     while True:
         handle = os.open(path, flags, 0o666)
@@ -131,16 +132,16 @@ def _open_locked(path: Path, flags: int) -> int:
 
 
 NO_REPLY = "NO_REPLY"
-"""The word of OpenClaw's agents for an empty reply."""
+"""What OpenClaw's agents write for an empty reply."""
 
 
 class SilentFilter:
-    """Holds a streamed reply back while it may still become NO_REPLY."""
+    """Holds back a streamed reply while it may still become NO_REPLY."""
 
     def __init__(self) -> None:
         self._held: str | None = ""
         self.silent: bool = False
-        """The reply is NO_REPLY; known at its end."""
+        """True if the reply is NO_REPLY. Known at its end."""
 
     def feed(self, text: str) -> str:
         if self._held is None:
@@ -159,19 +160,20 @@ class SilentFilter:
 
 
 MAX_STEPS = 3
-"""Requests of one flush turn: write, perhaps write again, done."""
+"""Limit of requests in one note-taking turn: write, perhaps write again, finish."""
 _DATE = "YYYY-MM-DD"
 _SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushOrder:
-    """The input of a flush turn."""
+    """The input of a note-taking turn."""
 
     sent: Mapping[str, Any] = field(repr=False)
     """The request that was sent last."""
     since: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """The messages after it, in its wire format: the reply, and results of its calls."""
+    """The messages after that request, in its wire format: the reply, and the results of its
+    calls."""
     shape: Shape
     root: Path
     now: float
@@ -188,7 +190,7 @@ class _Written:
 
 
 async def flush(order: FlushOrder, model: ChatModel, settings: Settings) -> FlushResult:
-    """Run one flush turn; never raises for a model or a disk."""
+    """Run one note-taking turn. Never raises because of a model or a disk."""
     note = day_note(order.root, order.now, order.tz)
     if order.read_only or not os.access(note.root, os.W_OK | os.X_OK):
         reason = "the workspace is read-only"
@@ -234,8 +236,8 @@ async def _exchange(
 
 
 def flush_text(note: NoteFile, order: FlushOrder, settings: Settings) -> str:
-    """Write the user message: both prompts of the settings with the date filled in, and the
-    time. A system prompt of its own would cost the whole prompt cache."""
+    """Write the user message: both prompts of the settings with the date filled in, and the time. A
+    separate system prompt would invalidate the whole prompt cache."""
     prompts = settings.compaction.flush
     local = datetime.fromtimestamp(order.now, order.tz).astimezone(order.tz)
     lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
@@ -284,7 +286,7 @@ async def _append(
     if not content or not content.strip():
         return failed("`content` is empty; give the text to add.")
 
-    def add(text: str) -> int:  # counted here: the caller may be cancelled by then
+    def add(text: str) -> int:  # counted here, because the caller may be cancelled by then
         size = append_note(target, text, settings.redaction)
         if size:
             written.files[target.name] = written.files.get(target.name, 0) + size

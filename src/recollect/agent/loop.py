@@ -3,8 +3,8 @@
 Every message is on the disk before the next request is sent. A turn ends in exactly one `Ended`,
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
 exactly one result, in order: a broken tool gives an error result, and calls of a reply that was cut
-off are answered but not run. One run of an agent is active at a time. A small window gets the
-search alone of the memory tools, whose definitions are sent with every request.
+off are answered but not run. One run of an agent is active at a time. Tool definitions are sent
+with every request, so in a small window the search is the only memory tool.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ABORTED = "The user stopped the turn while this ran; it may be done in part."
 NOT_RUN = "Not run: the user stopped the turn before."
 LEFT_SECONDS = 1.0
 MAX_STEPS = 200
-"""Requests of one turn."""
+"""Limit of requests in one turn."""
 _NAME_CHARS = 160
 NOTHING_SAID = "The message is empty; write a message or a command."
 NOT_WAITED_FOR = (
@@ -108,7 +108,7 @@ class CallRunner:
             )
 
     async def settle(self, conversation: Conversation) -> None:
-        """Answer the calls that have no result: the consumer has left, or something broke."""
+        """Answer the calls without a result, because the consumer has left or something failed."""
         begun, self._begun = self._begun, 0
         calls, answered = _last_calls(conversation)
         for at, call in enumerate(calls[answered:], answered):
@@ -131,7 +131,7 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
     async def work() -> Any:
         return await tool.run(arguments)
 
-    outcome: Any = await attempted(work())  # a tool of the host's may break in any way
+    outcome: Any = await attempted(work())  # a tool of the host may raise anything
     if isinstance(outcome, ToolOutcome):
         return outcome
     why = outcome.error.__name__ if isinstance(outcome, Failure) else "its answer is no ToolOutcome"
@@ -187,11 +187,11 @@ class Agent:
         confirm_forget: Confirm | None = None,
         settings_file: Path | None = None,
     ) -> None:
-        """Bind the parts; `engine` must have `compact_in_background=False`.
+        """Combine the parts. `engine` must have `compact_in_background=False`.
 
-        `open_session` starts the next transcript for `/new`, `choose_model` returns the model of a
-        name. `confirm_forget` asks the person before a memory tool forgets anything; without it
-        none does. `settings_file` was named by the user: no tool writes it.
+        `open_session` starts the next transcript for `/new`. `choose_model` returns the model with
+        a name. `confirm_forget` asks a person before a memory tool forgets anything; without it,
+        nothing is forgotten. `settings_file` is a file that the user named: no tool may write it.
         """
         scope = ToolScope(
             root=workspace,
@@ -242,7 +242,7 @@ class Agent:
         return self._steps.model.name
 
     async def status(self) -> ContextStatus:
-        """Return `/status` as a value, at any time, also during a run."""
+        """Return the values of `/status`, at any time, even during a run."""
         return await self._steps.status()
 
     def abort(self) -> None:
@@ -251,7 +251,7 @@ class Agent:
             self._steps.abort()
 
     async def close(self) -> None:
-        """End an abandoned run, and close the transcript."""
+        """End an unfinished run, and close the transcript."""
         self.abort()
         if self._run_now is not None and not getattr(self._run_now, "ag_running", False):
             await self._run_now.aclose()
@@ -260,11 +260,12 @@ class Agent:
         self.conversation.transcript.close()
 
     async def run(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Run one turn, or one command; the last event is `Ended`. To leave before that, use
-        `contextlib.aclosing`, which aborts the turn. RuntimeError if another run is active."""
+        """Run one turn or one command. The last event is `Ended`. To leave earlier, use
+        `contextlib.aclosing`, which aborts the turn. Raise RuntimeError if another run is
+        active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
-                while not self._idle.is_set():  # Python closes a run that was left a little later
+                while not self._idle.is_set():  # Python closes an abandoned run a little later
                     await self._idle.wait()
         except TimeoutError:
             raise RuntimeError(AT_WORK) from None
@@ -316,7 +317,8 @@ class Agent:
         yield Ended(reason="max-steps", steps=self._max_steps)
 
     async def _step(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """Yield one reply and the results of its calls; completes even if the consumer leaves."""
+        """Yield one reply and the results of its calls. It completes even if the consumer
+        leaves."""
         try:
             async with aclosing(self._steps.answer(step)) as events:
                 async for event in events:
@@ -348,8 +350,8 @@ class Agent:
         yield Ended(reason="command")
 
     async def answer_command(self, command: Command) -> Told:
-        """Carry out any command but `/compact`, without a line in the transcript; RecollectError
-        if it cannot be done."""
+        """Run any command but `/compact`, without writing to the transcript. Raise RecollectError
+        if it fails."""
         name, argument = command.name, command.argument
         if name == "status":
             status = await self.status()
@@ -364,7 +366,7 @@ class Agent:
         if name == "help":
             return Told(text=help_text())
         if name in ("undo", "new", "model"):
-            self._steps.last = None  # the next request differs
+            self._steps.last = None  # the next request will be different
         if name == "memory":
             session = self.conversation.session_id
             return Told(text=await answer_memory(argument, self._engine, session))
@@ -377,7 +379,7 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model of this name from now on; without a name, show the current one."""
+        """Use the model with this name from now on. Without a name, show the current one."""
         steps = self._steps
         if not name:
             window = steps.window_tokens
@@ -426,16 +428,17 @@ class Agent:
         return f"A new session has begun; the one before is kept as {before.session_id}."
 
     def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
-        """In one piece, so that every open transcript belongs to a conversation."""
+        """Change the session without an await, so that every open transcript belongs to a
+        conversation."""
         before = self.conversation
         self._steps.conversation = Conversation(open_session(), clock=self._clock)
         before.transcript.close()
 
 
 SMALL_WINDOW_TOKENS: Final = 16_000
-"""Below it all five would take more than a tenth of the window."""
+"""In a smaller window, all five memory tools would take more than a tenth of it."""
 _ANSWER_SHARE: Final = 8
-"""An answer takes at most this part of the window: an eighth."""
+"""An answer takes at most an eighth of the window."""
 
 
 def memory_agent_tools(
@@ -445,7 +448,8 @@ def memory_agent_tools(
     window_tokens: int | None,
     confirm: Confirm | None = None,
 ) -> tuple[Tool, ...]:
-    """Create the memory tools for a window, none without a store; `session` returns the session."""
+    """Create the memory tools that fit a window; none if there is no store. `session` returns the
+    current session."""
     if not MemoryLookup(engine).is_stored:
         return ()
     answer_tokens = ANSWER_TOKENS

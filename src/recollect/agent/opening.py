@@ -1,6 +1,6 @@
 """Opens an agent with its memory, models, transcript and workspace files.
 
-Closing it closes them. If opening fails, everything opened so far is closed.
+Closing the agent closes all of them. If opening fails, everything opened so far is closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""Limit for a server to state its window; otherwise an overflow teaches it."""
+"""How long to wait for a server to report its window. Without it, the window is learned from an
+overflow."""
 
 
 @runtime_checkable
@@ -59,11 +60,11 @@ async def open_agent(
 ) -> AsyncIterator[Agent]:
     """Open an agent in `workspace` that continues the session `key`, or `session_id` if given.
 
-    The space is the workspace folder unless it is named. A given `model` replaces all models of the
+    The default space is that of the workspace folder. A given `model` replaces all models of the
     settings. Workspace files are created if `workspace.skip_bootstrap` is false, unless it is
-    read-only. `shell` is the rule for commands; by default they run with
-    the rights of this process. `confirm_forget` asks the person before a memory tool forgets
-    anything; without it none does. `config` is a settings file, which no tool writes.
+    read-only. `shell` is the rule for commands; by default they run with the rights of this
+    process. `confirm_forget` asks a person before a memory tool forgets anything; without it,
+    nothing is forgotten. `config` is a settings file, which no tool may write.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     named = named_file(config)
@@ -112,8 +113,8 @@ async def open_agent(
             settings_file=named and named.absolute(),
         )
         opened.push_async_callback(agent.close)
-        if agent.conversation.compactions:  # `recollect undo` works on the store alone
-            await engine.observe(transcript.session_id, {"usage": {}})  # loads the session
+        if agent.conversation.compactions:  # `recollect undo` changes only the store
+            await engine.observe(transcript.session_id, {"usage": {}})  # this loads the session
             state = engine.session(transcript.session_id).state
             await durably(agent.conversation.follow, state)
         yield agent
@@ -135,7 +136,7 @@ class _TranscriptFolder:
         return self._open(self.index.begin_anew(self.key).session_id)
 
     def resume(self, session_id: str) -> SessionTranscript:
-        """Return an earlier session; the key continues it from now on."""
+        """Return an earlier session. From now on the key continues it."""
         transcript = self._open(session_id)
         self.index.update(self.key, lambda record: replace(record, session_id=session_id))
         return transcript
@@ -159,7 +160,7 @@ def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack)
             "there is no model to talk to: set models.provider and models.main, or pass `model=`"
         )
     summary = choose_model(settings, "summary") or main
-    by_name = {model.name: model for model in (summary, main)}  # one connection for each
+    by_name = {model.name: model for model in (summary, main)}  # one connection per model
     for model in by_name.values():
         opened.push_async_callback(model.close)
     return _Models(main, by_name[summary.name])
@@ -184,7 +185,7 @@ async def _with_window(settings: Settings, models: _Models) -> Settings:
                 if isinstance(model, _StatesWindow):
                     await model.stated_window()
     known = window_of(models.main.name, settings).source != "assumed"
-    # The engine asks its own model, which summarises: another one would know another window.
+    # The engine asks its own model for summaries; another model might have a different window.
     if known or models.main.name == models.summary.name:
         return settings
     return replace(settings, window_tokens=models.main.window_tokens)

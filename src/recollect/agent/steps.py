@@ -1,9 +1,10 @@
 """The steps of a turn: one reply with its recovery, and the upkeep of the window after it.
 
-A reply is recorded before anything else is done. A reply that breaks off, or a model that lacks its
-extra, is a value, never an exception; `abort` ends the stream at once. A request is retried at most
-once, and only for its size: the engine learns the window and compacts. If it fails again the
-history is unchanged. A failed flush or compaction changes nothing.
+A reply is recorded before anything else is done. An interrupted reply, or a model whose extra is
+not installed, is reported as a value, never as an exception. `abort` ends the stream at once. A
+request is retried at most once, and only if it was too large: the engine learns the window and
+compacts. If it fails again, the history is unchanged. A failed note-taking turn or compaction
+changes nothing.
 """
 
 from __future__ import annotations
@@ -77,21 +78,21 @@ from recollect.hosts.inspect.status import (
 )
 
 _UNFINISHED = frozenset({"error", "aborted"})
-"""Stop reasons of replies that are never sent again: their calls need no answer."""
+"""Stop reasons of replies that are never sent again, so their calls need no results."""
 
 
 def is_whole(message: Mapping[str, Any]) -> bool:
-    """Return True if a message is a reply that did not break off."""
+    """Return whether a message is a complete reply."""
     return message.get("role") == "assistant" and message.get("stopReason") not in _UNFINISHED
 
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One request of a turn and its outcome; filled in while it runs."""
+    """One request of a turn and its outcome. It is filled in while the request runs."""
 
     number: int
     message: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The reply as it was recorded; None if there is none that counts."""
+    """The recorded reply; None if there is no usable one."""
     aborted: bool = False
     observation: Observation | None = None
 
@@ -102,7 +103,7 @@ class SentRequest:
 
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
-    """Number of messages of the history in it."""
+    """Number of messages of the history in this request."""
     report: Report
     shape: Shape
     workspace: LoadedWorkspace
@@ -113,7 +114,7 @@ _T = TypeVar("_T")
 
 
 class AbortableWork:
-    """Waits for one piece of work at a time, which the user may stop."""
+    """Waits for one piece of work at a time. The user may stop it."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
@@ -124,7 +125,7 @@ class AbortableWork:
 
     async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
         """Return the result of the work; None if it was stopped. The engine ends an abandoned
-        compaction by itself; it is recorded with the next request."""
+        compaction itself, and the next request records it."""
         task = self._task = asyncio.create_task(work)
         try:
             await asyncio.wait({task})
@@ -145,7 +146,7 @@ class ReplyState:
     aborted: bool = False
     silent: bool = False
     ended: bool = False
-    """The stream ended or broke off by itself."""
+    """True if the stream ended or failed by itself."""
 
 
 class Listener:
@@ -189,7 +190,7 @@ class Listener:
 async def _pump(
     model: ChatModel, request: Mapping[str, Any], queue: asyncio.Queue[ReplyEvent | None]
 ) -> None:
-    """Read in one task: drivers tie a connection to the task that opened it."""
+    """Read the stream in one task, because drivers bind a connection to the task that opened it."""
     stream = model.stream(request)
     try:
         async for event in stream:
@@ -207,7 +208,7 @@ def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
         return
     error = task.exception()
     if error is not None and not isinstance(error, RecollectError):
-        raise error  # not the model's: a fault of the program
+        raise error  # a defect of the program, not of the model
     hearing.ended = True
     if isinstance(error, RecollectError):
         hearing.trouble = trouble_of(error)
@@ -220,12 +221,12 @@ def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
 
 
 UNSAID = Overflow(pattern_name="unsaid")
-"""A provider refused a request for its size, without more."""
+"""A provider refused a request as too large, without naming a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """The reason that there is no reply."""
+    """Why there is no reply."""
 
     kind: FailureKind
     reason: str
@@ -261,7 +262,8 @@ def gave_up(trouble: Trouble, made: Compacted | None) -> str:
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
 STOPPED_COMPACTION = "Stopped: nothing was compacted; that comes another time."
 SHRUNK_RATIO = 0.9
-"""Largest size of a second request relative to the one that did not fit: counts are estimates."""
+"""Largest size of the second request, relative to the one that was too large. Below 1, because
+counts are estimates."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -277,10 +279,10 @@ class TurnSteps:
     tz: tzinfo | None
     max_output_tokens: int | None
     first_run: bool
-    """BOOTSTRAP.md is part of the system prompt until a reply has come."""
+    """True until the first reply: BOOTSTRAP.md is part of the system prompt."""
     aborted: bool = False
     last: SentRequest | None = None
-    """The last request, while the next one would be made the same way."""
+    """The last request, as long as the next one would be the same."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None
@@ -294,7 +296,7 @@ class TurnSteps:
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the model's window as set or stated, but never above what was learned."""
+        """Return the model's window as set or reported, but never more than the learned one."""
         known = self.engine.settings.window_tokens or self.model.window_tokens
         learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
         return min((one for one in (known, learned) if one), default=None)
@@ -321,7 +323,7 @@ class TurnSteps:
         self._waiting.abort()
 
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """Ask for one reply; if the request does not fit, compact and ask once more."""
+        """Ask for one reply. If the request is too large, compact and ask once more."""
         refused: Report | None = None
         for attempt in (1, 2):
             ready = (
@@ -333,7 +335,8 @@ class TurnSteps:
             context, sent, made = ready
             if made is not None:
                 yield made
-            await durably(self.conversation.follow, context.state)  # undone by another process
+            # Another process undid a compaction.
+            await durably(self.conversation.follow, context.state)
             for result in unrecorded(context, self.conversation.recorded_cuts()):
                 yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)
@@ -362,7 +365,8 @@ class TurnSteps:
     async def _shown_reply(
         self, sent: SentRequest, hearing: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """Yield the parts of a reply that may be shown; one that breaks off is recorded so far."""
+        """Yield the parts of a reply that may be shown. If it is interrupted, the part received is
+        recorded."""
         try:
             async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
                 async for event in words:
@@ -375,7 +379,7 @@ class TurnSteps:
             await self._keep_broken(hearing, "error", hearing.trouble.reason)
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
-        """Flush and compact if the window needs it after a reply."""
+        """Write notes and compact if the window needs it after a reply."""
         seen = step.observation
         if seen is None or seen.due == "nothing" or self.aborted:
             return
@@ -406,7 +410,7 @@ class TurnSteps:
         return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
-        """Prepare a request; after one that was `refused` for its size, a smaller one.
+        """Prepare a request. If the last one was `refused` as too large, prepare a smaller one.
 
         The engine has learned the window: preparing again shortens a long result, and compacts if
         that is not enough. If the request is hardly smaller, force a compaction.
@@ -436,8 +440,9 @@ class TurnSteps:
         )
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
-        """Return the last request of this run; else the next one as the engine would send it
-        now, without a trace or recall: the next question is not known."""
+        """Return the last request of this run. If there is none, return the request that the engine
+        would send now, without storing it or recalling anything, because the next question is not
+        known."""
         if self.last is not None:
             return self.last, "sent"
         self.begin()
@@ -466,7 +471,8 @@ class TurnSteps:
                 self.engine._weigher,
                 tools=made.shape.wire_tools(),
                 workspace=made.workspace,
-                spelled=not made.shape.leading,  # Chat's system prompt is a message
+                # In Chat Completions the system prompt is a message.
+                spelled=not made.shape.leading,
             ),
         )
 
@@ -495,7 +501,7 @@ class TurnSteps:
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
     async def _keep_broken(self, hearing: ReplyState, reason: Any, error: str | None) -> None:
-        """Record the reply so far as pi does; it is never sent to a model again."""
+        """Record the incomplete reply as pi does. It is never sent to a model again."""
         message = broken_off(
             hearing.text,
             self.shape.speaker,
@@ -507,7 +513,7 @@ class TurnSteps:
         await durably(self.conversation.keep, message)
 
     async def _keep_compaction(self, result: CompactionResult) -> Compacted:
-        """Record it, and its tokens: a compaction without effect was paid for too."""
+        """Record the compaction and its tokens. A compaction without effect cost tokens too."""
         entry_id: str | None = None
         if result.compacted:
             _, wire, shown = self._body()

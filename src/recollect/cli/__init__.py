@@ -84,8 +84,9 @@ COMMANDS: dict[str, str | dict[str, str]] = {
         "forget": "forgetting",
     },
 }
-"""The module of each command, or those of a group's. Entry points of `recollect.commands` add
-more; the benches use them, since nothing may import them."""
+"""The module of each command, or the modules of a group's commands. Entry points of
+`recollect.commands` add more; the benchmarks use them, because no module here may import the
+benchmarks."""
 _ATTRIBUTES = {"import": "import_"}
 
 
@@ -95,7 +96,8 @@ class LazyGroup(click.Group):
     def __init__(
         self, *given: Any, modules: Mapping[str, Any], prefix: str = "", **named: Any
     ) -> None:
-        """Map commands to their module here; `prefix` begins a command's name there."""
+        """Map command names to modules. `prefix` is the first part of a command's name in its
+        module."""
         super().__init__(*given, **named)
         self._modules, self._prefix = modules, prefix
 
@@ -118,7 +120,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands without importing them; then the options."""
+        """Complete command names without importing the commands, then options."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         found = [CompletionItem(name, help=_short_help(name)) for name in names]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -132,7 +134,7 @@ class CommandLine(LazyGroup):
     """The commands of this package and of installed packages. Prints errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from importlib.metadata import entry_points  # most commands do without it
+        from importlib.metadata import entry_points  # most commands do not need it
 
         others = entry_points(group="recollect.commands").names
         return sorted({*super().list_commands(ctx), *others})
@@ -157,8 +159,8 @@ class CommandLine(LazyGroup):
                 formatter.write_dl([(name, line) for name, line in lines.items() if name in names])
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; report a failing read or write in one line. A terminal that
-        cannot show a character gets a question mark instead."""
+        """Run the command line. Report a failed read or write in one line. If a terminal cannot
+        show a character, print a question mark instead."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="replace")
@@ -168,14 +170,14 @@ class CommandLine(LazyGroup):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            # the rest of the buffer would be written again at exit, and fail again
+            # otherwise Python would write the rest of the buffer at exit, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             what = "the output" if error.filename is None else error.filename
             click.echo(f"recollect: {what}: {error.strerror or error}", err=True)
             raise SystemExit(2) from None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; a RecollectError is one line and exit code 2."""
+        """Run a command. A RecollectError is printed in one line, with exit code 2."""
         try:
             return super().invoke(ctx)
         except RecollectError as error:
@@ -198,5 +200,5 @@ def main() -> None:
       recollect wrap claude             also keep its window from overflowing
       recollect explain SESSION.jsonl   see where a session's tokens go
     """
-    if logging.lastResort is not None:  # warnings go to standard error, as they are
+    if logging.lastResort is not None:  # warnings go to standard error, unchanged
         logging.getLogger("recollect").addHandler(logging.lastResort)

@@ -1,7 +1,7 @@
-"""`recollect chat`, `init` and `trust`: our own agent, and the settings file of a folder.
+"""`recollect chat`, `init` and `trust`: Recollect's own agent, and the settings file of a folder.
 
 `init` looks for a model: a provider whose key is in the environment, or a llama.cpp server on this
-machine. It sends one question to 127.0.0.1 and nothing else, and writes or shows no key.
+machine. It sends one request to 127.0.0.1 and nothing else. It never writes or shows a key.
 """
 
 from __future__ import annotations
@@ -169,17 +169,17 @@ class ModelChoice:
     model: str
     base_url: str | None = None
     said: str
-    """For people: its provider, and the source of its key."""
+    """Description for people: its provider, and where its key is."""
 
     def as_toml(self) -> str:
-        """Write the settings that name it; JSON spells a text as TOML does."""
+        """Write the settings for this model. JSON strings are valid TOML strings."""
         given = {"provider": self.provider, "main": self.model, "base_url": self.base_url}
         lines = [f"{key} = {json.dumps(value)}" for key, value in given.items() if value]
         return "\n".join(["[models]", *lines, ""])
 
 
 def found_choices() -> list[ModelChoice]:
-    """List the models found here; those of a provider with a key first."""
+    """List the usable models. Those of providers with a key come first."""
     from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, served_model
 
     choices = [
@@ -277,7 +277,7 @@ def _choose(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
 
 
 def _trust_own(folder: Path, text: str) -> None:
-    """Trust the file that was just written, unless another one took its place."""
+    """Trust the file that was just written, unless another file has replaced it."""
     found = read_project_file(folder)
     if isinstance(found, ProjectFile) and found.data == text.encode():
         try:
@@ -294,7 +294,7 @@ class WithheldLine:
     value: Any
 
     def __str__(self) -> str:
-        # in ASCII: no sign can hide another, turn the line round or move the cursor
+        # in ASCII, so that no character can hide another, reverse the line or move the cursor
         items = len(self.value) if isinstance(self.value, tuple) else 0
         value = json.dumps(self.value)
         shown = _short(value)
@@ -356,14 +356,16 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
 
 def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
-    """List the settings of a project's file that only the user may decide; texts come first."""
+    """List the settings of a project's file that only the user may decide. Text values come
+    first."""
     withheld = withheld_values(parse_file(file.data, file.path))
     lines = [WithheldLine(key=key, value=one.value) for key, one in withheld.items()]
     return sorted(lines, key=lambda line: not holds_text(known_keys()[line.key].hint))
 
 
 def _short(text: str) -> str:
-    """Keep a value's first and last characters, so that no line pushes another off the screen."""
+    """Keep a value's first and last characters, so that a long line does not push others off the
+    screen."""
     return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]} ... {text[-_END_CHARS:]}"
 
 

@@ -1,6 +1,6 @@
 """`recollect daemon`, `hook` and `mcp`: the processes that agents talk to.
 
-Must stay quick to load: agents wait for them.
+This module must stay fast to load, because agents wait for it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def start(*, as_json: bool) -> None:
     """Start the daemon if it is not running, and print its status."""
     from recollect.system.config import load_settings
 
-    load_settings(folder=None)  # a wrong setting is reported here, and not in a log
+    load_settings(folder=None)  # report a wrong setting here, not only in the daemon's log
     try:
         ensure_daemon()
         _show(_health(), as_json=as_json)
@@ -154,7 +154,7 @@ def mcp(
     from recollect.hosts.mcp import MemoryOrder
     from recollect.system.places import project_space
 
-    # nothing that takes time is imported before the first answer
+    # nothing slow may be imported before the first answer
     order = MemoryOrder(
         space=space or project_space(str(Path.cwd())),
         store=None if url is None else _absolute(url),
@@ -172,7 +172,7 @@ def mcp(
 
 
 def _absolute(url: str) -> str:
-    """Name the same store for a process in another folder."""
+    """Make a relative store path absolute, for a process in another folder."""
     scheme, mark, named = url.partition("://")
     if not mark:
         return str(Path(url).expanduser().absolute())

@@ -1,6 +1,7 @@
 """`recollect doctor`: check the installation, and show every setting in force and its source.
 
-Writes nothing and sends no key: of a provider it only tries whether its address takes a connection.
+It writes nothing and sends no key. For a provider it only checks whether its address accepts a
+connection.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Check:
     state: CheckState
     said: str
     todo: str = ""
-    """The fix; empty if nothing has to be done."""
+    """The fix; empty if there is nothing to do."""
 
 
 @click.command("doctor")
@@ -80,7 +81,7 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
         raise SystemExit(2) from None
     try:
         space = meant_space(Path.cwd(), None, loaded.settings)
-    except RecollectError:  # the check of the store shows it
+    except RecollectError:  # the store's own check reports it
         space = DEFAULT_SPACE
     checks = checks_of(loaded, space=space)
     if as_json:
@@ -134,14 +135,14 @@ def _draw_settings(loaded: LoadedSettings) -> None:
 
 
 def _presentable(path: str, value: Any) -> Any:
-    """Remove passwords from a value: people paste this into bug reports."""
+    """Remove passwords from a value, because people paste this output into bug reports."""
     if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
 def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
-    """Run all checks, in the order in which things depend on each other."""
+    """Run all checks, in the order in which they depend on each other."""
     settings = loaded.settings
     return [
         _check_settings(loaded),
@@ -203,7 +204,7 @@ def _check_store(settings: Settings, space: str) -> Check:
 
 
 def _check_embedder(settings: Settings) -> Check:
-    """Nothing is loaded or downloaded."""
+    """Check the embedder. Nothing is loaded or downloaded."""
     from recollect.adapters.wiring.models import choose_embedders
 
     try:
@@ -248,7 +249,7 @@ def _name_a_model() -> str:
         if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
             return "run `recollect init`"
         return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
-    return (  # another person may have written the project's file
+    return (  # the project's file may come from another person
         f"name one in {user_settings_file()} ([models] with provider and main), or set "
         "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
     )

@@ -49,7 +49,7 @@ _AROUND_CHARS: Final = 100
 
 
 class TypeChoice(click.Choice[str]):
-    """A type of facts, as a list shows it ("task state") or as it is stored ("task_state")."""
+    """A type of facts, as lists show it ("task state") or as it is stored ("task_state")."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(type_named(value), param, ctx)
@@ -125,7 +125,7 @@ async def _session(store: Store, place: Place, wanted: str) -> str:
 
 
 def id_chars(facts: Sequence[Fact]) -> int:
-    """Return the number of characters that makes these facts' ids distinct."""
+    """Return how many characters are needed to tell the ids of these facts apart."""
     ids = {fact.id for fact in facts}
     longest = max((len(id_) for id_ in ids), default=0)
     lengths = range(LEAST_ID_CHARS, longest)

@@ -191,7 +191,7 @@ async def _forget(
             )
             if not confirmed(f"Forget {what} permanently?", as_json=as_json, unasked=unasked):
                 return None
-        # files first: the archive still knows the words if this is interrupted
+        # files first: if this is interrupted, the archive still knows the words
         done = None
         if not only_facts:
             done = await asyncio.to_thread(forget_in_files, place.space, files)
@@ -206,7 +206,7 @@ async def _forget(
 async def _find_targets(
     store: Store, spool: Spool, order: ForgetOrder, *, words: bool
 ) -> ForgetTargets:
-    """Facts alone need no walk through all messages; an age alone needs none."""
+    """Find what to forget. If only facts or only an age are given, not all messages are read."""
     from recollect.core.upkeep.forget import find_meant
     from recollect.core.upkeep.matching import ForgetTargets, facts_meant
 
@@ -260,7 +260,7 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
     if certificate is None:
         raise SystemExit(1)
     nothing = not any(certificate.counts.values())
-    if memory.as_json or not nothing:  # a program reads the zeros
+    if memory.as_json or not nothing:  # JSON output includes zeros, for programs
         text = certificate_text(certificate, standing=_standing())
         memory.show(certificate_json(certificate), lambda: click.echo(text))
     if nothing:

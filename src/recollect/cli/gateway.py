@@ -1,4 +1,5 @@
-"""`recollect gateway`, `wrap` and `tail`: agents that only let their base URL change."""
+"""`recollect gateway`, `wrap` and `tail`: memory for agents whose only adjustable part is the base
+URL."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
 MOST_HELD: Final = 20
-"""Messages that are held while the agent has the screen."""
+"""Number of log messages that are held while the agent uses the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
 _CUT = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
@@ -79,7 +80,7 @@ def gateway(*, port: int | None) -> None:
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
     click.echo("  Watch it: recollect tail", err=True)
     running = RunningGateway(address=address, token=token, project=project_space(str(Path.cwd())))
-    # the server has ended in order, then passes the signal on
+    # the server has shut down, then raises the signal again
     with suppress(KeyboardInterrupt), announced(running):
         server.run(sockets=[opened])
 
@@ -121,7 +122,7 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
     }
     settings, notice = wrapped_settings(chosen, given)
     code = run_wrapped(chosen, settings, arguments)
-    if notice:  # the agent's screen hid the line that was logged before it
+    if notice:  # the agent's screen hid the line that was logged before
         _say(notice)
     sys.exit(code)
 
@@ -129,14 +130,14 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
 def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
     """Return the settings of an agent's gateway, and the ignored part of the project's file.
 
-    Requests go to what `gateway.upstream` names; else to what the agent's configuration or its
-    environment names; else to the provider's usual address. An unusual one is printed.
+    Requests go to the URL in `gateway.upstream`, else to the URL in the agent's configuration or
+    environment, else to the provider's usual URL. An unusual URL is printed.
     """
     loaded = load_settings(arguments=given)
     taken = dict(given)
     own = agent.upstreams()
     if loaded.settings.recall.scope == "auto":
-        # one person's project: decisions of its other sessions count, as they do for hooks
+        # a project of one person: recall decisions of its other sessions, as the hooks do
         taken["recall.scope"] = "space"
     for family in agent.families:
         key = f"gateway.upstream.{family}"
@@ -157,8 +158,8 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
-    """Run an agent through a gateway of its own; returns its exit code. The screen is the
-    agent's while it runs: messages are printed before and afterwards."""
+    """Run an agent through its own gateway, and return the exit code. The agent uses the screen
+    while it runs, so messages are printed before and afterwards."""
     from recollect.hosts.gateway.agents import command_line, launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
@@ -176,7 +177,7 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
 
 
 class HeldMessages(logging.Handler):
-    """Log messages while an agent has the screen, each text once."""
+    """Holds log messages while an agent uses the screen. Each text is held once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -191,11 +192,11 @@ class HeldMessages(logging.Handler):
 
 
 def _say(text: str) -> None:
-    click.echo(f"recollect: {harmless(text)}", err=True)  # it may hold names of folders
+    click.echo(f"recollect: {harmless(text)}", err=True)  # it may contain folder names
 
 
 def _without_secrets(url: str) -> str:
-    """Remove a password, or the token of another gateway, from an address."""
+    """Remove a password, or the token of another gateway, from a URL."""
     from recollect.hosts.gateway.access import without_token
 
     parts = urlsplit(url)
@@ -204,9 +205,10 @@ def _without_secrets(url: str) -> str:
 
 
 def run_agent(command: list[str], environment: dict[str, str]) -> int:
-    """Run the agent in this terminal; it handles signals, and its exit code is ours."""
+    """Run the agent in this terminal. The agent handles signals, and this command exits with its
+    code."""
     for number in (signal.SIGINT, signal.SIGQUIT):
-        # the terminal sends them to the agent as well
+        # the terminal also sends these signals to the agent
         signal.signal(number, lambda *_: None)
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user named
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -215,7 +217,7 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             break
-        # Ctrl-Z: the shell gets the terminal back, and the agent continues when we do
+        # After Ctrl-Z the shell gets the terminal back. The agent continues when this process does.
         os.kill(os.getpid(), signal.SIGSTOP)
         process.send_signal(signal.SIGCONT)
     process.returncode = code = os.waitstatus_to_exitcode(status)
@@ -264,7 +266,8 @@ def _describe(gateway: RunningGateway) -> str:
 
 
 def _gateway(url: str | None) -> RunningGateway:
-    """Find the gateway at a URL, else the only one of this project, or of the user."""
+    """Find the gateway at a URL. Without one, find the only gateway of this project or of the
+    user."""
     from recollect.hosts.gateway.access import (
         RunningGateway,
         gateway_token,
@@ -329,7 +332,7 @@ def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPRespons
 
 
 def show_live(session: str, *, as_json: bool) -> None:
-    """`recollect explain --live`: the newest turn of a session at a running gateway."""
+    """Show the newest turn of a session at a running gateway, for `recollect explain --live`."""
     from recollect.hosts.inspect.turns import turn_from_json, turn_text
 
     gateways = _gateways()

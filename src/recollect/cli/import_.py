@@ -2,7 +2,7 @@
 
 An interrupted import can be run again: stored messages are skipped. In a folder only files that
 could be a recording are read; a named file is always tried. Reports name lines by number and never
-hold message content.
+contain message content.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def import_(
                 restore=restore,
             )
             outcomes = []
-            for source in find_sources(paths):  # archives are read one file at a time
+            for source in find_sources(paths):  # folders are read one file at a time
                 outcomes.append(await import_source(source, run))
                 if not memory.as_json:
                     progress.clear()
@@ -136,7 +136,7 @@ def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
     for path in paths:
         if not path.exists():
             raise FormatError(f"{path} does not exist; give a file or a folder")
-        if not (path.is_file() or path.is_dir()):  # reading a pipe would wait
+        if not (path.is_file() or path.is_dir()):  # reading a pipe would block
             raise FormatError(f"{path} is no regular file; give a file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
         raise RecollectError("--session names one session, but several files were found")
@@ -148,14 +148,14 @@ class Recorded:
 
     name: str
     stem: str
-    """The name of a session that has none of its own."""
+    """The name for a session that has none."""
     modified_at: float
     read: Callable[[], bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenclawFolder:
-    """A folder with OpenClaw's files, or one of them by itself."""
+    """A folder with OpenClaw's files, or a single one of them."""
 
     name: str
     files: tuple[Path, ...]
@@ -182,8 +182,8 @@ def _read_link() -> bytes:
 
 
 def _leads_out(file: Path, given: Path) -> bool:
-    """Return True if a folder's file is a link to one outside: the folder may be a cloned
-    project."""
+    """Return whether a folder's file is a link to a file outside, because the folder may be a
+    cloned project."""
     return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
 
 
@@ -311,7 +311,7 @@ def import_rules(place: Place) -> ImportRules:
 
 
 async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
-    """Import one file; an unreadable one is reported and blocks no other."""
+    """Import one file. An unreadable file is reported, and the others continue."""
     try:
         if isinstance(source, OpenclawFolder):
             return await _import_openclaw(source, run)
@@ -461,7 +461,7 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
 
 
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
-    """Import memory by memory; one that cannot be opened blocks no other."""
+    """Import one memory after the other. If one cannot be opened, the others continue."""
     whole = sum(len(project.histories) for project in projects)
     with ShownProgress(quiet=memory.as_json) as progress:
         for project in projects:
@@ -489,7 +489,7 @@ async def _import_project(
     store: OpenStore,
     place: Place,
 ) -> None:
-    quiet = ShownProgress(quiet=True)  # the bar shows the progress of the whole
+    quiet = ShownProgress(quiet=True)  # one bar shows the progress of all
     run = ImportRun(
         store=store, rules=import_rules(place), session=None, progress=quiet, restore=False
     )

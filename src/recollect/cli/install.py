@@ -158,7 +158,7 @@ def _print_plan(plan: Any, *, dry_run: bool) -> None:
 
 
 def _command() -> str:
-    """Return the command that starts us, by a path that stays the same after an upgrade."""
+    """Return the command that starts Recollect, by a path that stays the same after an upgrade."""
     beside = Path(sys.argv[0]).absolute().with_name("recollect-hook")
     program = str(beside) if beside.exists() else shutil.which("recollect-hook")
     if program is not None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import SessionSummary, Stats
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
-"""Model calls besides conversations: "today", and in "total"."""
+"""Model calls outside of conversations: "today" and in "total"."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _EXCERPT_CHARS = 400
 _NEIGHBOURS = 2
@@ -51,7 +51,7 @@ _BEFORE_MATCH_CHARS = 60
 _BUDGET_TOKENS_A_HIT = 120
 _EMBED_SECONDS = 30.0
 _EMPTY_VIEW = "If the conversation still shows some of it, it recalls less, or nothing."
-# Words as people see them; a character of an unspaced script is one by itself.
+# Words as people see them. In a script without spaces, each character is a word.
 _SHOWN_WORDS = re.compile(
     r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
 )
@@ -89,7 +89,7 @@ def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
     if stats.jobs_dead:
         rows.append(("", stats.jobs_dead, "dead: `recollect memory jobs` says why"))
     for embedder, count in sorted(stats.vectors.items()):
-        # long tool results get fewer vectors than passages, so a share would never reach 100%
+        # long tool results get fewer vectors than passages, so a percentage would never reach 100
         done = "incomplete" if embedder in waiting else "complete"
         rows.append(("vectors", count, f"{plain_line(embedder)}, {done}"))
     if stats.bytes_on_disk is not None:
@@ -142,7 +142,7 @@ def memory_sessions(*, memory: Memory) -> None:
         if not sessions:
             click.echo("No session has said anything in this memory yet.")
             return
-        # the name is last and whole: people copy it, and grep for it
+        # the name is last and complete, because people copy it and grep for it
         click.echo(f"{'first':16}  {'last':16}  {'messages':>8}  session")
         for one in sessions:
             first, last = when(one.first_said_at), when(one.last_said_at)
@@ -215,7 +215,7 @@ def _draw_segments(asked: SegmentId | None, shown: list[StoredSegment]) -> None:
 
 
 def _plain_text(text: str) -> str:
-    """Format several lines for printing, indentation kept."""
+    """Format several lines for printing, and keep their indentation."""
     lines: list[str] = []
     for line in text.split("\n"):
         kept = plain_line(line)
@@ -317,7 +317,7 @@ async def _search(
     if settings.method == "openclaw":
         turn = recalled = await _by_openclaw(store, place, request, vectors)
     else:
-        # as a turn with an empty view would ask it: would it recall anything?
+        # ask as a turn with an empty view would: would it recall anything?
         turn = await recall(
             replace(request, asks=None, on_purpose=False),
             archive=store,

@@ -1,7 +1,7 @@
 """`recollect serve` and `worker`: one node of a service for tenants, and background jobs.
 
-The worker next serves the space that has waited longest, for a bounded number of jobs, so that a
-busy one does not block others. A stop completes or returns every leased job.
+The worker always serves the space that has waited longest, for a limited number of jobs, so that a
+busy space does not block others. When the worker stops, every leased job is completed or returned.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 2.0
 VISITS: Final = 4
-"""Spaces of a server that are served at once: a job mostly waits for others."""
+"""Number of a server's spaces that are served at once. A job mostly waits for other services."""
 JOBS_A_VISIT: Final = 20
 PURGE_SECONDS: Final = 3_600.0
-"""The time between two removals of tenants' expired records."""
+"""Interval between removals of tenants' expired records."""
 QUIET_SECONDS: Final = 30.0
-"""The time before a space is visited again that had due jobs and gave none: paused, or over its
-budget. Also the time between two rounds through the data folder."""
+"""Pause before a space is visited again that had due jobs but gave none, because it is paused or
+over its budget. Also the interval between rounds through the data folder."""
 MOST_REPORTED: Final = 1_000
 
 
@@ -94,17 +94,18 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
 
 
 class WorkLog:
-    """Counts jobs and reports on standard error: to people, or as log lines without space names."""
+    """Counts jobs and reports on standard error: as text for people, or as log lines without space
+    names."""
 
     def __init__(self, *, as_lines: bool) -> None:
         self.total: RunResult = RunResult()
         self.found: int = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
-        """Reasons that a model was not asked, or did not answer; each is reported once."""
+        """Reasons why a model was not asked or did not answer. Each is reported once."""
 
     def warn(self, text: str, *, space: str = "", level: int = logging.WARNING) -> None:
-        """Report a problem; of a tenant's space, under a mark instead of its name."""
+        """Report a problem. A tenant's space appears as a hash instead of its name."""
         marked = space_mark(space, wiring.deployment_secret()) if space else None
         if self._as_lines:
             write_line(JOBS, level, text, {"space": marked})
@@ -119,7 +120,7 @@ class WorkLog:
             click.echo(f"recollect worker: {text}", err=True)
 
     def job(self, space: str, result: RunResult) -> None:
-        """Count a job. A log gets a line for each; people see those that failed."""
+        """Count a job. A log gets one line per job; people see only failed jobs."""
         self.total += result
         outcome = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
         if self._as_lines:
@@ -157,7 +158,7 @@ class WorkLog:
 
 
 class SpaceJobs:
-    """Runs the jobs of one store after the other; models are loaded once."""
+    """Runs the jobs of one store after the other. Models are loaded once."""
 
     def __init__(self, settings: Settings, log: WorkLog) -> None:
         from recollect.adapters.wiring.models import choose_embedders, choose_model
@@ -233,7 +234,7 @@ async def _serve_each(
         if not named:
             names = [found.space for found in await wiring.stored_spaces(None, key=key)]
         for name in names:
-            if name is None or stop.is_set():  # a file that cannot be read is no memory
+            if name is None or stop.is_set():  # an unreadable file is not a memory
                 continue
             try:
                 store = await wiring.open_store(url, space=name, create=False, key=key)
@@ -242,7 +243,7 @@ async def _serve_each(
                 finally:
                     await store.close()
                 reported.pop(name, None)
-            except StoreError as error:  # the others continue
+            except StoreError as error:  # continue with the other spaces
                 if named and (once or is_first):
                     raise
                 if reported.get(name) != str(error):
@@ -264,7 +265,7 @@ async def _serve_fleet(
     *,
     once: bool,
 ) -> None:
-    # one connection more than visits, so that due jobs can always be asked for
+    # one connection more than visits, so that the list of due jobs can always be read
     pool_size = max(settings.store.pool_size, VISITS + 1)
     fleet = await _open_fleet(url, pool_size, log, None if once else stop)
     if fleet is None:
@@ -282,7 +283,7 @@ async def _serve_fleet(
 async def _open_fleet(
     url: str, pool_size: int, log: WorkLog, stop: asyncio.Event | None
 ) -> PostgresFleet | None:
-    """Open the server's spaces; with `stop`, wait for a server that is down until that is set."""
+    """Open the server's spaces. With `stop`, wait for a server that is down until `stop` is set."""
     reported = ""
     while True:
         try:
@@ -307,13 +308,13 @@ class FleetWorker:
         self._fleet, self._jobs, self._log, self._metrics = fleet, jobs, log, metrics
         self._quiet_until: dict[str, float] = {}
         self._is_down = False
-        """True if the server did not answer last time: that is reported once."""
+        """True if the server did not answer last time. This is reported once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
-        """Serve spaces until `stop` is set, or `once` until none has anything due. A long visit
-        occupies one of the parallel visits, and blocks no other space."""
+        """Serve spaces until `stop` is set, or with `once` until no job is due. A long visit
+        occupies one of the parallel visits, but blocks no other space."""
         visits: dict[asyncio.Task[int], str] = {}
         names: deque[str] = deque()
         asked_at = 0.0
@@ -339,14 +340,14 @@ class FleetWorker:
                         self._quiet_until[name] = time.time() + QUIET_SECONDS
         except BaseException:
             for visit in visits:
-                visit.cancel()  # their leases are given back
+                visit.cancel()  # their leases are returned
             raise
         finally:
             if visits:
                 await asyncio.wait(visits)
 
     async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
-        """List spaces with work that are not visited now, the one that waits longest first."""
+        """List spaces with due jobs that are not being visited, longest waiting first."""
         try:
             due = await self._due(len(visited))
         except StoreError as error:
@@ -426,7 +427,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     settings = config.load_settings(arguments=named).settings
     from recollect.system.loopback import address_of, bound_to
 
-    # wrong settings are reported before seconds of imports
+    # report wrong settings before imports that take seconds
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
     with bound_to(*host_and_port, mend="set another as serve.port") as opened:
@@ -449,7 +450,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
         def on_ready() -> None:
             gc.collect()
-            gc.freeze()  # what is loaded now stays: collecting it takes a tenth of a second
+            gc.freeze()  # loaded objects stay, and collecting them would take a tenth of a second
             lines = [f"Recollect serves on {address}: see /openapi.json"]
             if not settings.serve.jobs:
                 lines.append("Jobs (facts, retention): run `recollect worker` next to it")
@@ -466,7 +467,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
         server = server_of(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:
             watch(service, metrics)
-        with suppress(KeyboardInterrupt):  # the server has ended in order, then hands the signal on
+        with suppress(KeyboardInterrupt):  # the server has shut down, then raises the signal again
             server.run(sockets=[opened])
         if service.draining:
             tell("ended", "Ended")
@@ -477,7 +478,8 @@ def _mcp() -> MountMcp | None:
         return None
 
     def mount(memories: TenantMemories, secret: bytes) -> AbstractAsyncContextManager[MountedApp]:
-        from recollect.hosts.service.mcp import mcp_for_tenants  # it takes seconds, and others wait
+        # This import takes seconds, and other commands do not need it.
+        from recollect.hosts.service.mcp import mcp_for_tenants
 
         return mcp_for_tenants(memories, secret)
 

@@ -113,7 +113,7 @@ def explain(
     if as_json:
         print_json({**explained.as_json(), "said": turn_line(explained)})
         return
-    from recollect.hosts.inspect.drawn import draw_session  # loads rich
+    from recollect.hosts.inspect.drawn import draw_session  # imports rich
 
     draw_session(explained, console(), every=every)
 
@@ -202,7 +202,7 @@ def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -
     page = found.page(number)
 
     def draw() -> None:
-        from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # loads rich
+        from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # imports rich
 
         out = console()
         for line in draw_receipt(page, Sheet.of(out)):
@@ -303,7 +303,7 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
             }
         )
         return
-    click.echo(sent_line(rebuilt), err=True)  # the bytes alone can be piped
+    click.echo(sent_line(rebuilt), err=True)  # on standard error, so that the bytes can be piped
     sys.stdout.buffer.write(rebuilt.body + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
@@ -335,11 +335,11 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
     from recollect.adapters.wiring import open_memory
     from recollect.system.config.settings import Models
 
-    async with opened(place) as store:  # an engine would create a store that is missing
+    async with opened(place) as store:  # an engine would create a missing store
         session = await _find_session(store, session)
         if await store.session(session) is None:
             raise _no_session(session)
-    settings = replace(  # undoing asks no model: no key, no embedder and no job is needed
+    settings = replace(  # an undo needs no model, so no key, embedder or job
         place.settings,
         models=Models(),
         recall=replace(place.settings.recall, enabled=False),
@@ -354,7 +354,8 @@ def _no_session(name: str) -> RecollectError:
 
 
 def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
-    """Find a session and its memory; without a name this folder's chat, else "": the newest."""
+    """Find a session and its memory. Without a name: this folder's chat, else "", which means the
+    newest."""
     wanted, memory = memory.of_session(session or _CHAT)
     return ("" if not session and wanted == _CHAT else wanted), memory
 

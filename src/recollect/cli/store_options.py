@@ -77,13 +77,13 @@ workspace_option: Final = click.option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A space of a store, with the settings in force."""
+    """A space of a store, with the active settings."""
 
     url: str | None
     space: str
     settings: Settings
     spool_waiting: int = 0
-    """Batches in this machine's spool that the store does not have yet."""
+    """Number of batches in this machine's spool that the store does not have yet."""
 
     @property
     def secret(self) -> bytes:
@@ -104,7 +104,7 @@ class Memory:
     create: bool = False
 
     def place(self) -> Place:
-        """Return the place. If no space is named, a line on standard error names the one used."""
+        """Return the place. If no space was given, a line on standard error names the one used."""
         check_url(self.url)
         if self.space == "":
             raise RecollectError("--space must have at least one character")
@@ -120,14 +120,14 @@ class Memory:
                 click.echo(f"recollect: {text}", err=True)
         url = settings.store.url if self.url is None else self.url
         place = Place(url=url, space=space, settings=settings)
-        assert place.secret  # a name that is not valid text is refused here
+        assert place.secret  # a space name that is not valid Unicode is refused here
         return place
 
     def run(
         self, work: Callable[[Store, Place], Awaitable[T]], *, spool: SpoolUse = "ignored"
     ) -> T:
-        """Run one piece of work on the open store. Batches that wait in the spool are `reported`
-        on standard error, or `drained` first."""
+        """Run one piece of work on the open store. Batches that wait in the spool are `reported` on
+        standard error, or `drained` first."""
         place = self.place()
 
         async def run() -> T:
@@ -140,7 +140,7 @@ class Memory:
         return asyncio.run(run())
 
     def run_at_need(self, work: Callable[[OpenStore, Place], Awaitable[T]]) -> T:
-        """Run work that creates the store only when it has something to store."""
+        """Run work that creates the store only if it has something to store."""
         place = self.place()
 
         async def run() -> T:
@@ -157,7 +157,8 @@ class Memory:
         return asyncio.run(run())
 
     def of_session(self, wanted: str) -> tuple[str, Memory]:
-        """Find a session's id and its memory: a chat of this folder, else as it is named."""
+        """Find a session's id and its memory: a chat of this folder, else the session with this
+        name."""
         from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
 
         space = self.space or str(Path.cwd())
@@ -188,16 +189,16 @@ def _memory_options(*, create: bool) -> Callable[[Command], Command]:
 memory_options: Final = _memory_options(create=False)
 """Add `--store`, `--space` and `--json`; the command gets them as `memory`."""
 new_memory_options: Final = _memory_options(create=True)
-"""The same for a command that creates a memory that is missing."""
+"""Add the same options to a command that creates a missing memory."""
 
 
 def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bool = False) -> str:
-    """Choose the space that a command uses in a folder if none is named; every command does.
+    """Choose the space that every command uses in a folder if none is named.
 
-    The memory of the folder's project, which hooks, `wrap`, MCP and imports use; else the folder's
-    own, which a chat creates there. A reading command uses an existing `default` if there is
-    neither: a program that uses the library creates it. A store that is a file holds one space and
-    means that one. A store that `--store` names is not the folder's.
+    It is the memory of the folder's project, which hooks, `wrap`, MCP and imports use. If there is
+    none, it is the folder's own, which a chat creates. If there is neither, commands that only read
+    use an existing `default`, which programs that use the library create. If the store is a file,
+    it is the one space in that file. A store given with `--store` does not belong to the folder.
     """
     from recollect.adapters.wiring.stores import is_server, is_stored
 
@@ -239,7 +240,7 @@ async def _first_stored(url: str, wanted: Sequence[str]) -> str | None:
 
 
 def check_url(url: str | None) -> None:
-    """Refuse an empty URL: an unset variable must not act on another memory."""
+    """Refuse an empty URL: if a variable is not set, the command must not act on another memory."""
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
 
@@ -284,7 +285,8 @@ async def _spool_waiting(place: Place, *, drain: bool) -> int:
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object, in characters that standard output can encode and a terminal shows."""
+    """Print one JSON object, with characters that standard output can encode and a terminal can
+    show."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str)
     if text != harmless(text):
@@ -299,7 +301,7 @@ def console() -> Console:
 
 
 def confirmed(question: str, *, as_json: bool, unasked: str) -> bool:
-    """Ask the user; RecollectError with `unasked` if there is no terminal to ask on."""
+    """Ask the user. Raise RecollectError with `unasked` if there is no terminal."""
     if as_json or not sys.stdin.isatty():
         raise RecollectError(unasked)
     return click.confirm(question, err=True)
@@ -330,7 +332,7 @@ def moment_from(text: str, *, option: str) -> float:
 
 
 class ShownProgress:
-    """Progress bars on standard error: only on a terminal, and only after half a second."""
+    """Progress bars on standard error, only on a terminal and only after half a second."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._watched = sys.stderr.isatty() and not quiet
@@ -345,7 +347,7 @@ class ShownProgress:
         self.clear()
 
     def clear(self) -> None:
-        """Remove the bars, so that something can be printed; the next `show` draws them again."""
+        """Remove the bars, so that other text can be printed. The next `show` draws them again."""
         if self._bars is not None:
             self._bars.stop()
         self._bars = self._task = None
@@ -374,12 +376,12 @@ MAKERS: Final[dict[MadeBy, str]] = {
 
 
 def heading(stored: StoredSegment) -> str:
-    """Format one line about a message: role, tool, time, session, id, and oddities."""
+    """Format one line about a message: role, tool, time, session, id, and anything unusual."""
     return heading_of(stored.segment, ())
 
 
 def heading_of(segment: Segment, odd: tuple[str, ...] = ("spooled",)) -> str:
-    """Format a message that is not stored yet as `heading` does."""
+    """Format a message that is not stored yet, as `heading` does."""
     who = click.style(plain_line(f"{segment.role} {segment.tool or ''}"), fg="cyan")
     marks: list[str] = [segment.source] if segment.source == "note" else []
     if segment.source == "file" and segment.origin is not None:
@@ -411,17 +413,17 @@ def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
 
 
 def shown_id(id: str) -> str:  # noqa: A002
-    """Format an id on one line; one from a file may be any text."""
+    """Format an id on one line. An id from a file may be any text."""
     return plain_line(id) or "(no id)"
 
 
 def statement(fact: Fact) -> str:
-    """Format a fact on one line, with its subject if its words leave that open."""
+    """Format a fact on one line, with its subject if the words do not name it."""
     return plain_line(fact.told) or "(no words)"
 
 
 def speaker(trust: Trust) -> str:
-    """Return the speaker, and the trust that programs know it by."""
+    """Return the speaker's name and the trust level."""
     return f"{SPEAKERS[trust]} ({trust})"
 
 
@@ -430,7 +432,7 @@ def said_by(trust: Trust) -> str:
 
 
 def fact_line(fact: Fact) -> str:
-    """Format a line about a fact, without its words: type, speaker, time and maker."""
+    """Format a line about a fact without its words: type, speaker, time and source."""
     until = "" if fact.current else ", replaced since"
     if fact.valid_to is not None:
         until = f" until {when(fact.valid_to)}"

@@ -61,7 +61,7 @@ def service_options(command: Command) -> Any:
 
 
 def on_service(work: Callable[Concatenate[PostgresFleet, Memory, P], Awaitable[None]]) -> Any:
-    """Make a command of work on the database of a service; adds `--store` and `--json`."""
+    """Turn work on a service's database into a command, with `--store` and `--json`."""
 
     @wraps(work)
     def run(*args: P.args, memory: Memory, **given: P.kwargs) -> None:  # type: ignore[valid-type]
@@ -93,7 +93,7 @@ def with_fleet(memory: Memory, work: Callable[[PostgresFleet], Awaitable[T]]) ->
 def actor() -> str:
     try:
         return f"command line, {getpass.getuser()}"
-    except (KeyError, OSError):  # a container's user need not have a name
+    except (KeyError, OSError):  # the user of a container may have no name
         return "command line"
 
 
@@ -220,7 +220,8 @@ async def _delete(
     from recollect.core.upkeep.forget import delete_space
 
     owner, records = await find_tenant(fleet, name), fleet.tenants()
-    for key in await records.keys(owner.id):  # so that no client writes meanwhile
+    # Revoke the keys first, so that no client writes meanwhile.
+    for key in await records.keys(owner.id):
         await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
     while page := await records.spaces(owner.id, limit=PAGE):
         for one in page:
@@ -229,7 +230,8 @@ async def _delete(
             certify(certificate_json(done))
             await records.remove_space(owner, one.name, actor=actor(), at=time.time())
             late = await delete_space(store, named=one.name, now=time.time())
-            if late.counts:  # written until then by a node that knew the key: no name leads to it
+            # A node that still had the key cached wrote this space, and no list names it.
+            if late.counts:
                 certify(certificate_json(late))
     await records.remove_tenant(owner, actor=actor(), at=time.time())
     return owner
@@ -449,7 +451,7 @@ def list_spaces(*, memory: Memory) -> None:
         if not found:
             click.echo("There is no memory here yet.")
             return
-        # the name is last and whole: people copy it
+        # the name is last and complete, because people copy it
         click.echo(f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space")
         for one in found:
             size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)

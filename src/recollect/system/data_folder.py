@@ -1,6 +1,7 @@
 """The folder of all data, found without importing anything else of Recollect but its errors.
 
-A hook needs it while an agent waits, and importing `platformdirs` takes longer than the hook.
+A hook needs it while an agent waits, and importing `platformdirs` would take longer than the hook
+itself.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ _USUAL = {
 
 
 def absolute_path(variable: str, value: str) -> str:
-    """Read the path in a variable, with `~` expanded. SettingsError if it is relative: it would
-    name a file of the current folder, perhaps of a cloned repository."""
+    """Read the path in a variable, with `~` expanded. Raise SettingsError if it is relative: it
+    would name a file in the current folder, which may be a cloned repository."""
     path = os.path.expanduser(value)  # noqa: PTH111 - pathlib is slow to import
     if os.path.isabs(path):  # noqa: PTH117
         return path

@@ -23,24 +23,26 @@ from recollect.errors import RecollectError
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
 STEP_SECONDS: Final = 3.0
-"""Limit for one step's wait for others: each of theirs is a read, a write and a sync."""
+"""How long one step waits for other processes. Each of their steps is a read, a write and a
+sync."""
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER_STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | NO_LINK
-"""A folder on the way to a file; if the system can, one that may be entered but not listed."""
-# Never longer while waiting: a long wait would lose to new callers.
+"""Flags to open a folder on the way to a file. If the system supports it, the folder may be entered
+but not listed."""
+# The polling interval does not grow: with a long wait, new callers would always be first.
 _PAUSE_SECONDS: Final = (0.0005, 0.003)
 
 
 def sync_file(descriptor: int) -> None:
-    """Return when the file is on the disk."""
-    if _FULL_SYNC is not None:  # on macOS a plain sync stops at the drive's own memory
+    """Write the file to the disk, and return when it is there."""
+    if _FULL_SYNC is not None:  # on macOS a plain sync may stop at the drive's cache
         fcntl.fcntl(descriptor, _FULL_SYNC)
     else:
         os.fsync(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names that were added, replaced or removed in a folder durable."""
+    """Make added, replaced and removed names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -49,7 +51,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder, and what is missing above it, each for its owner only, and durable."""
+    """Create a folder and its missing parents, each for its owner only, and durable."""
     if folder.is_dir():
         return
     if not folder.parent.exists():
@@ -60,8 +62,8 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
-    """Open a file that gets its name only once it is whole and on the disk. Until then its name
-    is random, so that no link can be in its way."""
+    """Open a file that gets its name only when it is complete and on the disk. Until then its name
+    is random, so that an attacker cannot place a link there."""
     with _beside(path, mode) as (file, beside):
         yield file
         file.flush()
@@ -77,7 +79,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = MODE) -> None:
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Write a file whole, for its owner only; False if it exists, and it stays."""
+    """Write a complete file, for its owner only. Return False and change nothing if it exists."""
     with _beside(path, MODE) as (file, beside):
         file.write(content)
         file.flush()
@@ -102,7 +104,7 @@ def _beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 class LifeLock:
-    """A lock held as long as the process lives or until it is released."""
+    """A lock that is held until it is released or the process ends."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -110,7 +112,7 @@ class LifeLock:
 
     @classmethod
     def take(cls, path: Path) -> LifeLock | None:
-        """Take the lock under this name; None if a living process has it."""
+        """Take the lock under this name; None if a running process has it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         if not locked_within(descriptor) or not same_file(descriptor, path):
             os.close(descriptor)
@@ -118,7 +120,7 @@ class LifeLock:
         return cls(path, descriptor)
 
     def release(self, *, remove: bool) -> None:
-        """Release the lock; `remove` its file if its subject is gone too."""
+        """Release the lock. `remove` also removes its file."""
         if remove:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
@@ -126,8 +128,8 @@ class LifeLock:
 
 
 def locked_within(descriptor: int, seconds: float = 0.0) -> bool:
-    """Lock an open file within this time; False if that fails. It ends when the file is closed.
-    Polls, because waiting in the system cannot be given up."""
+    """Lock an open file within this time. Return False if that fails. The lock ends when the file
+    is closed. It polls, because a wait inside the system cannot be cancelled."""
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -139,7 +141,7 @@ def locked_within(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 def same_file(descriptor: int, path: Path) -> bool:
-    """Return True if the open file is still the one under this name."""
+    """Return whether the open file is still the one under this name."""
     try:
         there = path.stat()
     except FileNotFoundError:
@@ -148,13 +150,13 @@ def same_file(descriptor: int, path: Path) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-# A project's author chose the names of its files: `MEMORY.md` may be a link to a private key, a
-# pipe that never ends, or become one while it is read.
+# The author of a project chose the names of its files. `MEMORY.md` may be a link to a private key
+# or a pipe that never ends, or may become one while it is read.
 
 
 def open_plain(path: Path) -> int:
-    """Open a file to read it; OSError if its absolute path holds a link, or it is not regular.
-    Does not wait for a writer of a pipe."""
+    """Open a file for reading. Raise OSError if its absolute path contains a link, or it is not a
+    regular file. Does not wait for the writer of a pipe."""
     folder = os.open(path.anchor, FOLDER_STEP)
     try:
         for step in path.parts[1:-1]:
@@ -167,8 +169,8 @@ def open_plain(path: Path) -> int:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file by its name or a link; OSError if it is not regular. An `opener` of `open`.
-    Does not wait, like `open_plain`."""
+    """Open a file by its name or a link. Raise OSError if it is not a regular file. Use it as the
+    `opener` of `open`. Like `open_plain`, it does not wait."""
     return _require_regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
@@ -180,7 +182,8 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat; OSError as `open_plain`, or if it has more bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or if the file has more than
+    `most` bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []
@@ -196,7 +199,8 @@ def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file of a folder, or by a link that stays inside; OSError if it leads out."""
+    """Read a file of a folder. A link may be followed if it stays inside; otherwise OSError is
+    raised."""
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name, strict=True))
     if not path.is_relative_to(root):
@@ -205,10 +209,10 @@ def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_resu
 
 
 def own_secret(file: Path) -> str:
-    """Read the secret in this file, which is created if it is missing (mode 0600).
+    """Read the secret in this file. Create it if it is missing (mode 0600).
 
-    Two processes that start at once get the same secret. RecollectError if the file is empty, or if
-    other users can read it.
+    Two processes that start at the same time get the same secret. Raise RecollectError if the file
+    is empty, or if other users can read it.
     """
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,7 +1,7 @@
 """HTTP for models and embeddings: connections, retries, and failures of the network.
 
-The driver's own errors hold the request, so they become a `NetworkTrouble`. Nothing is imported
-before the first call; a client is closed with the event loop that used it.
+The driver's own errors contain the request, so they are replaced by a `NetworkTrouble`. The driver
+is imported with the first call. A client is closed with the event loop that used it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_ASKED_SECONDS: Final = 86_400.0
 
 
 class TroubleCause(Enum):
-    """The reason that no answer came."""
+    """Why no answer was received."""
 
     ADDRESS = "the address cannot be asked"
     UNREACHABLE = "nobody answers at the address"
@@ -38,33 +38,34 @@ class TroubleCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkTrouble:
-    """A missing answer, without the request that the driver's error would hold."""
+    """A missing answer, without the request that the driver's error contains."""
 
     kind: TroubleCause
     name: str
-    """Of the driver's error."""
+    """Name of the driver's error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTry:
-    """A failed try: the error to raise, and whether to try again before."""
+    """A failed attempt: the error to raise, and whether to retry first."""
 
     error: Exception
     again: bool = False
     asked_seconds: float | None = None
-    """Time that the server asks to wait."""
+    """Seconds that the server asks to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Limits of retrying, and the pauses."""
+    """Limits of retries, and the pauses between them."""
 
     times: int = 2
     first_seconds: float = 0.5
     longest_seconds: float = 5.0
 
     def pause(self, tried: int) -> float:
-        """Return the pause before the next try; random, so that clients do not return together."""
+        """Return the pause before the next attempt. It is random, so that clients do not retry at
+        the same time."""
         drawn = random.uniform(1.0, 2.0)  # noqa: S311
         return min(self.longest_seconds, self.first_seconds * 2.0**tried * drawn)
 
@@ -72,10 +73,10 @@ class Retries:
 async def try_again(
     once: Callable[[], Awaitable[T | FailedTry]], *, retries: Retries, until: float
 ) -> T:
-    """Return the first successful result; no pause goes beyond `until` (monotonic).
+    """Return the first successful result. No pause lasts beyond `until` (monotonic).
 
-    Our own pause is the minimum even if the server asks for none: many clients that return at once
-    would keep a server in trouble.
+    Recollect's own pause is the minimum, even if the server asks for none. Otherwise many clients
+    that retry at once would keep an overloaded server down.
     """
     tried = 0
     while True:
@@ -104,8 +105,8 @@ async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
 
 
 def _cause(error: Exception) -> TroubleCause | None:
-    """Classify an error of the driver; None for any other. Imports nothing: that takes 0.1 s,
-    and the work did it in a thread."""
+    """Classify an error of the driver; None for any other. Nothing is imported here: that takes 0.1
+    s, and the work has already done it in a thread."""
     httpx2 = sys.modules.get("httpx2")
     if httpx2 is None:
         return None
@@ -138,14 +139,14 @@ class Connections:
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
     ) -> httpx2.Response:
-        """Return an answer whose body is still to be read; the driver's errors pass through."""
+        """Return an answer whose body is not read yet. The driver's errors pass through."""
         client = await self._client()
         request = client.build_request(method, url, headers=dict(headers), content=content)
         request.url = _quiet_url()(request.url)
         return await client.send(request, stream=True)
 
     async def close(self) -> None:
-        """Close the connections of this event loop; the next call opens new ones."""
+        """Close the connections of this event loop. The next call opens new ones."""
         line = self._lines.pop()
         if line is not None:
             await line.keeper.aclose()
@@ -155,7 +156,7 @@ class Connections:
         if line is None:
             keeper = self._keep()
             made = _LoopClient(await anext(keeper), keeper)
-            # Another task may have been faster while the driver was imported.
+            # another task may have been first while the driver was imported
             line = self._lines.put(made)
             if line is not made:
                 await keeper.aclose()
@@ -171,7 +172,7 @@ class Connections:
 
 
 class PerLoop(Generic[T]):
-    """A value per running event loop; those of closed loops are dropped."""
+    """One value per running event loop. Values of closed loops are dropped."""
 
     def __init__(self) -> None:
         self._values: dict[asyncio.AbstractEventLoop, T] = {}
@@ -180,7 +181,7 @@ class PerLoop(Generic[T]):
         return self._values.get(asyncio.get_running_loop())
 
     def put(self, value: T) -> T:
-        """Store a value for this loop; returns the existing one if another task was first."""
+        """Store a value for this loop. If another task was first, return its value."""
         for gone in [loop for loop in self._values if loop.is_closed()]:
             del self._values[gone]
         return self._values.setdefault(asyncio.get_running_loop(), value)
@@ -190,7 +191,7 @@ class PerLoop(Generic[T]):
 
 
 def import_driver(feature: str) -> Any:
-    """Import the driver; MissingExtra if it is not installed."""
+    """Import the driver. Raise MissingExtra if it is not installed."""
     try:
         import httpx2
     except ImportError as error:
@@ -199,12 +200,12 @@ def import_driver(feature: str) -> Any:
 
 
 def is_sendable_key(key: str) -> bool:
-    """Return True for a valid key: the driver quotes a header that it cannot send."""
+    """Return whether a key can be sent. If not, the driver's error would quote the header."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
 def asked_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait, by any header; None if it does not."""
+    """Return the seconds that a server asks to wait, from any known header; None if it does not."""
     if "retry-after-ms" in headers:
         return read_seconds(headers["retry-after-ms"], per=1000.0)
     after = headers.get("retry-after")
@@ -220,7 +221,7 @@ def asked_to_wait(headers: Mapping[str, str]) -> float | None:
 
 
 def read_seconds(text: str, *, per: float = 1.0) -> float | None:
-    """Parse a number of seconds; None if it is none, or more than a day."""
+    """Parse a number of seconds; None if it is invalid or more than a day."""
     try:
         seconds = float(text) / per
     except ValueError:
@@ -230,7 +231,8 @@ def read_seconds(text: str, *, per: float = 1.0) -> float | None:
 
 @cache
 def _certificates() -> Any:
-    """Load the trusted certificates once per process: that takes longer than a connection."""
+    """Load the trusted certificates once per process, because that takes longer than a
+    connection."""
     import httpx2
 
     return httpx2.create_ssl_context()

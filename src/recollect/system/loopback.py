@@ -1,6 +1,7 @@
-"""The listening sockets of our servers, and checks that a request comes from this machine.
+"""Listening sockets of Recollect's servers, and checks that a request comes from this machine.
 
-A page in a browser reaches every port of this machine, but cannot forge Host and Origin.
+A web page in a browser can reach every port of this machine, but cannot forge the headers Host and
+Origin.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from recollect.errors import RecollectError
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 BACKLOG: Final = 2_048
-"""Connections that may wait to be accepted: a burst is not refused."""
+"""Number of connections that may wait to be accepted, so that a burst is not refused."""
 
 
 def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
-    """Open a listening socket; RecollectError, with the fix `mend`, if the port is taken."""
+    """Open a listening socket. Raise RecollectError with the advice `mend` if the port is taken."""
     opened = bound_to(host, port, mend=mend)
     opened.listen(backlog)
     return opened
 
 
 def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
-    """Bind a socket that does not listen yet: clients are refused, and do not wait, until its
-    server is ready. RecollectError, with the fix `mend`, if the port is taken."""
+    """Bind a socket that does not listen yet. Until its server is ready, clients are refused
+    instead of waiting. Raise RecollectError with the advice `mend` if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +50,7 @@ def address_of(opened: socket.socket) -> str:
 
 def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     """Return the user whose process has the other end of a local connection. None if the system
-    does not report it (only Linux does), or the connection is over IPv6."""
+    does not report it (only Linux does), or the connection uses IPv6."""
     try:
         mine, theirs = (_as_kernel_writes(address) for address in (client, server))
         lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
@@ -68,7 +69,7 @@ def _as_kernel_writes(address: tuple[str, int]) -> str:
 
 
 def host_of(address: str) -> str | None:
-    """Parse the host of an address such as `//host:port`; None if it is none."""
+    """Parse the host of an address such as `//host:port`; None if it is invalid."""
     try:
         return urlsplit(address).hostname
     except ValueError:
@@ -76,13 +77,13 @@ def host_of(address: str) -> str | None:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return True if the header Host is one of this machine's own names."""
+    """Return whether the header Host is one of this machine's own names."""
     return host_of(f"//{host}") in LOOPBACK
 
 
 def is_own_page(origin: str, *, served_as: str | None = None) -> bool:
-    """Return True if the header Origin names no page, one of this machine, or of the host that
-    the server is asked as."""
+    """Return whether the header Origin is empty, or names a page of this machine or of the
+    requested host."""
     if not origin:
         return True
     named = host_of(origin) if origin.startswith(("http://", "https://")) else None

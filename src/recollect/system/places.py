@@ -1,4 +1,5 @@
-"""The names of our folders and files on this machine, and of other agents'. Opens nothing.
+"""Names of Recollect's folders and files on this machine, and of other agents' folders. Opens
+nothing.
 
 `RECOLLECT_HOME` moves data and settings into one folder. Two spaces never share a file.
 """
@@ -26,7 +27,7 @@ def config_home() -> Path:
     home = data_home()
     if os.environ.get("RECOLLECT_HOME"):
         return home
-    import platformdirs  # slow to import, and a hook does without it
+    import platformdirs  # slow to import, and hooks do not need it
 
     return platformdirs.user_config_path("recollect", appauthor=False)
 
@@ -49,7 +50,7 @@ def spaces_folder() -> Path:
 
 
 def sessions_folder(space: str) -> Path:
-    """Return the folder of a space's sessions; OpenClaw calls a space an agent."""
+    """Return the folder of a space's sessions. OpenClaw calls a space an agent."""
     return data_home() / "agents" / file_name(space) / "sessions"
 
 
@@ -69,20 +70,21 @@ def mcp_token_file() -> Path:
 
 
 def installation_secret_file() -> Path:
-    """Return the file of this installation's hash key; used unless RECOLLECT_SECRET is set."""
+    """Return the file with this installation's hash key. It is not used if RECOLLECT_SECRET is
+    set."""
     return data_home() / "secret"
 
 
 def models_folders() -> tuple[Path, ...]:
-    """Return the folders searched for models, the first of which gets new ones:
-    `RECOLLECT_MODELS` if it is set, then `models` in the data folder."""
+    """Return the folders that are searched for models: `RECOLLECT_MODELS` if it is set, then
+    `models` in the data folder. New models are stored in the first."""
     given = os.environ.get("RECOLLECT_MODELS")
     own = data_home() / "models"
     return (Path(absolute_path("RECOLLECT_MODELS", given)), own) if given else (own,)
 
 
 def file_name(name: str) -> str:
-    """Convert a name to a part of a file's name: readable, and different for different names."""
+    """Convert a name to a part of a file name: readable, and different for different names."""
     from hashlib import blake2b  # slow to import, and an agent may wait for its hook
 
     spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
@@ -91,10 +93,10 @@ def file_name(name: str) -> str:
 
 
 def project_space(cwd: str) -> str:
-    """Return the space of a folder: of the project that it belongs to, else its own."""
+    """Return the space of a folder: that of the project it belongs to, else its own."""
     folder = Path(cwd)
     for parent in (folder, *folder.parents):
-        # an unreadable folder has none of them
+        # an unreadable folder contains none of these
         if any(os.path.exists(parent / mark) for mark in _PROJECT_MARKS):  # noqa: PTH110
             return str(parent)
     return str(folder)

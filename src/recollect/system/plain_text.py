@@ -1,6 +1,6 @@
 """Text that people type and read: lines that are safe to print, and sizes as people write them.
 
-Must stay quick to load: every command uses it.
+This module must stay fast to load, because every command uses it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
     r"|\x1b[ -/]*[0-~]?"
 )
-# Selectors change the width of the character before them, differently on every terminal.
+# Variation selectors change the width of the character before them, differently on every terminal.
 _SELECTORS = re.compile("[\ufe00-\ufe0f]")
-# Control characters but line end and tab, marks of reading direction, lone surrogates.
+# Control characters except newline and tab, marks of reading direction, lone surrogates.
 _ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def harmless(text: str) -> str:
-    """Remove characters that a terminal acts upon; line ends and tabs stay. Works per character,
-    so it does not matter where a stream is cut."""
+    """Remove characters that control a terminal. Newlines and tabs stay. It works on single
+    characters, so a stream may be cut anywhere."""
     return _ACTED_UPON.sub("", text)
 
 

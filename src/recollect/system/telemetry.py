@@ -1,6 +1,7 @@
-"""Reports what a process does to listeners: metrics, or none.
+"""Reports what a process does to listeners, such as metrics.
 
-Never carries content: names come from a fixed set, attributes are numbers, ids and model names.
+Reports never contain content: names come from a fixed set, attributes are numbers, ids and model
+names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ CountedEvent: TypeAlias = Literal["recall", "compaction"]
 
 
 class Measured:
-    """A measured action; enter it when it begins, leave it when it is over."""
+    """A measured action. Enter it when the action begins, leave it when it ends."""
 
     __slots__ = ("_began", "attributes", "error", "kind", "name", "outcome", "seconds")
 
@@ -30,17 +31,18 @@ class Measured:
         self.attributes: dict[str, Attribute] = {}
         self.outcome: str = "done"
         self.error: str = ""
-        """The error by a name from a fixed set: a problem's, or an error's class."""
+        """The error's name from a fixed set: the name of a problem, or the class of an
+        exception."""
         self.seconds: float = 0.0
         self._began = 0.0
 
     def note(self, **attributes: Attribute) -> None:
-        """Add attributes; `__` in a name means a dot."""
+        """Add attributes. `__` in a name means a dot."""
         for name, value in attributes.items():
             self.attributes[name.replace("__", ".")] = value
 
     def ended(self, outcome: str, error: str = "") -> None:
-        """Set the outcome if nothing is raised."""
+        """Set the outcome that is reported if nothing is raised."""
         self.outcome, self.error = outcome, error
 
     def __enter__(self) -> Self:
@@ -57,14 +59,14 @@ class Measured:
     ) -> None:
         self.seconds = time.perf_counter() - self._began
         if kind is not None and not self.error:
-            # cancelled is not failed: the caller stopped waiting
+            # a cancelled action has not failed: its caller stopped waiting
             self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
         for listener in LISTENERS:
             listener.ended(self)
 
 
 class TelemetryListener(Protocol):
-    """Receives measurements; must not raise, block, or keep its arguments."""
+    """Receives measurements. It must not raise, block, or keep its arguments."""
 
     def began(self, what: Measured) -> None:
         """Receive the start of an action."""
@@ -77,13 +79,13 @@ class TelemetryListener(Protocol):
 
 
 LISTENERS: Final[list[TelemetryListener]] = []
-"""Of this process; empty unless it serves others and its operator asked."""
+"""Listeners of this process. Empty unless it is a server whose operator turned telemetry on."""
 _UNHEARD: Final = Measured("stage", "")
-"""Shared by everything without a listener."""
+"""Shared object that is used if there is no listener."""
 
 
 def measured(kind: MeasuredKind, name: str) -> Measured:
-    """Measure an action about to begin; `name` is from a fixed set."""
+    """Measure an action that is about to begin. `name` is from a fixed set."""
     return Measured(kind, name) if LISTENERS else _UNHEARD
 
 
@@ -94,7 +96,8 @@ def count(event: CountedEvent, **labels: str) -> None:
 
 @contextmanager
 def unmeasured() -> Iterator[None]:
-    """Report nothing to any listener, for work that no caller asked for; not while others work."""
+    """Report nothing to listeners, for work that no caller asked for. Do not use it while other
+    work runs."""
     heard = LISTENERS.copy()
     LISTENERS.clear()
     try:

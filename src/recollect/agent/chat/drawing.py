@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recollect.core.values.report import Report
 
 _MATTERS: Final = ("command", "path", "query", "pattern", "url", "text")
-"""Arguments that describe a call best; the first one present counts."""
+"""Arguments that describe a call best. The first one present is used."""
 ARGUMENT_CELLS: Final = 60
 
 
@@ -49,7 +49,7 @@ def size_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """Something shown as one line, which `/show` prints whole."""
+    """Content shown as one line, which `/show` prints in full."""
 
     number: int
     title: str
@@ -86,7 +86,7 @@ def call_note(ended: CallEnded) -> str:
 
 
 def folded_report(number: int, report: Report) -> Folded | None:
-    """Fold what memory did to this request and not to the one before; None for nothing."""
+    """Fold what memory changed in this request compared to the previous one; None if nothing."""
     failed = [f"{line.stage} failed" for line in report.failures]
     stood = {edit.text for edit in report.ended_edits if isinstance(edit, Insert)}
     blocks = [edit for edit in report.new_edits if isinstance(edit, Insert)]
@@ -110,7 +110,7 @@ def folded_report(number: int, report: Report) -> Folded | None:
 
 
 def folded_compaction(number: int, result: CompactionResult) -> Folded:
-    if result.trigger == "manual":  # the answer of `/compact` has the rest
+    if result.trigger == "manual":  # the answer to `/compact` shows the rest
         note = f"the summary, {size_of(result.summary)}"
     elif result.compacted:
         sizes = f"{short_tokens(result.tokens_before)} → {short_tokens(result.tokens_after)} tokens"
@@ -131,19 +131,19 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*)")
 
 @dataclass(slots=True)
 class MarkdownStream:
-    """Splits a reply into blocks: each is returned once, when it is complete; the last is
-    `pending`. A block ends at a blank line if the next line is not indented; fenced code is a
+    """Splits a reply into blocks. Each is returned once, when it is complete; the last is
+    `pending`. A block ends at a blank line if the next line is not indented. Fenced code is one
     block."""
 
     pending: str = field(default="", repr=False)
     _fence: str = ""
-    """The fence that closes the pending code; empty for text."""
+    """The fence that closes the pending code block; empty in text."""
     _read: int = 0
-    """Length of the whole lines of `pending` that were read."""
+    """Length of the complete lines in `pending` that were read."""
     _blank: bool = False
 
     def feed(self, text: str) -> list[str]:
-        """Add text; returns the blocks that ended with it."""
+        """Add text. Return the blocks that it completes."""
         self.pending += text
         blocks: list[str] = []
         while (end := self.pending.find("\n", self._read)) >= 0:
@@ -154,7 +154,7 @@ class MarkdownStream:
                     blocks.append(self._take(end + 1))
                     continue
             elif self._read and (marks or (self._blank and line.strip() and not line[0].isspace())):
-                blocks.append(self._take(self._read))  # the line begins the next block
+                blocks.append(self._take(self._read))  # this line begins the next block
                 continue
             elif marks is not None:
                 self._fence = marks[1]
@@ -162,7 +162,7 @@ class MarkdownStream:
         return [block for block in blocks if block.strip()]
 
     def finish(self) -> list[str]:
-        """End the reply; returns the last block."""
+        """End the reply. Return the last block."""
         block = self._take(len(self.pending))
         return [block] if block.strip() else []
 

@@ -1,7 +1,8 @@
 """Opens a chat: chooses the model, the session, and the rule for commands.
 
-The model is the named one, else that of the settings, of a key in the environment, or of a
-llama.cpp server on this machine. A server that was named is sent no provider's key.
+The model is the named one, else the one in the settings, else one whose key is in the environment,
+else a llama.cpp server on this machine. A provider's key is never sent to a server that the user
+named.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 BashChoice: TypeAlias = Literal["auto", "ask", "allow", "off"]
 
 PROBE_SECONDS: Final = 0.2
-"""Limit for a server on this machine to answer."""
+"""How long to wait for a server on this machine."""
 LOCAL_URL: Final = "http://127.0.0.1:8080/v1"
 """The default address of llama.cpp's server."""
 
@@ -48,7 +49,7 @@ PROVIDERS: Final[Mapping[str, KnownProvider]] = {
     "anthropic": KnownProvider("Anthropic", "anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5"),
     "openai": KnownProvider("OpenAI", "openai-responses", "OPENAI_API_KEY", "gpt-5"),
 }
-"""By the name that `--provider` takes."""
+"""Providers by the name that `--provider` takes."""
 NO_MODEL: Final = (
     "there is no model to talk to: set ANTHROPIC_API_KEY or OPENAI_API_KEY, start llama-server on "
     "this machine (port 8080), give --provider URL, or set models.provider and models.main in "
@@ -65,15 +66,15 @@ QuestionKind: TypeAlias = Literal["run", "forget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonQuestion:
-    """A question about something that only the person may allow."""
+    """A question about something that only a person may allow."""
 
     kind: QuestionKind
     text: str = field(repr=False)
-    """The command, or everything that would be forgotten."""
+    """The command to run, or everything that would be forgotten."""
 
 
 Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[bool]]
-"""Asks the person; True allows it."""
+"""Asks a person. True allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +87,9 @@ class ChatOrder:
     space: str | None = None
     store: str | None = None
     new: bool = False
-    """Start a new session under this key."""
+    """True to start a new session under this key."""
     resume: str | None = None
-    """Continue this session under the key instead: its id, an id prefix, or its name."""
+    """The session to continue under the key instead: its id, an id prefix, or its name."""
     read_only: bool = False
     bash: BashChoice = "auto"
     network: bool = False
@@ -100,7 +101,7 @@ class ChatOrder:
 
 @asynccontextmanager
 async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
-    """Open the agent of a chat; `ask` asks the person, if there is one."""
+    """Open the agent of a chat. `ask` asks the person, if there is one."""
     from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
 
@@ -142,7 +143,7 @@ def _forget_question(ask: Ask) -> Callable[[ForgetRequest], Awaitable[bool]]:
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
-    """Choose the rule for commands: confined if this machine can, else a person decides."""
+    """Choose the rule for commands: confined if this machine supports it, else a person decides."""
     from recollect.agent.tools.confine import ShellRule, bubblewrap_works
 
     if order.bash == "allow":
@@ -168,8 +169,8 @@ def chosen_settings(
     window_tokens: int | None,
     folder: Path = Path(),
 ) -> Settings:
-    """Return the settings with a model to talk to; SettingsError if there is none. Without a
-    `config` the recollect.toml of `folder` counts, or that of the current folder."""
+    """Return the settings with a model to talk to. Raise SettingsError if there is none. Without a
+    `config`, the recollect.toml of `folder` or of the current folder is used."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, file=config, folder=folder).settings
     chosen = _choose_model(settings, provider, model)

@@ -65,8 +65,8 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """Return the message of a line, and True if it stops the running turn. A JSON object has
-    `message` or `abort`; any other line is a message itself."""
+    """Return the message of a line, and True if the line stops the running turn. A JSON object has
+    `message` or `abort`; any other line is itself a message."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -77,7 +77,7 @@ def read_order(line: str) -> tuple[str, bool]:
 
 
 async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, notes: Sink) -> int:
-    """Run turns until there are no more lines; 1 if the last turn failed."""
+    """Run turns until there are no more lines. Return 1 if the last turn failed."""
     ended = 0
     async with opened_agent(order) as agent:
         async for line in lines:
@@ -93,7 +93,7 @@ async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
     async with aclosing(agent.run(text)) as events:
         async for event in events:
             if isinstance(event, Replied | Withdrawn) and written and not written.endswith("\n"):
-                written = _write(out, "\n")  # the next reply begins a line of its own
+                written = _write(out, "\n")  # the next reply starts on a new line
             if isinstance(event, Said):
                 written = _write(out, harmless(event.text)) or written
             elif isinstance(event, Ended):
@@ -110,7 +110,7 @@ async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
 
 
 def note_of(event: AgentEvent) -> tuple[str, str] | None:
-    """Describe an event that is no part of the reply, and name its output."""
+    """Describe an event that is not part of the reply, and name the output to use."""
     from recollect.agent.chat.drawing import call_note, main_argument, one_line
     from recollect.agent.events import (
         CallBegan,
@@ -145,7 +145,7 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
 
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> int:
-    """Run turns with every event as a line; `{"abort": true}` stops the running turn."""
+    """Run turns and print every event as a line. `{"abort": true}` stops the running turn."""
     ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with opened_agent(order) as agent:
@@ -156,7 +156,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> i
                 text, abort = read_order(line)
                 if abort:
                     agent.abort()
-                    while not waiting.empty():  # nothing sent before it is said
+                    while not waiting.empty():  # drop the messages that were sent before the abort
                         waiting.get_nowait()
                 if text.strip():
                     waiting.put_nowait(text)
@@ -166,7 +166,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> i
         try:
             while (text := await waiting.get()) is not None:
                 ended = await _json_turn(agent, text, out)
-            await listening  # raises what broke it
+            await listening  # raises its exception
         finally:
             listening.cancel()
     return ended
@@ -182,7 +182,7 @@ async def _json_turn(agent: Agent, text: str, out: Sink) -> int:
 
 
 def _write_line(out: Sink, value: dict[str, Any]) -> None:
-    _write(out, json.dumps(value, default=str) + "\n")  # ASCII: no control characters
+    _write(out, json.dumps(value, default=str) + "\n")  # ASCII output has no control characters
 
 
 def _write(to: Sink, text: str) -> str:
@@ -197,7 +197,7 @@ async def lines_from(texts: Iterable[str]) -> AsyncIterator[str]:
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Yield lines as a thread reads them; it ends with the process, as reading cannot be
+    """Yield lines that a thread reads. The thread ends with the process, because reading cannot be
     cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()
@@ -211,7 +211,7 @@ async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
                 line = error
             try:
                 loop.call_soon_threadsafe(queue.put_nowait, line)
-            except RuntimeError:  # the loop has ended meanwhile
+            except RuntimeError:  # the event loop has ended meanwhile
                 return
 
     threading.Thread(target=work, daemon=True).start()

@@ -1,7 +1,7 @@
-"""Draws a turn while it runs: finished lines once, and below them a few that change.
+"""Draws a turn while it runs: finished lines are printed once, and below them a few lines change.
 
-Finished lines are never touched again, so the terminal's own scrollback holds the whole chat. No
-alternate screen, no mouse.
+Finished lines are never redrawn, so the terminal's own scrollback contains the whole chat. It uses
+no alternate screen and no mouse.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _SECONDS_SHOWN: Final = 2.0
 """Time after which the status line shows a duration."""
 _PENDING_CHARS: Final = 4_000
-"""Characters drawn of a block in progress; it is printed whole when it ends."""
+"""Number of characters drawn of a block in progress. The block is printed in full when it ends."""
 QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     "run": ("bash wants to run, and nothing confines it here:", "run it? y / n, then Enter: "),
     "forget": (
@@ -63,11 +63,11 @@ QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     ),
 }
 MOST_FOLDED: Final = 500
-"""Folded lines that can be opened; older ones are in the transcript."""
+"""Number of folded lines that can be opened. Older ones are in the transcript."""
 
 
 class _Block:
-    """The last lines of a block of Markdown, without the spaces that rich fills them up with."""
+    """The last lines of a Markdown block, without the spaces with which rich fills them."""
 
     def __init__(self, text: str, rows: int | None = None) -> None:
         self._drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
@@ -88,12 +88,12 @@ def _strip(line: list[Segment]) -> list[Segment]:
 
 
 def shown_model(name: str) -> str:
-    """A model's name for people; a local server names a file by its path."""
+    """Return a model's name for people. Local servers use a file path as the name."""
     return name.rpartition("/")[2].removesuffix(".gguf") if name.endswith(".gguf") else name
 
 
 class Screen:
-    """The terminal below the prompt."""
+    """The part of the terminal that a turn is drawn in."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Screen:
             self._fold_thoughts()
             self._do("answering")
             self._print_blocks(self._stream.feed(harmless(event.text)))
-            return  # drawn with the next frame: these come often
+            return  # drawn with the next frame, because these arrive often
         if isinstance(event, Thought):
             self._thoughts.append(event.text)
             self._do("thinking")
@@ -233,13 +233,13 @@ class Screen:
         self._print(text, style="yellow")
 
     def ask(self, question: PersonQuestion) -> None:
-        """Print what the person is asked to allow, whole."""
+        """Print everything that the person is asked to allow."""
         self.end()
         self.note(QUESTIONS[question.kind][0])
         self._print("\n".join(f"  {line}" for line in question.text.split("\n")))
 
     def show(self, number: int | None) -> None:
-        """Print a folded line whole: the newest, or the one with a number."""
+        """Print a folded line in full: the newest, or the one with this number."""
         number = self._count if number is None else number
         folded = self._folded.get(number)
         if folded is None:

@@ -1,8 +1,8 @@
 """The chat in a terminal: a prompt, and a turn that streams above it.
 
 prompt_toolkit (the extra `chat`) reads lines, rich draws. While the agent works, Ctrl-C stops the
-turn, and typed keys wait for the next prompt. A question drops keys typed before it, so that none
-of them answers it. A signal leaves the terminal unchanged and the session whole.
+turn, and typed keys wait for the next prompt. Keys typed before a question are dropped, so that
+they do not answer it. After a signal the terminal is restored and the session is complete.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 def talk(order: ChatOrder) -> int:
     try:
         return asyncio.run(TerminalChat(order).run())
-    except KeyboardInterrupt:  # while the memory is opened
+    except KeyboardInterrupt:  # pressed while the memory is being opened
         return 130
 
 
 class MaskedHistory(FileHistory):
-    """The lines typed in the chats of a space, for their owner alone, with secrets masked. Words
-    that a transcript may not keep, such as those of `/memory add`, are left out."""
+    """The lines typed in the chats of a space, readable by their owner only, with secrets masked.
+    Words that a transcript may not contain, such as those of `/memory add`, are removed."""
 
     def __init__(self, space: str, *, pii: bool = False) -> None:
         super().__init__(chat_history_file(space))
@@ -85,7 +85,7 @@ class MaskedHistory(FileHistory):
         path = Path(os.fsdecode(self.filename))
         with suppress(OSError, TranscriptError):
             private_folder(path.parent)
-            descriptor = open_for_one(path, create=True)  # forgetting locks it, too
+            descriptor = open_for_one(path, create=True)  # forgetting locks this file too
             try:
                 os.write(descriptor, entry.encode("utf-8", "replace"))
             finally:
@@ -101,7 +101,7 @@ def _completions() -> list[str]:
 
 
 class ShownLog(logging.Handler):
-    """Shows logged messages of any thread in the chat's."""
+    """Shows messages that any thread logs, in the chat's thread."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -109,7 +109,7 @@ class ShownLog(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended meanwhile
             self._loop.call_soon_threadsafe(self._show, record.getMessage())
 
 
@@ -152,7 +152,7 @@ class TerminalChat:
         except RecollectError as error:
             sys.stderr.write(f"recollect: {harmless(str(error))}\n")
             code = 2
-        except (asyncio.CancelledError, OSError):  # a terminal that hung up takes nothing more
+        except (asyncio.CancelledError, OSError):  # a closed terminal accepts no more output
             if not code:
                 raise
         return code
@@ -260,7 +260,7 @@ class TerminalChat:
             self._agent.abort()
 
     async def _ask(self, question: PersonQuestion) -> bool:
-        """Ask the person for permission; keys typed before do not answer."""
+        """Ask the person for permission. Keys typed before the question do not answer it."""
         from recollect.agent.chat.screen import QUESTIONS
 
         screen = self._screen
@@ -283,7 +283,8 @@ class TerminalChat:
 
 @contextmanager
 def _keys_unseen(terminal: int) -> Iterator[None]:
-    """Hide keys typed between prompts, which wait for the next one; Ctrl-C is a signal."""
+    """Do not echo keys typed between prompts; they wait for the next prompt. Ctrl-C still sends a
+    signal."""
     before = termios.tcgetattr(terminal)
     during = termios.tcgetattr(terminal)
     during[0] &= ~termios.ICRNL
@@ -295,7 +296,7 @@ def _keys_unseen(terminal: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError, termios.error):  # it may have hung up
+        with suppress(OSError, termios.error):  # the terminal may be closed
             termios.tcsetattr(terminal, termios.TCSANOW, before)
             sys.stdout.write(_PASTE_OFF)
             sys.stdout.flush()

@@ -1,1 +1,1 @@
-"""The tools of our own agent: read, write, edit, bash, and those of its memory."""
+"""The tools of Recollect's own agent: read, write, edit, bash, and the memory tools."""

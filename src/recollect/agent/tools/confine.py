@@ -1,6 +1,6 @@
 """A tool and its answer, the paths that a model names, and the rule for its commands.
 
-A failing tool reports it in its result; it never raises because of the model's arguments.
+A tool reports failures in its result. It never raises because of the model's arguments.
 
 A returned path is resolved, links followed, and inside the workspace. No tool writes a settings
 file or opens Recollect's own folders: they decide which server gets a key and which projects are
@@ -26,7 +26,7 @@ CUT_OFF = (
     "Not run: the reply reached the output limit, so this call may be cut off. Ask again with less "
     "at once, for example a file in several parts."
 )
-"""The result of a call whose reply ended at the provider's limit."""
+"""The result of a call whose reply was cut off at the provider's limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ToolOutcome:
     images: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Media type and base64 data."""
     details: Mapping[str, Any] | None = field(default=None, repr=False)
-    """For a display; never shown to the model."""
+    """Values for the display. Never shown to the model."""
 
     def content(self) -> list[dict[str, Any]]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": self.text}] if self.text else []
@@ -81,7 +81,7 @@ def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
 
 
 def number_argument(arguments: Mapping[str, Any], name: str) -> int | None:
-    """Read an argument that must be a whole number; some models write it as text."""
+    """Read an argument that must be an integer. Some models write it as text."""
     value = arguments.get(name)
     if isinstance(value, str) and value.strip().isdigit():
         return int(value)
@@ -90,11 +90,11 @@ def number_argument(arguments: Mapping[str, Any], name: str) -> int | None:
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Asks a person for permission to do what the text describes."""
+"""Asks a person to allow what the text describes."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TZ", "USER")
-"""Variables that a confined command sees; keys of providers are in others."""
+"""Variables that a confined command sees. None of them contains a provider's key."""
 _PROBE_SECONDS = 5.0
 SETTINGS_FILES = (FILE_NAME, "openclaw.json")
 """Names of files that settings are read from."""
@@ -105,11 +105,12 @@ class ShellRule:
     """The rule for the commands of `bash`."""
 
     mode: ShellMode = "free"
-    """free: the user's rights; confined: in bubblewrap; asked: a person allows each; off: none."""
+    """free: with the user's rights. confined: in bubblewrap. asked: a person allows each command.
+    off: no commands."""
     confirm: Confirm | None = field(default=None, repr=False)
-    """Asks a person; None: no command is run, because no person can be asked."""
+    """Asks a person. None: no command runs, because no person can be asked."""
     network: bool = False
-    """A confined command may reach the network."""
+    """True if a confined command may use the network."""
 
     def command(self, command: str, scope: ToolScope) -> list[str]:
         wrapped = _bubblewrap(scope, network=self.network) if self.mode == "confined" else []
@@ -125,9 +126,9 @@ class ShellRule:
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
     """Allow reading the system and writing the workspace, nothing else of this machine.
 
-    Homes are missing and `/tmp` is empty: a key on the disk cannot be read. Its processes end with
-    the command: they are in a namespace of their own. Settings in the workspace are read-only, and
-    a data folder in it is empty.
+    Home folders are hidden and `/tmp` is empty, so that keys on the disk cannot be read. All
+    processes end with the command, because they are in their own namespace. Settings in the
+    workspace are read-only, and a data folder in it appears empty.
     """
     root, real = scope.root, scope.root.resolve()
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
@@ -148,8 +149,8 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
 
 
 def bubblewrap_works(root: Path) -> bool:
-    """Return True if commands can be confined here: bubblewrap is installed, and the system
-    allows it."""
+    """Return whether commands can be confined here: bubblewrap is installed, and the system allows
+    it."""
     if which("bwrap") is None:
         return False
     try:
@@ -168,14 +169,14 @@ def bubblewrap_works(root: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScope:
-    """The limits of the tools."""
+    """Which files and commands the tools may use."""
 
     root: Path
     read_only: bool = False
-    """Nothing may be written or run."""
+    """True if nothing may be written or run."""
     shell: ShellRule = field(default_factory=ShellRule)
     settings_file: Path | None = None
-    """A settings file that was named: no tool writes it."""
+    """A settings file that the user named. No tool may write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,7 @@ class Placed:
 
     path: Path
     base: Path
-    """The workspace: below it no link is followed when the path is opened."""
+    """The workspace. When the path is opened, no link below it is followed."""
 
     @property
     def shown(self) -> str:
@@ -199,13 +200,13 @@ class Refused:
 
 
 def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | Refused:
-    """Resolve a path of the model's; settings files may only be read."""
+    """Resolve a path that the model wrote. Settings files may only be read."""
     if not given or "\0" in given:
         return Refused(reason="`path` is missing; name a file.")
     root = scope.root.resolve()
     try:
         path = (root / Path(given).expanduser()).resolve()
-    except (OSError, RuntimeError):  # an unknown home folder, a loop of symbolic links
+    except (OSError, RuntimeError):  # an unknown home folder, or a loop of symbolic links
         return Refused(reason="`path` cannot be resolved; name another file.")
     own = [
         one for one in _own_folders() if one.is_relative_to(root) or not path.is_relative_to(root)
@@ -229,6 +230,7 @@ def _own_folders() -> tuple[Path, ...]:
 
 
 def _settings(scope: ToolScope) -> list[Path]:
-    """List the settings files that count in this workspace, links followed; they need not exist."""
+    """List the settings files that apply in this workspace, with links resolved. They need not
+    exist."""
     named = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
     return [(scope.root / one).resolve() for one in named]

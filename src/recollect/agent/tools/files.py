@@ -1,8 +1,8 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
-A file is replaced in one step. Nothing outside the workspace is touched, not even through a link
-that replaces a folder meanwhile: folders are opened one by one, and none through a link. A cut
-`read` names the next offset; images come back as images.
+A file is replaced in one step. Nothing outside the workspace is read or written, even if a folder
+is replaced by a link meanwhile: folders are opened one by one, and never through a link. If `read`
+cuts a file, it names the next offset. Images are returned as images.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recollect.system.durable import FOLDER_STEP, NO_LINK
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
-"""pi's limits of one reading: a model can read this at once without losing sight of the task."""
+"""pi's limits of one `read`: as much as a model can read at once and still follow its task."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Larger files are not loaded."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
@@ -111,7 +111,7 @@ def _is_folder() -> IsADirectoryError:
 
 
 def _whole_file(placed: Placed) -> bytes:
-    with _folder_of(placed) as folder:  # O_NONBLOCK: a pipe may never have a writer
+    with _folder_of(placed) as folder:  # O_NONBLOCK, because a pipe may never have a writer
         handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | NO_LINK, dir_fd=folder)
     try:
         there = os.fstat(handle)
@@ -242,7 +242,7 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
         return failed("`oldText` is empty; to begin a file use write.")
     if old == new:
         return failed("`oldText` and `newText` are the same; nothing was changed.")
-    if "\r\n" in text and "\r\n" not in old:  # the model sees lines, not how they end
+    if "\r\n" in text and "\r\n" not in old:  # the model does not see how lines end
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     found = text.count(old)
     if found != 1:
@@ -261,7 +261,7 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
 
 
 def _replace(placed: Placed, data: bytes) -> None:
-    """Put the file in place in one step, with its permissions."""
+    """Replace the file in one step, and keep its permissions."""
     name = placed.path.name
     beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
     with _folder_of(placed, make=True) as folder:

@@ -1,7 +1,7 @@
-"""The tool `bash`: one command in the workspace, bounded in time and output.
+"""The tool `bash`: one command in the workspace, with limits on time and output.
 
 The command's process group is killed at its end, at its deadline and on abort. The scope's
-`ShellRule` decides if and where it may run.
+`ShellRule` decides whether and where it may run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600
 HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 32 * 1024
-"""Shown of a long output: its beginning, and more of its end, which has the errors."""
+"""Parts of a long output that are shown: its start, and more of its end, where errors are."""
 _DRAIN_SECONDS = 0.5
-"""Time that output is read after the command ended while another process holds its pipe."""
+"""How long output is read after the command ended, if another process still holds its pipe."""
 _READ_BYTES = 65536
 
 
@@ -110,7 +110,8 @@ async def _refusal(command: str, scope: ToolScope) -> str:
 
 async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
     output = _Output()
-    # A pipe of our own: with asyncio's, waiting for the command waits for every holder of it.
+    # A separate pipe: with asyncio's own, waiting for the command would wait for every process that
+    # holds the pipe.
     ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -131,7 +132,7 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
         late = True
-    finally:  # also when the turn is aborted
+    finally:  # also if the turn is aborted
         try:
             _kill_group(process)
             await asyncio.wait({drained}, timeout=_DRAIN_SECONDS)
@@ -152,7 +153,8 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
 
 
 def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
-    """Read the pipe as it fills; the future is done when no process can write to it any more."""
+    """Read the pipe as it fills. The future is done when no process can write to the pipe any
+    more."""
     loop = asyncio.get_running_loop()
     drained: asyncio.Future[None] = loop.create_future()
     os.set_blocking(pipe, False)
@@ -175,6 +177,7 @@ def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
 
 def _kill_group(process: Process) -> None:
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # the session's leader names its group
+        # The process id of the session's leader is the id of its group.
+        os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return

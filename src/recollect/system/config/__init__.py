@@ -1,4 +1,5 @@
-"""The settings: frozen values, read strictly from every source, each declared once.
+"""The settings: each is declared once, read from several sources with strict checks, and never
+changes.
 
 docs/reference/settings.md is generated from here (`just docs`).
 """

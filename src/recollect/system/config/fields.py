@@ -1,4 +1,5 @@
-"""Declares a setting, and reads one value: msgspec checks it, and the error is worded here."""
+"""Declares a setting, and reads one value. msgspec checks the value; this module words the
+error."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ T = TypeVar("T")
 
 Text = Annotated[str, Meta(pattern=r"\S")]
 GREATEST: Final = 10**15
-"""Larger numbers mean nothing, and whole ones may be too large for a float."""
+"""Largest number accepted. Larger ones have no use, and large integers do not fit a float."""
 SECONDS: Final = {"unit": "seconds"}
-"""`extra` of a type that also takes durations such as "5m"."""
+"""Marks a type that also accepts durations such as "5m" (in `extra`)."""
 NONE_WORD = "none"
-"""Spelling of "no value" in a file or a variable: TOML has no null."""
+"""How "no value" is written in a file or a variable, because TOML has no null."""
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
@@ -38,8 +39,8 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class ProjectRule:
-    """The values that a project's recollect.toml may set before the user trusts the file.
-    `values` lists them; None allows every value, or every number from `least` on."""
+    """Which values a project's recollect.toml may set before the user trusts the file. `values`
+    lists them. None allows every value, or every number from `least` on."""
 
     values: tuple[Any, ...] | None
     least: int | None = None
@@ -58,18 +59,20 @@ class ProjectRule:
 
 ANY: Final = ProjectRule(None)
 """The project may set it: it names no server, path, model, text or command, turns on nothing that
-costs money, and protects nothing."""
+costs money, and weakens no protection."""
 ASK: Final = ProjectRule(())
-"""Only the user may set it: here, or in a project by `recollect trust`."""
+"""Only the user may set it, or a project whose file the user trusts (`recollect trust`)."""
 
 
 def only(*values: Any) -> ProjectRule:
-    """Let the project set these values: those that protect more, or reach less, than the others."""
+    """Let the project set only these values: those that protect more, or allow less, than the
+    others."""
     return ProjectRule(values)
 
 
 def at_least(number: int) -> ProjectRule:
-    """Let the project set this number or more: less would make the user's model work more often."""
+    """Let the project set this number or more. A smaller number would make the user's model run
+    more often."""
     return ProjectRule(None, number)
 
 
@@ -102,14 +105,14 @@ def annotations_of(group: type) -> Mapping[str, Any]:
 
 @cache
 def value_hints(group: type) -> Mapping[str, Any]:
-    """Return the types of a group's own values, by field name; groups inside it are not values."""
+    """Return the types of a group's own values, by field name, without nested groups."""
     hints = annotations_of(group).items()
     return {name: hint for name, hint in hints if not dataclasses.is_dataclass(hint)}
 
 
 def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
-    """Read the value of a setting of this type; `ValueError` states what would fit. With `text`
-    the value is an environment variable's."""
+    """Read the value of a setting of this type. The `ValueError` states which values are valid.
+    With `text` the value comes from an environment variable."""
     try:
         return convert(_prepare(hint, value, text=text), hint, strict=not text)
     except (ValidationError, ValueError, OverflowError):
@@ -169,7 +172,8 @@ def expects(hint: Any) -> str:
 
 
 def holds_text(hint: Any) -> bool:
-    """Return True if any text fits: a server, a path, a key, a model, a command, words."""
+    """Return whether the setting accepts free text: a server, a path, a key, a model, a command,
+    words."""
     kind = _parts(hint)[0]
     return kind is str or (get_origin(kind) is tuple and holds_text(get_args(kind)[0]))
 
@@ -185,7 +189,7 @@ def _bounds_words(bounds: Meta | None) -> str:
 
 
 def read_seconds(value: Any) -> float | None:
-    """Parse a duration ("5m", "1h30m", a number) to seconds; None if it is none."""
+    """Parse a duration ("5m", "1h30m", a number) to seconds; None if it is invalid."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, int | float) and not isinstance(value, bool):

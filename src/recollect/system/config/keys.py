@@ -1,7 +1,7 @@
 """The settings as a flat table of dotted keys, and the reading of a value from a source.
 
-Derived from the dataclasses in `settings`. Holds the two spellings (`hard_cap_tokens`,
-`hardCapTokens`), and the errors for an unknown key and for a value that does not fit.
+The table is made from the dataclasses in `settings`. This module knows the two spellings of a key
+(`hard_cap_tokens`, `hardCapTokens`), and raises the errors for unknown keys and invalid values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The source of a value: its file, preset or variable, and the key as spelled there."""
+    """Where a value comes from: its file, preset or variable, and the key as written there."""
 
     kind: SourceKind
     name: str = ""
@@ -67,12 +67,12 @@ class GivenValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Information for the user about a key that is not an error."""
+    """A note for the user about a key. It is not an error."""
 
     key: str
     message: str
     without_effect: bool = False
-    """The key was read and changes nothing."""
+    """True if the key was read but has no effect."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}"
@@ -108,7 +108,7 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 
 
 def build(values: Mapping[str, Any]) -> Settings:
-    """Build the settings with these values; every other key keeps its default."""
+    """Build the settings with these values. Every other key keeps its default."""
     nested: dict[str, Any] = {}
     for path, value in values.items():
         *groups, name = path.split(".")
@@ -140,7 +140,7 @@ def value_of(settings: Settings, path: str) -> Any:
 
 
 def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
-    """Convert the value for the setting, or raise an error that names the key and its place."""
+    """Convert a value for its setting, or raise an error that names the key and where it is set."""
     try:
         return read_value(known_keys()[path].hint, value, text=text)
     except ValueError as problem:
@@ -149,7 +149,7 @@ def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
 
 
 def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
-    """Add one value; two spellings of one key in one place are an error."""
+    """Add one value. Two spellings of one key in the same source are an error."""
     if path in given:
         raise SettingsError(
             f"{value.source} and {given[path].source} both set {path}; keep one of them"
@@ -180,14 +180,14 @@ def text_of(data: bytes, path: Path) -> str:
 
 
 def snake_case(spelled: str) -> str:
-    """Convert a key to our own spelling: `hardCapTokens` and `hard_cap_tokens` are one key."""
+    """Convert a key to snake case: `hardCapTokens` and `hard_cap_tokens` are the same key."""
     return ".".join(_HUMP.sub("_", part).lower() for part in spelled.split("."))
 
 
 def unknown_key(
     path: str, source: Source, *, known_as: Callable[[str], str] = str
 ) -> SettingsError:
-    """Return the error for an unknown key, with the nearest known one."""
+    """Return the error for an unknown key. It suggests the nearest known key."""
     groups = () if source.kind == "environment" else known_groups()
     nearest = _nearest_key(path, (*known_keys(), *groups))
     hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
@@ -195,10 +195,11 @@ def unknown_key(
 
 
 def _nearest_key(path: str, known: Iterable[str]) -> str | None:
-    """Guess the known key that an unknown one was meant to be.
+    """Find the known key that is nearest to an unknown one.
 
-    Only in the typed group: a user who follows a hint into another group changes something else. No
-    hint leads to `redaction` unless it was typed, since secrets depend on it.
+    Only keys of the typed group are suggested, because a key of another group changes something
+    else. Keys of `redaction` are suggested only if that group was typed, because they protect
+    secrets.
     """
     guarded = not path.startswith(_GUARDED)
     paths = [one for one in known if not (guarded and one.startswith(_GUARDED))]
@@ -207,11 +208,11 @@ def _nearest_key(path: str, known: Iterable[str]) -> str | None:
         groups = {one.partition(".")[0] for one in paths if "." in one}
         meant = _closest(group, groups, 0.75)
         return _closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
-    # A variable whose group ends in one underscore begins with the group's name.
+    # A variable whose group ends with a single underscore starts with the group's name.
     named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
     if close := _closest(path, named, 0.6):
         return close
-    # A key without its group, if one group alone has it.
+    # The group is missing, and only one group has this key.
     names = Counter(one.rpartition(".")[2] for one in paths)
     by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
     return by_name.get(_closest(path, by_name, 0.75) or "")

@@ -1,8 +1,8 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
-The files are the one that the user named, else the user's own recollect.toml and, over it, what the
-current project's may set (`trust` decides). An unknown key, a value that does not fit or a key
-given twice is a `SettingsError` that names the key, the place and the fix.
+If the user names a file, only that file is read. Otherwise the user's own recollect.toml is read,
+then the current project's, which may set fewer keys (`trust` decides). An unknown key, an invalid
+value or a repeated key raises a `SettingsError` that names the key, where it is set and the fix.
 """
 
 from __future__ import annotations
@@ -59,24 +59,25 @@ NOT_SETTINGS = frozenset(
         "RECOLLECT_GGUF",  # the real model of the tests
         "RECOLLECT_MCP_TOKEN",  # the token of the MCP server's clients over HTTP
         "RECOLLECT_MODELS",  # the folder of ONNX models
-        "RECOLLECT_SECRET",  # keys the hashes of all spaces: wiring
+        "RECOLLECT_SECRET",  # keys the hashes of all spaces (see wiring)
         "RECOLLECT_FULL",  # tests at their full sizes
         "RECOLLECT_SOAK",  # the long test runs
     }
 )
-"""Variables with our prefix that are not settings."""
+"""Variables with Recollect's prefix that are not settings."""
 
 _DEFAULT = Source(kind="default")
 _LOG = logging.getLogger("recollect.config")
 _logged: set[str] = set()
-"""Lines that this process has logged about settings: each once."""
+"""Lines about settings that this process has logged. Each is logged once."""
 
 OPENCLAW: Mapping[str, Any] = {
-    # Whole messages by OpenClaw's score, none of our evidence, in its own lines.
+    # Recall whole messages by OpenClaw's score, in its own line format, without Recollect's
+    # evidence.
     "recall.method": "openclaw",
     "recall.embedder": "hash",
     "recall.scope": "session",
-    # Recall on every turn, its block after the system prompt, gone on the next turn.
+    # Recall on every turn. The block is after the system prompt, and is removed on the next turn.
     "recall.every_turn": True,
     "recall.placement": "after-system",
     "recall.sticky": False,
@@ -87,16 +88,16 @@ OPENCLAW: Mapping[str, Any] = {
     "recall.decay_per_day": 0.995,
     "recall.hybrid.vector_weight": 0.7,
     "recall.hybrid.text_weight": 0.3,
-    # Trim before compaction on every turn, and stop as soon as the limit is met.
+    # Trim before compaction on every turn, and stop as soon as the request is within the limit.
     "turn.trim_first": True,
     "trim.low_water_ratio": 1.0,
     "trim.protect_first_user": False,
-    # Nothing stays of an old result that is cleared.
+    # Clear an old result completely.
     "pruning.hard_clear.line_chars": 0,
-    # ceil(len/3), never corrected by what the provider reports.
+    # Count ceil(len/3) tokens, and never correct that by the provider's reports.
     "tokens.counter": "openclaw",
     "tokens.calibrate": False,
-    # Summaries in one pass, with nothing of ours added to them.
+    # Write summaries in one pass, and add nothing to them.
     "compaction.mode": "default",
     "compaction.audit": False,
     "compaction.pin_ratio": 0.0,
@@ -104,20 +105,20 @@ OPENCLAW: Mapping[str, Any] = {
     "index.eviction_days": 90,
     "workspace.skip_bootstrap": False,
 }
-"""OpenClaw's behaviour, by its design documents and, if they are silent, by its code."""
+"""OpenClaw's behavior according to its design documents, else to its code."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLAW}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The settings in force, their sources, and notices about them."""
+    """The active settings, their sources, and notices about them."""
 
     settings: Settings
     sources: Mapping[str, Source]
     notices: tuple[Notice, ...]
     project_notice: str = ""
-    """The ignored part of the project's recollect.toml and the reason; empty if nothing is."""
+    """Which part of the project's recollect.toml is ignored, and why; empty if nothing is."""
 
 
 def load_settings(
@@ -128,14 +129,14 @@ def load_settings(
     openclaw: Path | None = None,
     folder: Path | None = Path(),
 ) -> LoadedSettings:
-    """Read every source; `SettingsError` names the first key that is wrong.
+    """Read every source. A `SettingsError` names the first invalid key.
 
-    With `file`, or the file that RECOLLECT_CONFIG names, no other file is read; one that ends in
-    `.json` or `.json5` is an openclaw.json. Otherwise the user's own recollect.toml is read, and
-    the one in `folder`, or in the current folder if `folder` has none. The folder's author wrote
-    that file: keys that only the user may set, and a file with an error, are ignored with a notice
-    until the user runs `recollect trust`. With `folder=None` no project's file is read.
-    Without `environment`, the process's own is read.
+    If `file` or RECOLLECT_CONFIG names a file, no other file is read. A file that ends in `.json`
+    or `.json5` is read as an openclaw.json. Otherwise the user's own recollect.toml is read, and
+    the one in `folder`, or in the current folder if `folder` has none. That file may come from a
+    stranger. So keys that only the user may set, and files with errors, are ignored with a notice
+    until the user runs `recollect trust`. With `folder=None` no project's file is read. Without
+    `environment`, the process's own is read.
     """
     variables = os.environ if environment is None else environment
     named = named_file(file, variables)
@@ -152,7 +153,7 @@ def load_settings(
         project = _project_part(folder)
         from_files = {**from_own, **project.values}
     from_arguments = _read_table(arguments or {}, kind="argument", name="")
-    # Lowest first: each later one wins over the earlier.
+    # Lowest priority first: each later source overrides the earlier ones.
     explicit = {**from_files, **read_environment(variables), **from_arguments}
     preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
     imported, notices = read_openclaw(openclaw, preset=preset) if openclaw else ({}, [])
@@ -163,7 +164,7 @@ def load_settings(
     given = {**from_preset, **imported, **explicit}
     try:
         settings = build({key: value.value for key, value in given.items()})
-    except SettingsError as problem:  # each value fits, but not with the others
+    except SettingsError as problem:  # each value is valid, but the combination is not
         if project.untrusted is None:
             raise
         without = load_settings(
@@ -184,7 +185,7 @@ class _ProjectPart:
     values: Mapping[str, GivenValue] = field(default_factory=dict)
     notice: str = ""
     untrusted: Path | None = None
-    """The file that set the values, if the user did not trust it."""
+    """The file that set the values, if the user does not trust it."""
 
 
 def _project_part(folder: Path | None) -> _ProjectPart:
@@ -216,14 +217,14 @@ def _log_once(notice: str) -> str:
 
 
 def preset_settings(preset: str) -> Settings:
-    """Return the settings of a preset alone, without files and variables."""
+    """Return the settings of a preset, without files and variables."""
     return build({**PRESETS.get(preset, {}), "preset": preset})
 
 
 def named_file(
     given: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Return the settings file that the user named, as an argument or, absolute, by
+    """Return the settings file that the user named: an argument, or an absolute path in
     RECOLLECT_CONFIG."""
     if given:
         return Path(given).expanduser()
@@ -233,11 +234,11 @@ def named_file(
 
 
 def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
-    """Parse the values of a recollect.toml with this content."""
+    """Parse the content of a recollect.toml."""
     text = text_of(data, path)
     try:
         table = tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:  # also of a number with 5,000 digits
+    except (ValueError, RecursionError) as problem:  # also raised for a number with 5,000 digits
         last = f"at the end, line {text.count(chr(10)) + 1}"
         place = str(problem).replace("at end of document", last)
         raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None
@@ -245,7 +246,8 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
-    """Read the values of variables: RECOLLECT_ and the key, groups joined by two underscores."""
+    """Read the values of variables. Their names are RECOLLECT_ and the key, with groups joined by
+    two underscores."""
     given: dict[str, GivenValue] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:

@@ -1,8 +1,8 @@
 """Reads the settings of an existing openclaw.json (JSON5).
 
-Keys of OpenClaw's memory blocks that set nothing here become one notice; the rest of the file is
-ignored. Never follows an include, starts a command, shows an unused value or reads a provider's
-key. If switches disagree, off wins.
+If keys of OpenClaw's memory blocks have no effect here, one notice lists them. The rest of the file
+is ignored. Includes are not followed, no command is started, no unused value is shown, and no
+provider's key is read. If two switches contradict each other, off wins.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         f"{_ENTRY}.enabled": _RECALL,
     },
 }
-"""Every key that is read, by block, and the setting that it sets here."""
+"""Every key that is read, by block, and the setting that it sets."""
 
 _BLOCKS: Final = ("memory.qmd", *(f"{snake_case(block)}." for block in OPENCLAW_KEYS if block))
-"""The blocks about memory: the notice names their keys that set nothing here."""
+"""The blocks about memory. The notice lists those of their keys that have no effect here."""
 _SWITCHES: Final = {
     "agents.defaults.memoryContext.enabled": (_RECALL, _INGEST),
     "agents.defaults.memorySearch.enabled": (_RECALL,),
@@ -120,13 +120,13 @@ def _minutes(value: Any) -> Any:
 
 
 def _first(value: Any, meaning: Mapping[Any, Any]) -> Any:
-    """Translate a value that OpenClaw spells in another way; `1` is not `True`."""
+    """Translate a value that OpenClaw writes differently. `1` is not `True`."""
     same = (one for one in meaning if one == value and type(one) is type(value))
     return next((meaning[one] for one in same), value)
 
 
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "evictionDays": lambda value: _first(value, {0: None}),  # there 0 is "no limit"
+    "evictionDays": lambda value: _first(value, {0: None}),  # in OpenClaw 0 means "no limit"
     "crossSession": lambda value: _first(value, {True: "space", False: "session"}),
     "tools.allow": lambda value: ["*"] if value == [] else value,
     "ttl": _minutes,
@@ -135,8 +135,8 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @cache
 def routes() -> Mapping[str, tuple[str, str]]:
-    """Return every key of OpenClaw that is read, by its path in snake case: our key, its own
-    name."""
+    """Return every key of OpenClaw that is read, by its path in snake case, with Recollect's key
+    and the original name."""
     return {
         snake_case(f"{block}.{name}".lstrip(".")): (to, name)
         for block, names in OPENCLAW_KEYS.items()
@@ -159,7 +159,7 @@ class _OpenClawFile:
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
     given: dict[str, GivenValue] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
-    """The keys that set nothing here."""
+    """The keys that have no effect here."""
     notices: list[Notice] = field(default_factory=list)
 
     def source(self, spelled: str) -> Source:
@@ -173,7 +173,7 @@ class _OpenClawFile:
         return found
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
-        """Set a key of ours; two keys of the file that set it must agree."""
+        """Set one of Recollect's keys. If two keys of the file set it, they must agree."""
         source = self.source(spelled)
         given = GivenValue(value=fit(to, value, source), source=source)
         before = self.given.setdefault(to, given)
@@ -194,7 +194,7 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
     for foreign, (spelled, value) in reading.leaves.items():
         to, name = routes()[foreign]
         if to == "recall.min_score" and preset != "openclaw":
-            reading.ignored.append(spelled)  # their score is relative, ours absolute
+            reading.ignored.append(spelled)  # OpenClaw's score is relative, Recollect's is absolute
         elif to == "recall.remote.provider" and value == "local":
             reading.put("recall.embedder", spelled, "transformer")
         elif to == "recall.remote.provider" and value == "auto":
@@ -254,8 +254,8 @@ def _collect(
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    """Turn memory off if a switch says so, or if the memory-context plugin is not in use: it needs
-    an entry that is enabled, and the memory slot."""
+    """Turn memory off if a switch does, or if the memory-context plugin is not used. The plugin is
+    used if its entry is enabled and it has the memory slot."""
     slot_key, slot = reading.leaves.pop(_SLOT, (_SLOT, None))
     if slot is not None and not isinstance(slot, str):
         raise SettingsError(

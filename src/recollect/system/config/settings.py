@@ -23,9 +23,9 @@ from recollect.system.config.fields import (
 )
 
 CALIBRATED_MIN_SCORE = 0.2
-"""Lowest score that is recalled unless `recall.min_score` is set."""
+"""Lowest score that is recalled, unless `recall.min_score` is set."""
 FALLBACK_WINDOW_TOKENS = 200_000
-"""The window if neither the settings, the table of models nor the provider states it."""
+"""The window size if neither the settings, the table of models nor the provider names one."""
 
 Preset = Literal["recollect", "openclaw"]
 RecallMethod = Literal["recollect", "openclaw"]
@@ -527,7 +527,7 @@ class Turn(Validated):
 
     @property
     def stage_deadline_seconds(self) -> float:
-        """Return the limit of one stage: five sixths of the turn's deadline."""
+        """Return the time limit of one stage: five sixths of the turn's deadline."""
         return self.deadline_seconds * 5 / 6
 
 
@@ -635,8 +635,8 @@ class DaemonSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
-    """Every setting; `Settings()` is the defaults, `load_settings` reads the sources. Naming a
-    preset here does not apply it: `load_settings` and `preset_settings` do."""
+    """Every setting. `Settings()` has the defaults; `load_settings` reads the sources. A preset
+    named here is not applied: use `load_settings` or `preset_settings`."""
 
     preset: Preset = setting(
         "recollect",

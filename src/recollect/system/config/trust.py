@@ -1,9 +1,9 @@
 """Decides what a project's recollect.toml may set, and records which of them the user trusts.
 
-Its author may be a stranger: a cloned repository, an agent, another user. It may set what
-`ProjectRule` allows; the rest counts only after `recollect trust` recorded the hash of path and
-content. The hashed bytes are the parsed bytes; a link, a pipe or a huge file is not read; a record
-counts only if the user owns it and no other user can write it.
+The file may come from a stranger: a cloned repository, an agent, another user. It may set what
+`ProjectRule` allows. The rest is applied only after `recollect trust` has recorded the hash of path
+and content. The file is read once, so that the hashed bytes are the parsed bytes. A link, a pipe or
+a huge file is not read. A record is valid only if the user owns it and no other user can write it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from recollect.system.places import trust_folder, user_settings_file
 
 FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 64 * 1024
-"""A settings file with every key and a comment for each takes a third of this."""
+"""Size limit. A settings file with every key and a comment for each takes a third of this."""
 MOST_LINE_BYTES: Final = 2_000
-"""A key of 30,000 parts on one line keeps Python's parser busy for 17 seconds."""
+"""Limit of a key's parts. Python's parser needs 17 seconds for a key of 30,000 parts on one
+line."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
 _SHOWN_KEYS: Final = 5
 _SHOWN_CHARS: Final = 300
@@ -39,7 +40,7 @@ class ProjectFile:
     """A recollect.toml that was found in a folder, read once."""
 
     path: Path
-    """Absolute; no folder in it is a link."""
+    """Absolute path; no folder in it is a link."""
     data: bytes = field(repr=False)
 
     @property
@@ -50,7 +51,7 @@ class ProjectFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadFile:
-    """A recollect.toml that was found and not read, and the reason."""
+    """A recollect.toml that was found but not read, and why."""
 
     path: Path
     reason: str
@@ -61,7 +62,7 @@ class UnreadFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord:
-    """A project file that the user trusts, as it was then."""
+    """A project file that the user trusts, with its content at that time."""
 
     path: Path
     digest: str
@@ -109,7 +110,7 @@ def error_notice(path: Path, problem: SettingsError) -> str:
 
 
 def printable(text: Path | str) -> str:
-    """Escape a path or text, chosen by the project's author, so that it cannot move the cursor."""
+    """Escape a path or text that the project's author chose, so that it cannot move the cursor."""
     name = str(text)
     return name if name.isprintable() else ascii(name)
 
@@ -123,7 +124,7 @@ def is_trusted(file: ProjectFile) -> bool:
 
 
 def record_trust(file: ProjectFile) -> None:
-    """Record that the user trusts this content at this place, in place of an earlier content."""
+    """Record that the user trusts this content at this path. It replaces an earlier record."""
     record = _record_file(file.path)
     content = json.dumps({"path": str(file.path), "digest": file.digest}).encode()
     try:
@@ -142,7 +143,7 @@ def record_trust(file: ProjectFile) -> None:
 
 
 def revoke_trust(path: Path) -> bool:
-    """Revoke the trust in the file at this place; False if it was not trusted."""
+    """Revoke the trust in the file at this path. Return False if it was not trusted."""
     try:
         _record_file(path).unlink()
     except FileNotFoundError:
@@ -161,8 +162,8 @@ def trust_records() -> list[TrustRecord]:
 
 
 def _record_file(path: Path) -> Path:
-    """Return the record of the file at this place. There is one per place, so an old content
-    that comes back is asked for again."""
+    """Return the record of the file at this path. There is one per path, so the user is asked again
+    if an old content returns."""
     return trust_folder() / sha256(os.fsencode(path)).hexdigest()
 
 
