@@ -1,5 +1,6 @@
-"""Write a conversation down for a model, ask it for a summary, and check its answer. Labels and
-cuts are pi's. Empty answers, refusals, noise, echoes, loops and overlong answers are rejected."""
+"""Write a conversation as text for a model, ask the model for a summary, and check its answer.
+Labels and cuts follow pi. Empty answers, refusals, noise, echoes, loops and overlong answers are
+rejected."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _MOST_DEPTH: Final = 8
 
 
 def consumed(text: str) -> bool:
-    """True if a user's text is a `/compact` command."""
+    """Return whether a user's text is a `/compact` command."""
     return _MARKED_UP in text or _COMMAND.match(strip_channel_prefix(text)) is not None
 
 
@@ -67,12 +68,14 @@ def render(entries: Sequence[Entry]) -> str:
 
 
 def defuse(text: str) -> str:
-    """The text with the tags of prompts and summaries made harmless, and fit to be sent."""
+    """Return the text with the tags of prompts and summaries disabled, and without characters that
+    cannot be sent."""
     return _TAGS.sub("&lt;", clean_text(text))
 
 
 def excerpt(text: str, most_chars: int) -> str:
-    """Head and tail of a long text, with the number of missing characters between them."""
+    """Return the start and end of a long text, with the number of missing characters between
+    them."""
     if len(text) <= most_chars:
         return text
     head, tail = most_chars * 2 // 3, most_chars // 3
@@ -169,8 +172,8 @@ class MessageText:
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """The texts of messages with their speakers, the previous summary first. Of each text at least
-    the first `least_chars` are read."""
+    """Yield the texts of messages with their speakers, the previous summary first. At least the
+    first `least_chars` of each text are read."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
     # pinned quotes are mostly the user's own words
@@ -202,7 +205,7 @@ def utterances(
 
 
 def _unquoted(summary: str) -> str:
-    """Removes the quotation marks of pinned quotes, so that they can be pinned again."""
+    """Remove the quotation marks of pinned quotes, so that they can be pinned again."""
     return "".join(
         PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
         if section.lstrip("#").startswith(_PINNED)
@@ -213,7 +216,7 @@ def _unquoted(summary: str) -> str:
 
 def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, str, str]]:
     if entry.role == "system":
-        return  # it stays in every request
+        return  # system messages stay in every request
     by_user = entry.role == "user" and not entry.message.summary
     speaker: Speaker = "user" if by_user else "assistant"
     for part in entry.parts:
@@ -231,7 +234,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
 
 
 def decoded(arguments: str) -> Any:
-    """The arguments of a call; unchanged if they are not JSON."""
+    """Decode the arguments of a call. Return them unchanged if they are not JSON."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
@@ -242,7 +245,7 @@ def _read(text: str, head_chars: int) -> str:
     if len(text) <= head_chars + _TAIL_CHARS:
         return text
     head, tail = text[:head_chars], text[-_TAIL_CHARS:]
-    # whole lines, so that no text is found that was never written
+    # cut at whole lines, so that no joined text is found that was never written
     return f"{head[: head.rfind(chr(10)) + 1] or head}\n{tail[tail.find(chr(10)) + 1 :]}"
 
 
@@ -320,7 +323,7 @@ class PromptTerms:
 
     @property
     def max_output_tokens(self) -> int:
-        """Limit of the answer: twice the summary, for a model that thinks first."""
+        """Limit of the answer: twice the summary's size, for models that think first."""
         return 2 * self.summary_tokens
 
 
@@ -344,7 +347,7 @@ def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prom
 
 
 def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "history") -> Prompt:
-    """One summary from those of consecutive parts."""
+    """Write the prompt that makes one summary from those of consecutive parts."""
     count = len(partials)
     material = [
         _tagged("partial-summary", f"Part {at} of {count}\n{defuse(text)}")
@@ -360,7 +363,8 @@ def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "his
 
 
 def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
-    """Notes of the start of a turn whose end stays readable; they continue earlier notes."""
+    """Write the prompt for notes on the start of a turn whose end stays in view. They continue
+    earlier notes."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     going_on = (
         " The notes under previous-summary cover what came before in the same turn: write them "
@@ -388,7 +392,7 @@ def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
 
 
 def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
-    """The same prompt again, naming what the first answer left out."""
+    """Repeat a prompt and name what the first answer left out."""
     listed = "\n".join(f"- {defuse(text)}" for text in missing)
     return Prompt(
         text=f"{prompt.text}\n\nA first version of the notes lacked the following. Write all of "
@@ -426,7 +430,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An unusable or missing answer, the reason, and what follows from it."""
+    """An unusable or missing answer, the reason, and what to do next."""
 
     reason: Reason
     terminal: bool = False
@@ -441,8 +445,7 @@ def accept(
     previous: str = "",
     focus: str = "",
 ) -> Accepted | Rejected:
-    """Check an answer against the material (conversation or partial summaries) that it
-    summarises."""
+    """Check an answer against the conversation or the partial summaries that it summarizes."""
     text = _unwrapped(answer.text)
     if answer.stop == "refusal" or (len(text) < _REFUSAL_CHARS and _REFUSAL.match(text)):
         return Rejected(reason=Reason(Cause.REFUSED))
@@ -494,12 +497,12 @@ def _echoes(text: str, material: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(_LABEL.findall(text)) * 2 > len(lines):
         return True
-    # one partial summary may hold everything
+    # the text may be contained in one partial summary
     return len(text) >= _ECHO_CHARS and text in material and bool(_LABEL.search(material))
 
 
 def _without_focus(text: str, focus: str, material: str) -> str:
-    """Drops lines that repeat the instructions: they would be carried out again."""
+    """Remove lines that repeat the instructions, because a model would carry them out again."""
     asked = " ".join(focus.split()).casefold()
     if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
         return text

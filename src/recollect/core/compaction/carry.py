@@ -1,5 +1,6 @@
-"""Carry files, failures, names and lines over a cut without relying on a model: from messages and
-the previous compaction, never from a summary. Also lays out and limits the whole summary."""
+"""Collect files, failures, names and lines that must survive a cut, without relying on a model.
+They come from messages and the previous compaction, never from a summary. Also assembles the whole
+summary and limits its size."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ _WRAPPING_CHARS: Final = 90
 _SEARCHES: Final = re.compile(r"\b(?:e?grep|rg|ag|diff|cmp|test|pgrep)\b")
 _MAIN_ARGUMENTS: Final = ("command", "cmd", "path", "file_path", "url", "query", "input")
 
-# By name without case and signs: pi, OpenClaw, Claude Code, Codex, Gemini, the editor tools.
+# Tool names in lower case without punctuation: pi, OpenClaw, Claude Code, Codex, Gemini, editor
+# tools.
 _READERS: Final = frozenset(
     {"read", "readfile", "readfiles", "readmanyfiles", "view", "viewfile", "viewimage", "openfile"}
     | {"notebookread", "getfile"}
@@ -71,7 +73,7 @@ MOST_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""OpenClaw's, like the quarter."""
+"""OpenClaw's limit, like `SECTION_SHARE`."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 MOST_NAMES: Final = 12
@@ -86,7 +88,8 @@ _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 def failures(
     entries: Sequence[Entry], before: Sequence[ToolFailure] = ()
 ) -> tuple[ToolFailure, ...]:
-    """The failures that are still open, oldest first; carried ones count as older."""
+    """Return the failures that are still open, oldest first. Those from the previous compaction
+    count as older."""
     standing: dict[tuple[str, str], ToolFailure] = {
         (failure.tool, failure.said.split(": ", 1)[0]): failure for failure in before
     }
@@ -152,7 +155,7 @@ def _attempt(call: ToolCall | None) -> str:
 
 
 def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files read and the files modified."""
+    """Return the files read and the files modified."""
     failed = {
         part.call_id
         for entry in entries
@@ -200,8 +203,8 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
 def carry(
     entries: Sequence[Entry], previous: Carried | None = None, *, kept: Sequence[Entry] = ()
 ) -> Carried:
-    """The details that code carries over the cut after `entries` and the one before; `kept`
-    stays."""
+    """Return the details that code keeps after the cut: those of `entries` and of the previous cut.
+    `kept` are the messages that stay in view."""
     before = previous or Carried()
     read, modified = touched(entries)
     all_modified = _newest((*before.modified_files, *modified))
@@ -235,8 +238,8 @@ def append_carried(
     count_tokens: Callable[[str], int],
     lines_tokens: int = 0,
 ) -> str:
-    """The whole summary: its body, then what code carries, within both limits, then missing
-    lines."""
+    """Build the whole summary: the model's text, then the collected details, within both limits,
+    then missing lines."""
     body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
     chars = SUMMARY_CHARS
     while True:
@@ -244,14 +247,15 @@ def append_carried(
         tokens = count_tokens(whole)
         if tokens <= most_tokens or chars <= 1:
             break
-        # characters per token differ by script: approach the limit from the count
+        # the number of characters per token differs by script, so approach the limit by counting
         chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
     lines = choose_lines(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
     return f"{whole}\n\n{lines}" if lines else whole
 
 
 def strip_carried(summary: str) -> str:
-    """The body of a summary without sections that code writes again; pinned quotes stay."""
+    """Return the text of a summary without the sections that code writes again. Pinned quotes
+    stay."""
     body, pinned = part_pinned(summary.strip())
     for tag in _FROM_THE_END:
         body = without_block(body, tag)
@@ -266,7 +270,8 @@ def strip_carried(summary: str) -> str:
 
 
 def without_bare_names(summary: str) -> str:
-    """A summary without names that code lists: a bare name says nothing about its thing."""
+    """Return a summary without the names that code lists, because a bare name says nothing about
+    the thing."""
     return "\n".join(line for line in summary.split("\n") if not line.startswith(_VERBATIM))
 
 
@@ -293,7 +298,7 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     kept = body
     suffix: list[str] = []
     for _ in range(_ROUNDS):
-        # a name that is cut from the body must be in the list
+        # a name that is cut from the text must be in the list
         named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
         suffix = [text for text in (named, failed, files, rules) if text]
         kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))
@@ -306,7 +311,7 @@ def _without_identifiers(body: str) -> tuple[str, str]:
     for section in HEADINGS.split(body):
         heading, _, below = section.partition("\n")
         if heading.strip().rstrip(":").casefold() == IDENTIFIERS_HEADING.casefold():
-            # the split turn's notes follow after a rule
+            # notes on the split turn follow after a horizontal rule
             lines, ruled, rest = f"\n{below}".partition("\n---\n")
             listed.extend(line for line in lines.split("\n") if line.strip())
             kept.append(f"---\n{rest}" if ruled else "")

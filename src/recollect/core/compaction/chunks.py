@@ -1,5 +1,6 @@
-"""Cut messages into pieces that a model can read in one call each; a call stays with its results.
-Owns the sizes of summary, prompt and piece, and their change after a failed call."""
+"""Split messages into pieces that a model can read in one call each. A call stays with its results.
+This module also decides the sizes of summary, prompt and piece, and changes them after a failed
+call."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _BOTH_ENDS_TOKENS = 60
 MOST_HALVINGS = 2
 LEAST_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
-"""With merging about 33 calls."""
+"""Together with merging, about 33 calls."""
 SUMMARY_TOKENS = 4_000
 SUMMARY_SHARE = 10
 TURN_SHARE = 0.5
@@ -60,7 +61,7 @@ def fit_tokens(body: str, most_tokens: int, count_tokens: Callable[[str], int]) 
 
 
 def whole_lines(text: str, most_chars: int) -> str:
-    """As many lines from the top as fit; an overlong first line is cut."""
+    """Return as many lines from the start as fit. An overlong first line is cut."""
     if len(text) <= most_chars:
         return text
     if most_chars <= 0:
@@ -70,7 +71,8 @@ def whole_lines(text: str, most_chars: int) -> str:
 
 
 def level(lengths: Sequence[int], most: int) -> int:
-    """The longest length at which all items, cut to it, fit; `most` if they all fit."""
+    """Return the largest length such that all items, cut to it, fit; `most` if they all fit
+    uncut."""
     left, waiting = most, sorted(lengths)
     for at, length in enumerate(waiting):
         share = left // (len(waiting) - at)
@@ -105,8 +107,9 @@ def chunk(
     weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
-    """Chunk `entries` for a model of this window. `overhead_tokens` is added to each call. Its
-    size follows the average message. `halvings` shrinks all for a retry."""
+    """Split `entries` for a model with this window. `overhead_tokens` is added to each call. The
+    size of a chunk depends on the average message. `halvings` makes all chunks smaller, for a
+    retry."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -128,7 +131,7 @@ def chunk(
 
 
 def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
-    """The share of the window for a chunk: smaller for larger messages."""
+    """Return the share of the window for a chunk: smaller if messages are larger."""
     if not weights:
         return MOST_RATIO
     average_share = sum(weights) / len(weights) * MARGIN / window_tokens
@@ -162,7 +165,7 @@ def _balance(
     chunks: list[list[int]] = []
     held = passed = 0
     for unit, size in zip(units, sizes, strict=True):
-        due = len(chunks) * share  # where the open chunk should end, over all of them
+        due = len(chunks) * share  # total tokens at which the current chunk should end
         over = held + size > budget_tokens or passed + size / 2 > due
         if not chunks or (held and over):
             chunks.append([])
@@ -180,8 +183,8 @@ def share(
     max_history_share: float,
     weigh: WeighEntry = attrgetter("tokens"),
 ) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
-    """The oldest chunks, to be summarised separately, and the rest, at most this share of the
-    window."""
+    """Split off the oldest chunks, to be summarized separately. The rest takes at most this share
+    of the window."""
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
     sizes = [sum(map(weigh, chunk)) for chunk in chunks]
     apart = 0
@@ -200,7 +203,7 @@ class ReadPiece:
 
 
 class PieceWriter:
-    """Writes each entry down once, and counts its tokens."""
+    """Writes each entry as text once, and counts its tokens."""
 
     __slots__ = ("_count", "_known", "rules")
 
@@ -218,7 +221,7 @@ class PieceWriter:
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """The pieces of `entries`, halved this many times."""
+        """Return the pieces of `entries`, halved this many times."""
         done = chunk(
             entries,
             self.rules,
@@ -234,7 +237,7 @@ class PieceWriter:
         return tuple(piece for piece in made if piece.text)
 
     def thin(self, entries: Sequence[Entry], most_tokens: int) -> int:
-        """Shorten the largest entries until all fit; return how many were shortened."""
+        """Shorten the largest entries until all fit. Return how many were shortened."""
         weights = [self.tokens(entry) for entry in entries]
         if sum(weights) <= most_tokens:
             return 0
@@ -294,12 +297,12 @@ class Sizes:
 
     @property
     def summary_tokens(self) -> int:
-        """Limit of the model's summary with the sections that code adds."""
+        """Limit of the model's summary, including the sections that code adds."""
         return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
 
     @property
     def previous_tokens(self) -> int:
-        """Limit of the previous summary as shown; its pinned quotes can make it longer."""
+        """Limit of the previous summary as shown. Its pinned quotes can make it longer."""
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
@@ -309,7 +312,8 @@ class Sizes:
         return PromptTerms(summary_tokens=tokens, focus=self.focus)
 
     def overhead_tokens(self, kind: Kind) -> int:
-        """Tokens of a call besides its piece; chunk's margin covers the previous summary."""
+        """Return the tokens of a call besides its piece. The chunk's margin covers the previous
+        summary."""
         wanted = self.wanted(kind)
         empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
@@ -331,17 +335,19 @@ class Sizes:
 
     @property
     def readable_tokens(self) -> int:
-        """Limit of what can be read at all; the rest is thinned out first."""
+        """Limit of everything that can be read. If there is more, the largest messages are
+        shortened first."""
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 
     def most_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
-        """The most pieces of a stretch, at any size that is tried."""
+        """Return the largest number of pieces, at any size that is tried."""
         sizes = [replace(self, one_pass=False, halvings=at) for at in range(MOST_HALVINGS + 1)]
         return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
 
     def after_failure(self, limit_tokens: int | None) -> Sizes:
-        """Sizes for the next try: by the limit that the error names, else half of each piece."""
+        """Return sizes for the next attempt: by the limit that the error names, else half of each
+        piece."""
         if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
             return replace(self, window_tokens=limit_tokens, one_pass=False)
         halvings = min(MOST_HALVINGS, self.halvings + 1)

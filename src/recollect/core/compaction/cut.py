@@ -1,5 +1,5 @@
-"""Decide when a compaction is due and where it cuts, replace the past, and undo it. A cut never
-separates a call from its results. A breaker pauses compactions that make no progress."""
+"""Decide when a compaction is due and where it cuts, replace the older messages, and undo that. A
+cut never separates a call from its results. A breaker pauses compactions that make no progress."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEAST_FREED_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerResult:
-    """The due step, and the reason."""
+    """The step that is due, and the reason."""
 
     due: Due
     reason: Reason
@@ -45,7 +45,8 @@ def trigger(
     paused: bool = False,
     breaker_open: bool = False,
 ) -> TriggerResult:
-    """The due step at `used_tokens`, the calibrated size of the request; None if it is unknown."""
+    """Return the step that is due at `used_tokens`, the calibrated size of the request (None if
+    unknown)."""
     if used_tokens is None:
         return TriggerResult(due="nothing", reason=Reason(Cause.COUNT_STALE))
     if not settings.enabled:
@@ -81,7 +82,8 @@ def breaker_after(
     turn: int,
     window_tokens: int,
 ) -> Breaker:
-    """The breaker after a compaction ended with `result`, when `turn` requests were prepared."""
+    """Return the breaker after a compaction ended with `result`, when `turn` requests had been
+    prepared."""
     if result.convergence == "failed":
         if breaker_is_open(breaker, now=now):
             return breaker
@@ -99,14 +101,15 @@ def breaker_after(
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
-    """True if no compaction may run now; setting the clock back never keeps it open."""
+    """Return whether no compaction may run now. If the clock was set back, the breaker does not
+    stay open."""
     if breaker.opened_at is None:
         return False
     return 0 <= now - breaker.opened_at < PAUSE_SECONDS
 
 
 def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
-    # After a provider's overflow error only a compaction makes the request sendable.
+    # After a provider's overflow error, only a compaction makes the request small enough.
     if result.trigger in ("manual", "overflow") or breaker.last_turn is None:
         return False
     return turn - breaker.last_turn <= RAPID_TURNS
@@ -124,7 +127,7 @@ LEAST_FREED_TOKENS = 200
 
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
-    """Tokens of each entry as shown, in order; 0 if it is left out. Cuts are not applied."""
+    """Return the tokens of each entry as shown, in order; 0 if it is left out. Cuts are ignored."""
     out: set[EntryKey] = set()
     parts_out: dict[EntryKey, set[int]] = {}
     texts: dict[EntryKey, dict[int, str]] = {}
@@ -164,7 +167,7 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
 
 
 def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
-    """First and last place of every stretch that must stay together."""
+    """Return the first and last place of every group of messages that must stay together."""
     spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
     early: list[tuple[int, CallId]] = []
@@ -205,8 +208,8 @@ def cut(
     least_freed_tokens: int = LEAST_FREED_TOKENS,
     weigher: Weigher | None = None,
 ) -> CutPlan | NoCut:
-    """Plan a cut that keeps about `keep_tokens` of the view, with 0 only the newest exchange.
-    Recalled blocks do not count: a compaction ends them."""
+    """Plan a cut that keeps about `keep_tokens` of the view; 0 keeps only the newest exchange.
+    Recalled blocks do not count, because a compaction removes them."""
     if all(entry.role == "system" for entry in entries):
         return NoCut(reason=Reason(Cause.NOTHING_SAID))
     cuttable = _cuttable_range(entries, edits, weigher or Weigher())
@@ -291,7 +294,7 @@ def _plan(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
         if turn is not None:
             split = turn
         elif cuttable.continued:
-            split, continues = 0, True  # the last cut lay within this very turn
+            split, continues = 0, True  # the previous cut was inside this same turn
     history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
     return CutPlan(
@@ -343,7 +346,7 @@ def replace_past(
     *,
     keep_blocks: AbstractSet[EntryKey] = frozenset(),
 ) -> tuple[Edit, ...]:
-    """The edits once `cut` hides the `entries` before it."""
+    """Return the edits after `cut` hides the `entries` before it."""
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
     ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
@@ -351,7 +354,7 @@ def replace_past(
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
     if len(cuts) > 1:
-        # The view before the older cut can no longer be restored, nor its blocks.
+        # The view before the older cut, and its blocks, can no longer be restored.
         older = [replace(cuts[-1], ended=())]
     hidden = behind_cut(entries, older)
     needed = [edit for edit in others if edit.anchor not in hidden]
@@ -371,7 +374,7 @@ class UndoResult:
 
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
-    """Remove the newest cut; the one before it applies again."""
+    """Remove the newest cut. The previous one applies again."""
     at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
     if at is None:
         return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
@@ -381,7 +384,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         return UndoResult(
             edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
-    rest = [  # these edits were made for the view that is removed
+    rest = [  # drop standing blocks, which were made for the view that is removed
         edit
         for edit in (*edits[:at], *edits[at + 1 :])
         if not (isinstance(edit, Insert) and edit.stage == "stand")
@@ -393,7 +396,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
     ]
     older = any(isinstance(edit, Cut) for edit in rest)
     return UndoResult(
-        # Older blocks first: this keeps their order if two follow one message.
+        # Older blocks first, which keeps their order if two follow the same message.
         edits=(*back, *rest),
         undone=undone,
         reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),

@@ -1,5 +1,5 @@
-"""Choose the lines after a summary: those that say most about names that were cut. Later messages
-rely on such lines far more often than on lists of names."""
+"""Choose the lines to quote after a summary: those that say most about names in the cut messages.
+Later messages rely on such lines far more often than on lists of names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def choose_lines(
     most_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """The best lines that fit and are not in `summary`, as a block; empty if there are none."""
+    """Return the best lines that fit and are not in `summary`, as a block; empty if there are
+    none."""
     covered = _Covered(summary)
     chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
     tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
@@ -125,8 +126,8 @@ def gather_lines(
     *,
     kept: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
-    """The lines that say most about these names, best first, each in addition to those before
-    it."""
+    """Return the lines that say most about these names, best first. Each is chosen for what it adds
+    to those before it."""
     folder = names[0] if names and names[0].endswith("/") else ""
     shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {
@@ -235,7 +236,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def rank_names(entries: Sequence[Entry], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of `entries` and of the list `before`, ranked by worth."""
+    """Return the names in `entries` and in the list `before`, ranked by worth."""
     fresh: dict[str, float] = {}
     in_results: dict[str, float] = {}
     for entry in entries:

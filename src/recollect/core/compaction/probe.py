@@ -1,6 +1,6 @@
-"""Take probes from messages that are about to be cut, and check whether a text holds one. Of tool
-output only paths, addresses, hashes and errors count: a fetched page must not become a
-constraint."""
+"""Take exact names and values (probes) from messages that are about to be cut, and check whether a
+text contains one. From tool output only paths, addresses, hashes and errors are taken, because a
+fetched page must not become a constraint."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
 
 
 def contains(text: str, probe: Probe) -> bool:
-    """True if a reader of the text finds the probe's answer."""
+    """Return whether a reader finds the probe's answer in the text."""
     return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
 
 
@@ -125,7 +125,8 @@ def _in_words(text: str, probe: Probe) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words that carry a text's meaning; none if memory cannot be searched by it."""
+    """Return the words that carry a text's meaning; empty if the text cannot be used to search
+    memory."""
     return frozenset(substance(text, tuple(tokenize(text))))
 
 
@@ -153,7 +154,7 @@ class _ProbeCandidate:
     places: set[int]
 
     def importance(self, last_place: int) -> float:
-        """Higher for probes that the user stated, repeated, or stated lately."""
+        """Return a rank: higher for probes that the user stated, repeated, or stated lately."""
         return (
             _KIND_WEIGHT[self.kind]
             + _SPEAKER_WEIGHT[self.utterance.speaker]
@@ -165,7 +166,7 @@ class _ProbeCandidate:
 def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
 ) -> tuple[Probe, ...]:
-    """At most `limit` probes of these messages and of the summary before them."""
+    """Return at most `limit` probes from these messages and the previous summary."""
     candidates: dict[tuple[str, str], _ProbeCandidate] = {}
     for text in utterances(entries, previous_summary):
         for candidate in _in_speech(text):

@@ -1,6 +1,6 @@
-"""Audit a summary, write its receipt, and compare two summaries. "Recallable" is proven: memory is
-searched by the sentence around a probe, with the probe masked. Content that would be lost is
-pinned."""
+"""Check a summary, write its receipt, and compare two summaries. A probe counts as "recallable"
+only if a search finds it: memory is searched with the sentence around the probe, without the probe
+itself. Content that would be lost is added to the summary as a quote (pinned)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_FAILURES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """The gaps of a summary; empty if it passed."""
+    """What a summary lacks; empty if it passed."""
 
     sections: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
@@ -80,7 +80,7 @@ class AuditResult:
 
 
 def audit(summary: str, entries: Sequence[Entry]) -> AuditResult:
-    """Check that a summary of `entries` holds what it must."""
+    """Check that a summary of `entries` contains what it must."""
     lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
     there = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
@@ -99,7 +99,7 @@ def audit(summary: str, entries: Sequence[Entry]) -> AuditResult:
 
 
 def latest_ask(entries: Sequence[Entry]) -> str:
-    """The user's last message, without commands that were carried out."""
+    """Return the user's last message, ignoring commands that were carried out."""
     for entry in reversed(entries):
         if entry.role == "user" and not entry.message.summary:
             words = _user_words(entry).strip()
@@ -137,18 +137,19 @@ def _speaks_of(summary: str, ask: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """One sentence of either summary, and its outcome."""
+    """One sentence of either summary, and whether it was kept, added or dropped."""
 
     change: Change
     text: str = field(repr=False)
 
 
 def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
-    """The sentences of both in the newer one's order, dropped ones at their old place."""
+    """Return the sentences of both summaries in the newer one's order, with dropped sentences at
+    their old place."""
     before, after = _sentences(previous_summary), _sentences(summary)
     known, still = list(map(_folded, before)), list(map(_folded, after))
     lines: list[DiffLine] = []
-    # a few hundred sentences at most, so the exact match is affordable
+    # at most a few hundred sentences, so an exact match is fast enough
     matched = SequenceMatcher(None, known, still, autojunk=False)
     for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
         lines += [
@@ -182,7 +183,7 @@ class Pinned:
 
 
 def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
-    """Quote these in order as long as they fit."""
+    """Quote these probes in order, as long as they fit."""
     lines: list[str] = []
     used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
     for probe in lost:
@@ -233,11 +234,11 @@ async def receipt(
     most_recalls: int = MOST_RECALLS,
     recall_seconds: float = RECALL_SECONDS,
 ) -> ReceiptResult:
-    """The outcome of these probes under this summary, the most important first."""
+    """Return the outcome of these probes under this summary, most important first."""
     missing = [probe for probe in probes if not contains(summary, probe)]
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
-    # The user's rules are pinned even if memory has them: no turn asks for a rule.
+    # The user's rules are pinned even if memory contains them, because no turn searches for a rule.
     laid_down = _by_turns([probe for probe in missing if probe.stands])
     lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
     pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)

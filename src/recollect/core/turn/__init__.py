@@ -1,1 +1,2 @@
-"""The path of every request: one verb per file, values in, a result with its reasons out."""
+"""The stages of every request. Each module does one step: it takes values, and returns a result
+with its reasons."""

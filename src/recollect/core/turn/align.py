@@ -1,6 +1,7 @@
 """Read incoming messages into entries, and align them with the known history. Known messages are
-found by their bytes. Keys chain identities, so a resent prefix keeps its keys. After a break, the
-rest is matched by longest runs (docs/design.md); a lone short message ("ok") never is."""
+found by their bytes. A key includes all messages before it, so a resent prefix keeps its keys.
+After the first difference, the rest is matched by its longest equal runs (docs/design.md). A single
+short message ("ok") is never matched this way."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
 
 _ANSWER_SIGN = b"memory-tools"
-"""In the bytes of every answer of a memory tool."""
+"""Bytes that every answer of a memory tool contains."""
 SPARE_ROWS = 256
 
 
 class Reading(NamedTuple):
-    """A message with its derived values; a tuple, since a request makes thousands."""
+    """A message with its derived values. It is a tuple, because a request creates thousands."""
 
     message: Message
     id: MessageId
@@ -45,12 +46,12 @@ class Reading(NamedTuple):
 
 
 StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
-"""Speaker, sentence, worth and shape of what a message states."""
+"""For each message: speaker, sentence, worth and shape of its statements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """The last request of a session, a cache that only affects speed."""
+    """The last request of a session: a cache that only affects speed."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -63,7 +64,7 @@ class LastRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """Entries known from last time, and readings of the rest."""
+    """Entries known from the last request, and readings of the new messages."""
 
     settled: tuple[Entry, ...]
     fresh: tuple[Reading, ...]
@@ -83,8 +84,9 @@ def read(
     told: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
 ) -> ReadResult:
-    """Read messages that were not at this place last time. `blocks` are marks of recalled blocks
-    and tool answers in the session, `told` those of recent answers with the messages they quote."""
+    """Read messages that were not at this place in the last request. `blocks` are marks of the
+    session's recalled blocks and tool answers. `told` are marks of recent tool answers, with the
+    messages that each quotes."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -102,7 +104,8 @@ def read(
 
 def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
     both = min(len(raws), len(remembered.raws))
-    if tuple(raws[:both]) == remembered.raws[:both]:  # at once: usually all are known
+    # Compare all at once, because usually all are known.
+    if tuple(raws[:both]) == remembered.raws[:both]:
         return both
     settled = 0
     for raw, known in zip(raws, remembered.raws, strict=False):
@@ -119,7 +122,7 @@ def answers_in(
     seal: SealSecret,
     remembered: LastRequest,
 ) -> tuple[str, ...]:
-    """The marks of new answers of memory tools, of any process."""
+    """Return the marks of new answers of memory tools, from any process."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
@@ -151,7 +154,8 @@ def remember(
     done: ReadResult,
     last_view: LastView,
 ) -> LastRequest:
-    """This request's messages for the next one, and the branch just left."""
+    """Return this request's messages for the next one, including those of a branch that the client
+    just left."""
     fresh = {reading.message.raw: reading for reading in done.fresh}
     left = before.entries[len(done.settled) :]
     readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
@@ -228,7 +232,7 @@ def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher)
 
 
 DISTINCTIVE_TOKENS = 14
-"""A lone lighter message is never recognised out of place."""
+"""A single message with fewer tokens is never recognized at another place."""
 
 TELLING_RUN_TOKENS = 4 * DISTINCTIVE_TOKENS
 
@@ -237,7 +241,7 @@ Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The key of every incoming message, and the relation of the history to the known one."""
+    """The key of every incoming message, and how the history differs from the known one."""
 
     keys: tuple[EntryKey, ...]
     course: Course
@@ -247,7 +251,7 @@ class Alignment:
 
     @property
     def reason(self) -> Reason:
-        """The relation of the history to the known one, for the report."""
+        """Describe how the history differs from the known one, for the report."""
         if not self.rejoined:
             return Reason(Cause.ALIGNED, course=self.course, shared=self.shared)
         return Reason(
@@ -263,8 +267,9 @@ def align(
     settled: int = 0,
     root: EntryKey = ROOT,
 ) -> Alignment:
-    """Give every message its key; the first `settled` are unchanged. `weights` are the tokens of
-    the others. Another `root` is for a request that continues what its provider holds."""
+    """Give every message its key. The first `settled` messages are unchanged; `weights` are the
+    tokens of the others. `root` differs for a request that continues items stored by its
+    provider."""
     if root != ROOT:
         return _behind(root, state, ids)
     keys = list(state.path[:settled])
@@ -299,7 +304,7 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
-    # an alias is needed again if the client returns to a branch that has edits
+    # keep aliases of edited branches, because the client may return to them
     wanted = {*keys, *(edit.anchor for edit in state.edits)}
     wanted.update(edit.anchor for edit, _ in state.dormant)
     aliases = {alias: key for alias, key in aliases.items() if key in wanted}

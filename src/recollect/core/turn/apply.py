@@ -1,5 +1,6 @@
-"""Apply standing edits to a history: the view, valid for its provider. The order: cut, leave out,
-shorten, pair, insert, roles. Pairing comes late, so that no edit breaks a pair."""
+"""Apply a session's edits to its history, and return a view that is valid for the provider. The
+order: cut, leave out, shorten, pair, insert, roles. Pairing comes late, so that no edit breaks a
+pair."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ Weigh = Callable[[Iterable[Part]], int]
 
 
 def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
-    """The row to send; a slot that shows its entry unchanged is the entry itself."""
+    """Return the row to send. A slot that shows its entry unchanged becomes the entry itself."""
     if isinstance(row, Entry):
         return row
     known = memory.get(row)
@@ -109,7 +110,7 @@ def keys_of(row: Arranged) -> list[EntryKey]:
 
 
 def gap_note(count: int) -> str:
-    """The note in place of `count` messages that were left out of the view."""
+    """Write the note that replaces `count` messages left out of the view."""
     messages = "message" if count == 1 else "messages"
     return f"[recollect] {count} earlier {messages} left out here to fit the window."
 
@@ -121,7 +122,7 @@ def place(
     missing: dict[EntryKey | None, int],
     rules: WireRules,
 ) -> list[Arranged]:
-    """Put summary, notes and blocks among the rows."""
+    """Insert the summary, notes and blocks between the rows."""
     if cut is None and not missing and not inserts:
         return rows
     before: dict[EntryKey, list[OwnText]] = {}
@@ -264,7 +265,7 @@ def apply(
     thinking: bool = True,
     composed: dict[Slot, Slot] | None = None,
 ) -> Applied:
-    """The view of `entries` under `edits`; `composed` remembers rows between turns."""
+    """Return the view of `entries` under `edits`. `composed` caches rows between turns."""
     if not edits and not continues and not continued and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
@@ -347,7 +348,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
     out = standing.out
     for edit in edits:
         if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
-            out[edit.anchor] = edit  # most of them
+            out[edit.anchor] = edit  # the most common kind
         elif edit.anchor not in known and edit.anchor is not None:
             gone.append(edit)
         elif isinstance(edit, LeaveOut):
@@ -355,7 +356,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
         elif isinstance(edit, Shorten):
             standing.reworded.setdefault(edit.anchor, {})[edit.part] = edit.text
         elif isinstance(edit, Cut):
-            standing.cut = edit  # the newest cut applies; older ones are before it
+            standing.cut = edit  # only the newest cut applies; older ones come before it
         else:
             standing.inserts.append(edit)
     return standing, gone
@@ -421,7 +422,7 @@ def extend(
     thinking: bool = True,
     composed: dict[Slot, Slot],
 ) -> Applied | None:
-    """The view of `entries`, extended from the last one if possible; else None."""
+    """Extend the last view to `entries` if possible; otherwise return None."""
     if last is None or last.edits is not edits or not _only_grew(last, entries):
         return None
     joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
@@ -430,7 +431,7 @@ def extend(
     row_at, entry_at = joint
     tail = entries[entry_at:]
     if codec.rules.system_inside and tail[0].role == "system":
-        return None  # it follows a message before the joint
+        return None  # it belongs to a message before the joint
     if not _stands_alone(tail, last.view):
         return None
     reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
@@ -439,17 +440,17 @@ def extend(
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
     if any(entry.message.opens for entry in entries[:entry_at]):
-        return None  # later messages decide if it still applies
+        return None  # later messages decide whether the open call is valid
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
     if any(isinstance(edit, Cut) for edit in tail_edits):
-        return None  # its summary is before the joint
+        return None  # the cut's summary is before the joint
     applied = apply(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )
     first = applied.view.rows[0] if applied.view.rows else None
     if isinstance(first, Slot) and not first.sources:
-        return None  # a row of our own that may belong further up
+        return None  # a row that Recollect added, which may belong before the joint
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows
@@ -470,7 +471,7 @@ def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
             continue
         before = rows[row_at - 1]
         if isinstance(before, Slot) and not before.sources:
-            continue  # a row of our own may depend on this one
+            continue  # a row that Recollect added may depend on this one
         if thinking_leads and row.role == "assistant" and before.role == "assistant":
             continue
         while entry_at > 0 and entries[entry_at - 1] is not row:

@@ -36,7 +36,8 @@ from recollect.core.values.report import WindowSource
 from recollect.system.config import Settings
 
 VERSIONS_BETWEEN: Final = 1
-"""Versions between a compaction and the next request: notes, or what a reply taught."""
+"""State versions that may lie between a compaction and the next request, for notes or a learned
+reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class TurnInput:
     now: float
     mask: TextMask = field(repr=False)
     forgotten: AbstractSet[MessageId] = frozenset()
-    """Forgotten messages that a client still sends: nothing quotes them."""
+    """Forgotten messages that a client still sends. Nothing may quote them."""
     told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
     """Marks of recent answers of memory tools, and the messages that each quotes."""
     remembered: LastRequest = field(repr=False)
@@ -78,28 +79,29 @@ class TurnInput:
         return requests_of(self.state) + 1
 
     def calibrated(self, estimate_tokens: int) -> int:
-        """An estimate, corrected by the counts that providers reported for this session."""
+        """Correct an estimate by the counts that providers reported for this session."""
         if not self.settings.tokens.calibrate:
             return estimate_tokens
         return self.state.calibration.apply(estimate_tokens)
 
     def estimated(self, tokens: int) -> int:
-        """Calibrated tokens as an estimate, for differences."""
+        """Convert calibrated tokens to an estimate, for differences."""
         if not self.settings.tokens.calibrate:
             return tokens
         return ceil(tokens / self.state.calibration.ratio)
 
     def estimated_within(self, tokens: int) -> int:
-        """Calibrated tokens as an estimate that is certainly within them."""
+        """Convert calibrated tokens to an estimate that certainly does not exceed them."""
         if not self.settings.tokens.calibrate:
             return max(0, tokens)
-        # Rounded down, minus one: counting the whole request again rounds up.
+        # Rounded down, minus one, because counting the whole request again rounds up.
         return max(0, int((tokens - 1) / self.state.calibration.ratio))
 
     def block_tokens(self, asks: Asks, *, uses_tools: bool) -> int:
-        """Estimated limit of a block for a message that asks this much."""
+        """Estimate the limit of a block, depending on what the message asks for."""
         limits = self.limits
-        if self.settings.recall.method == "openclaw":  # the limit is the text's, not the message's
+        # OpenClaw limits the text of a block, not the message.
+        if self.settings.recall.method == "openclaw":
             return self.estimated_within(limits.block_tokens)
         asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
         wants = asks in ("past", "question") or (asks == "reference" and uses_tools)
@@ -126,7 +128,7 @@ class Draft:
     incoming_tokens: int
     edits: tuple[Edit, ...] = ()
     dormant: tuple[tuple[Edit, int], ...] = ()
-    """Edits of other branches, each with the version since which it rests."""
+    """Edits of other branches, each with the version in which it became dormant."""
     view: View = field(default=View(rows=(), tokens=0), repr=False)
     committed: bool = False
 
@@ -137,7 +139,7 @@ class Draft:
         return self.given.limits.available_tokens - self.used_tokens()
 
     def fills_up(self) -> bool:
-        """True if a compaction is due, and can happen now."""
+        """Return whether a compaction is due and possible now."""
         return self.given.may_compact and self.used_tokens() > self.given.limits.compact_tokens
 
     def applied(self, edits: Sequence[Edit]) -> Applied:
@@ -156,7 +158,7 @@ class Draft:
         return replace(self, edits=edits, view=self.applied(edits).view)
 
     def visible(self) -> tuple[Entry, ...]:
-        """The entries that the view shows, whole or in part, in the history's order."""
+        """The entries that the view shows, in full or in part, in the order of the history."""
         shown: set[EntryKey] = set()
         for row in self.view.rows:
             if isinstance(row, Entry):
@@ -166,13 +168,13 @@ class Draft:
         return tuple([entry for entry in self.entries if entry.key in shown])
 
     def not_left_out(self) -> tuple[Entry, ...]:
-        """The entries that no edit leaves out and no cut hides, whether or not a repair does."""
+        """The entries that neither an edit nor a cut hides, even if a repair does."""
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
 
     def hidden(self) -> set[EntryKey]:
-        """Entries that only a repair hides from the view."""
+        """The entries that only a repair hides from the view."""
         shown = {entry.key for entry in self.visible()}
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
 
@@ -180,8 +182,8 @@ class Draft:
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
-        """True if the standing block is outdated: the view changed before its tail, or shows its
-        text."""
+        """Return whether the standing block is outdated: the view changed before its tail, or shows
+        the block's text itself."""
         blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
         cut, state = newest_cut(self.edits), self.given.state
         if self.trims() or cut is not None:
@@ -193,7 +195,7 @@ class Draft:
         return bool(quoted) and any(entry.id in quoted for entry in self.entries)
 
     def changed_course(self) -> bool:
-        """True if this history does not extend the last one."""
+        """Return whether this history does not extend the last one."""
         branched = self.alignment.course in ("branched", "rejoined")
         return branched or len(self.entries) < len(self.given.state.path)
 
@@ -205,14 +207,14 @@ class Draft:
         return {name for block in self.blocks() for name in block.recalled}
 
     def wanted_tokens(self, recall: RecallResult) -> int:
-        """Tokens of a block with everything that was recalled."""
+        """Return the tokens of a block with everything that was recalled."""
         if recall.found.empty:
             return 0
         tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
         return self.given.calibrated(tokens + MESSAGE_TOKENS)
 
     def has_room(self, wanted_tokens: int) -> bool:
-        """True if a block of this size fits the view and its share of it."""
+        """Return whether a block of this size fits the view, and its allowed share of the view."""
         if wanted_tokens > self.room_tokens():
             return False
         standing = self._blocks_tokens()
@@ -220,7 +222,8 @@ class Draft:
         return not standing or self.given.calibrated(standing) + wanted_tokens <= most
 
     def block_budget(self, recall: RecallResult) -> int:
-        """Estimated limit of the block: the wanted tokens, as far as the view leaves space."""
+        """Estimate the limit of the block: the wanted tokens, or the space left in the view if that
+        is less."""
         given, room = self.given, self.room_tokens()
         if given.settings.recall.method != "openclaw":
             room = min(room, given.limits.blocks_tokens - given.calibrated(self._blocks_tokens()))
@@ -230,7 +233,7 @@ class Draft:
         return sum([text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
-        """The session with this turn's history, before any decision."""
+        """Return the session with this turn's history, before any decision."""
         return replace(
             state,
             path=self.alignment.keys,

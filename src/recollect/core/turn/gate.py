@@ -1,6 +1,7 @@
-"""The gate: decide if a turn refers to something that has left the view; and other pure steps of
-recall. It opens by terms that memory holds and the view lost, or by a calibrated probability. It
-must open rarely: a block that is not needed costs tokens and the provider's cache."""
+"""The gate: decides whether a turn refers to something that has left the view. Also contains other
+steps of recall without I/O. It opens if memory contains terms that the view lost, or if a
+calibrated probability is high enough. It must open rarely, because an unneeded block costs tokens
+and the provider's cache."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 _KNOWN_IDS: Final = 16_384
 TAIL_SHARE: Final = 0.4
-"""Least share of the best score for a passage to enter a turn's view (measured)."""
+"""Smallest share of the best score with which a passage enters a turn's view (measured)."""
 ASKED_TAIL_SHARE: Final = 0.3
 UNSPACED_TAIL_SHARE: Final = 0.25
 COMMON_SHARE: Final = 0.03
@@ -58,7 +59,8 @@ COMMON_LEAST: Final = 5
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """Content that the view shows whole: as a message, in a block, or as the question itself."""
+    """Return the content that the view shows in full: as a message, in a block, or as the question
+    itself."""
     shown = {known_id(request.session, key) for key in request.shown}
     if request.asking is not None:
         shown.add(known_id(request.session, request.asking))
@@ -67,14 +69,15 @@ def left_out(request: RecallRequest) -> frozenset[SegmentId]:
 
 @lru_cache(maxsize=_KNOWN_IDS)
 def known_id(session: SessionId, key: EntryKey) -> SegmentId:
-    """The segment of a message; cached, since a view shows nearly the same ones every turn."""
+    """Return the segment of a message. Cached, because a view shows nearly the same messages every
+    turn."""
     return segment_id(session, key)
 
 
 def exchanges_of(
     nearest: Sequence[Candidate], request: RecallRequest
 ) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """The exchanges of the first of these messages, which the view shows in part."""
+    """Return the exchanges of the first of these messages that the view shows only in part."""
     segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
     for candidate in nearest:
         if len(segment_ids) < _EXCHANGES:
@@ -88,7 +91,7 @@ def exchanges_of(
 def beside_cut(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
-    """The messages of an exchange next to a cut: the search continues from them."""
+    """Return the messages of an exchange next to a cut. The search continues from them."""
     ends = [
         segment_id
         for before, segment_id, after in zip(
@@ -105,7 +108,7 @@ def within_exchanges(
     in_view: AbstractSet[SegmentId],
     exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """Let messages in view lend their score to their own exchange only."""
+    """Restrict neighbors: a message in view raises the score of its own exchange only."""
     others = [
         neighbour
         for neighbour in around.neighbours
@@ -121,7 +124,7 @@ def within_exchanges(
 
 
 def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    """The tool output next to the messages that are nearest to the question."""
+    """Return the tool output next to the messages that are nearest to the question."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {candidate.segment for candidate in nearest if candidate.tool is None}
@@ -140,7 +143,7 @@ def common_words(candidates: Candidates) -> frozenset[str]:
 
 
 def tail_share(question: Question) -> float:
-    """The least share of the best score that a passage needs."""
+    """Return the smallest share of the best score that a passage needs."""
     pairs = sum(map(is_unspaced_pair, question.words))
     if 4 * pairs > len(question.words):
         return UNSPACED_TAIL_SHARE
@@ -148,7 +151,7 @@ def tail_share(question: Question) -> float:
 
 
 def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
-    """The measured weights of these embedders, or those of the settings."""
+    """Return the measured weights of these embedders, or those of the settings."""
     kinds = tuple(vector.kind for vector in vectors)
     shares = vector_shares(kinds)
     hybrid = settings.hybrid
@@ -172,7 +175,7 @@ LEAST_WORDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The certainty that a message of one kind needs to open the gate by its meaning."""
+    """How certain a match must be to open the gate by meaning, for one kind of message."""
 
     certainty: float
     ahead: float
@@ -194,10 +197,10 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
-"""(docs/contributing/ranking.md)"""
+"""Measured values (docs/contributing/ranking.md)."""
 MOST_OF_IT: Final = 0.48
 LIKELY: Final = 0.5
-"""Certainty from which words that memory never saw do not count against a passage."""
+"""From this certainty on, words that memory does not contain are ignored."""
 NEARLY_ALL: Final = 0.8
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
@@ -217,7 +220,7 @@ def gate(
     least: float | None = None,
     may_correct: Callable[[Candidate], bool] = bool,
 ) -> GateVerdict:
-    """Decide if to recall, with the reason."""
+    """Decide whether to recall, and give the reason."""
     shown = [
         one for one in shown if one.key not in request.asked_before and not is_echo(question, one)
     ]
@@ -258,7 +261,7 @@ def gate(
             lost = _lost_identifiers(request, everything)
             if not lost and says_enough and not is_work:
                 lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
-            # the count only: the line is stored in the ledger, which holds no message content
+            # only the count: the line is stored in the ledger, which contains no message content
             reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
     return GateVerdict(
         open=closed is None or bool(lost),
@@ -271,14 +274,15 @@ def gate(
 
 
 def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
-    """True if tools are used in this session, or printed some of the findings."""
+    """Return whether this session uses tools, or tools printed some of the findings."""
     return request.uses_tools or any(
         candidate.tool is not None for candidate in candidates.passages
     )
 
 
 def wants_statements(question: Question, *, among_tools: bool) -> bool:
-    """True if only the user's statements bear on a message: it is work for an agent with tools."""
+    """Return whether only the user's statements are relevant, because the message is work for an
+    agent with tools."""
     return among_tools and question.asks == "other"
 
 
@@ -318,7 +322,8 @@ def _closed(
 def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
-    """The reason why a question's words open nothing: no passage holds several that matter."""
+    """Return why a question's words do not open the gate: no passage contains several important
+    ones. None if one does."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
@@ -339,7 +344,7 @@ def _still_holding(
     worths: Mapping[str, _Worth],
     may_correct: Callable[[Candidate], bool],
 ) -> list[Candidate]:
-    """The shown messages without those that a later user message may have corrected."""
+    """Return the shown messages without those that a later user message may have corrected."""
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
     later = max(
         [
@@ -391,7 +396,7 @@ def _says_enough(question: Question, candidates: Candidates, least: int) -> bool
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
-    """The words that the gate looks up in addition to those of the question."""
+    """Return the words that the gate looks up in addition to those of the question."""
     texts = (request.newest or request.query, *request.recent)
     written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
     return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
@@ -430,7 +435,7 @@ def _lost_rare_words(
         return {}
     shown = _Shown((*request.view, *request.recent))
     written = {
-        # a sentence without spaces is not a word: use the index's pairs
+        # a sentence without spaces is not a word: use the character pairs of the index
         word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
         for text in dict.fromkeys(question.text.split())
         for word in tokenize(text)

@@ -1,5 +1,5 @@
-"""Turn new messages into segments, passages and jobs; write nothing. No secret passes redaction,
-and no recalled block enters the archive."""
+"""Turn new messages into segments, passages and jobs, without writing them. Secrets are redacted,
+and recalled blocks are not stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ERROR = re.compile(
     r"|exit (?:code|status):? [1-9])\b)|\b[A-Z]\w{0,60}(?:Error|Exception)\b"
     r"|错误|失败|异常|报错|超时|拒绝|找不到"
 )
-# A call's JSON writes a line end as a backslash and a letter, which would join words.
+# The JSON of a call writes a newline as a backslash and a letter, which would join two words.
 _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
@@ -163,7 +163,7 @@ def ingest(
     secrets: dict[str, None] | None = None,
     judged: JudgedTexts | None = None,
 ) -> IngestResult:
-    """The result to write for these messages of a session."""
+    """Return what to write for these messages of a session."""
     names = {**(tool_names or {}), **called_tools(entries)}
     called = fetched_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
@@ -271,7 +271,8 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """True for calls of memory tools alone: stored, they would answer the next search best."""
+    """Return whether a message only calls memory tools. If stored, it would be the best hit of the
+    next search."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(
@@ -282,7 +283,8 @@ def _only_asks_memory(entry: Entry) -> bool:
 def earlier_calls(
     fresh: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
-    """Tools of new results with earlier calls, and the calls that fetched content."""
+    """Return the tools of new results whose calls came earlier, and the calls that fetched
+    content."""
     wanted = {call_id for entry in fresh for call_id in entry.results}
     calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}

@@ -1,5 +1,5 @@
-"""Inject one recalled block within its budget: all, fewer details, facts only, or none. Recalled
-text cannot close its block, and is marked as reference material (docs/design.md)."""
+"""Insert one recalled block within its budget: everything, fewer details, facts only, or nothing.
+Recalled text cannot close its block, and is marked as reference material (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def quote(
 
 
 def day_and_minute(at: float) -> tuple[str, str]:
-    """Day and minute, as shown; an imported time may be outside of any calendar."""
+    """Format day and minute. An imported time may be outside of any calendar."""
     try:
         said_at = datetime.fromtimestamp(at, UTC)
     except (OverflowError, OSError, ValueError):
@@ -179,7 +179,7 @@ def _packed(
             whole = count == len(passages) and len(facts) == len(recalled.facts)
             fill: Fill = "everything" if whole else "fewer details"
             return text, fill, facts, passages[:count]
-        # drop as many of the last as are certainly too much, at least one
+        # drop from the end as many as certainly do not fit, but at least one
         while count and excess > 0:
             count -= 1
             excess -= weigher.text(passage_line(passages[count])) + 1
@@ -197,7 +197,8 @@ def pack_openclaw(
     count: Callable[[str], int],
     budget_tokens: int,
 ) -> tuple[list[RecalledFact], list[RecalledPassage]]:
-    """OpenClaw's block: facts up to 30% of the limit, then details, cut from the end to fit."""
+    """Fill OpenClaw's block: facts up to 30% of the limit, then details, cut from the end to
+    fit."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
         facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget

@@ -1,5 +1,5 @@
-"""Build the query of a turn in the user's own words, and its request to memory. A turn that ends in
-tool results uses the user message that started it."""
+"""Build the query of a turn from the user's own words, and its request to memory. If a turn ends
+with tool results, the query is the user message that started it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The words to search with, or the reason for having none."""
+    """The words to search with, or the reason why there are none."""
 
     text: str
     reason: Reason
@@ -58,7 +58,8 @@ def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
 
 
 def spoken_text(entry: Entry | Message) -> str:
-    """The user's words in a message, without results, our blocks, reminders and channel prefix."""
+    """Return the user's words in a message, without tool results, recalled blocks, reminders and
+    the channel prefix."""
     texts = [
         without_reminders(part.text)
         for part in entry.parts
@@ -70,22 +71,22 @@ def spoken_text(entry: Entry | Message) -> str:
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:
-    """True if these messages call tools: then it is not a mere chat."""
+    """Return whether these messages call tools."""
     return any(entry.calls or entry.results for entry in entries)
 
 
 def last_turn(entries: Sequence[Entry]) -> Entry:
-    """The last message that is no system message, if there is one."""
+    """Return the last message that is not a system message, if there is one."""
     return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
 
 
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """The newest message with words of the user, and all after it."""
+    """Return the newest message with words of the user, and all messages after it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
 
 
 def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """The message with words of the user before the newest one, and all after it."""
+    """Return the user message before the newest one, and all messages after it."""
     since = _last_said(entries, _last_said(entries, len(entries)))
     return frozenset(entry.key for entry in entries[since:])
 
@@ -114,10 +115,11 @@ _LEANT_ON_CHARS: Final = 600
 
 
 class WantedTokens(Protocol):
-    """The limit of a block for a message that asks this much, with or without tools."""
+    """Returns the limit of a block, depending on what a message asks for and whether tools are
+    used."""
 
     def __call__(self, asks: Asks, /, *, uses_tools: bool) -> int:
-        """The estimate in tokens."""
+        """Return the limit in estimated tokens."""
         ...
 
 
@@ -135,11 +137,11 @@ def ask(
     count_tokens: Callable[[str], int],
     reads: RecallReads | None = None,
 ) -> RecallRequest:
-    """The request to memory of a turn whose view shows these entries under these edits."""
+    """Build a turn's request to memory, given the visible entries and the edits."""
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
-    # even if it is too short for the query: "thanks" asks for nothing
+    # even if the message is too short for the query: "thanks" asks for nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
     said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
@@ -187,7 +189,8 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
-    ours = asks == "past" and _SHARED_PAST.search(text) is not None  # what all of them agreed on
+    # About something that all participants agreed on.
+    ours = asks == "past" and _SHARED_PAST.search(text) is not None
     return to_you or (_takes_note(lately) and not ours)
 
 
@@ -317,8 +320,9 @@ _SPACES = re.compile(r"\s{2,}")
 
 
 async def phrase(text: str, archive: Archive) -> str:
-    """The text for a question's vectors, without names of speakers in this memory, which draw it to
-    all that mentions them (measured). Mask what must not leave this machine first."""
+    """Return the text from which a question's vectors are made. Names of speakers in this memory
+    are removed, because they make it similar to every message that mentions them (measured). Mask
+    secrets before you call this."""
     names = speaker_names_asked(text)
     if not names:
         return text

@@ -1,5 +1,5 @@
-"""Recall content that a turn needs and its view lacks: search, gate, rank, pack. Never returns
-content of the view, nor of another space."""
+"""Recall content that a turn needs and its view lacks: search, gate, rank, fill the block. Never
+returns content that the view shows or that another space holds."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ async def recall(
     vectors: Sequence[AskedVector],
     settings: RecallSettings,
 ) -> Recalled:
-    """The content to add to this request, and its ranking."""
+    """Return the content to add to this request, and its ranking."""
     question = read_question(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
     types = types_asked(request, question)
-    if types:  # "list all decisions" is no question about lists
+    if types:  # "list all decisions" does not ask about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
     asked = _asked(request, question, vectors)
@@ -133,9 +133,10 @@ async def recall(
     search = replace(search, replaced=await replaced_statements(reads.facts, archive))
     passages = await search.packed(ranking, known.facts, printed)
     facts = known.beside(passages)
-    if len(facts) < len(known.facts):  # facts that passages state in full make space for others
+    # Facts that passages contain in full are dropped, which leaves space for more passages.
+    if len(facts) < len(known.facts):
         more = await search.packed(ranking, facts, printed)
-        if known.beside(more) == facts:  # a larger one may have taken its place
+        if known.beside(more) == facts:  # false if a longer passage displaced one of them
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
@@ -171,8 +172,8 @@ class _MemorySearch:
         return self.reads.segments
 
     async def judged(self) -> _Judged:
-        """Query the store and the gate. If it stays shut but the view shows part of the exchange,
-        try the part next to it that was cut."""
+        """Query the store and decide by the gate. If the gate stays closed but the view shows part
+        of the exchange, try the part of the exchange that was cut."""
         question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
         candidates = await self._without_itself(candidates)
@@ -198,9 +199,11 @@ class _MemorySearch:
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
         stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
-        if verdict.open and not request.on_purpose:  # there they lead to their answers
+        # In an explicit search, questions lead to their answers, so they stay.
+        if verdict.open and not request.on_purpose:
             answering = await self._answering(candidates, stated=stated)
-            if answering is not candidates or shown:  # orders in the read text cancel nothing
+            # Messages that were just read as orders do not change the verdict.
+            if answering is not candidates or shown:
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
             stated = stated and not verdict.lost_words
@@ -239,7 +242,8 @@ class _MemorySearch:
             if candidate.segment in asked.leave_out
             or request.quotes(candidate.segment, candidate.ordinal)
         )
-        if 2 * len(shown) > len(candidates.passages):  # the view crowded others out
+        # Shown messages displaced others, so search without them.
+        if 2 * len(shown) > len(candidates.passages):
             candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
         return replace(candidates, passages=hidden), shown
@@ -252,11 +256,12 @@ class _MemorySearch:
             if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
                 return found
         read[query] = await self.archive.candidates(query)
-        self.reads.known.clear()  # later messages count in these statistics
+        self.reads.known.clear()  # the new statistics include messages stored since
         return read[query]
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """The statistics without the asking message: its names would count as known."""
+        """Return the statistics without the asking message, because its names would count as
+        known."""
         if self.request.asking is None:
             return candidates
         itself = known_id(self.request.session, self.request.asking)
@@ -301,8 +306,8 @@ class _MemorySearch:
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """Short messages in which the user only asked, or with `stated` decided nothing; `also` is
-        read along."""
+        """Return the short messages in which the user only asked or, with `stated`, decided
+        nothing. `also` are read in the same query."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
@@ -316,14 +321,15 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Findings and their surroundings, best first; and tool output next to the best."""
+        """Return the findings and their surroundings, best first, and the tool output next to the
+        best."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
-            # surroundings include echoes and questions: the best of them is no measure
+            # surroundings include echoes and questions, so their best score is not a measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             share, packed = tail_share(question), list[SegmentId]()
-            if not request.on_purpose:  # about as much as `packed` reads
+            if not request.on_purpose:  # about as many as `packed` reads
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
@@ -331,7 +337,7 @@ class _MemorySearch:
                 ranking = ranking.without(lambda candidate: not is_the_users(candidate))
             asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            if request.on_purpose:  # an explicit search leaves this judgement to its caller
+            if request.on_purpose:  # in an explicit search, the caller judges the hits
                 ranking = await self._by_kind(ranking)
             else:
                 ranking = ranking.near_best(share).without_stray_results(share, printed)
@@ -411,8 +417,8 @@ class _MemorySearch:
     async def packed(
         self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
     ) -> tuple[RecalledPassage, ...]:
-        """The passages that fit next to the facts, best first; more than a few only of
-        `printed`."""
+        """Return the passages that fit next to the facts, best first. Only tool output in `printed`
+        may have more than a few."""
         request, segments = self.request, self.segments
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
@@ -437,7 +443,7 @@ class _MemorySearch:
             and segments[candidate.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
-        if request.on_purpose:  # a repetition adds nothing
+        if request.on_purpose:  # skip repeated texts
             once: dict[str, RecalledPassage] = {}
             for passage in ready:
                 once.setdefault(" ".join(passage.text.split()), passage)
@@ -474,7 +480,7 @@ class _MemorySearch:
         return "; ".join(dict.fromkeys(by))
 
     async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
-        """The best of the ranking, with the text of those that were read; of an explicit search,
+        """Return the best hits, with the text of those that were read. An explicit search returns
         all."""
         hits = ranking.hits(self.request.most_hits)
         if not self.request.gated:
@@ -501,7 +507,7 @@ def _asked(
     vectors: Sequence[AskedVector],
 ) -> CandidateQuery:
     limit = _wanted(request) * _CANDIDATE_MULTIPLIER
-    # quoted passages are found too: they must not take the places of others
+    # quoted passages are found too, so ask for more: they must not take the places of others
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
@@ -560,7 +566,7 @@ def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """Counts the first that may fit the budget, each message up to its share."""
+    """Count how many of the first passages may fit the budget, each message up to its share."""
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
     for at, candidate in enumerate(ranking.passages):

@@ -1,5 +1,5 @@
-"""Recall facts for a turn, next to its passages: current ones whose words are not in the view, each
-with its trust."""
+"""Recall facts for a turn, next to its passages: current facts whose words are not in the view,
+each with its trust."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
-"""Share of the worth of a message's words that a fact needs without a supporting message."""
+"""Without a supporting message, a fact needs this share of the worth of the message's words."""
 OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
 _CANDIDATES: Final = 40
@@ -40,7 +40,7 @@ _TOGETHER: Final = "\f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFacts:
-    """The facts to show, best first, and the reason if they alone open the gate."""
+    """The facts to show, best first, and the reason if the facts alone open the gate."""
 
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
@@ -48,7 +48,7 @@ class FoundFacts:
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
-        """The facts whose words these passages do not hold in full."""
+        """Return the facts whose words these passages do not contain in full."""
         texts = [passage.text for passage in passages]
         return tuple(
             fact
@@ -68,7 +68,7 @@ async def recall_facts(
     common: Container[str] = frozenset(),
     read: dict[FactQuery, FactCandidates] | None = None,
 ) -> FoundFacts:
-    """The known facts that bear on the question and are not in the view."""
+    """Return the known facts that are relevant to the question and are not in the view."""
     read = {} if read is None else read
     closed = request.gated and not verdict.open
     about = _about(question, common) if closed else ()
@@ -110,7 +110,7 @@ async def recall_facts(
 
 
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
-    """The types of which a request wants all facts; an order lists nothing."""
+    """Return the types of which a request wants all facts. An order lists nothing."""
     if request.gated and question.asks not in ("past", "question"):
         return ()
     return asked_types(request.newest or question.text)
@@ -118,7 +118,7 @@ def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A stretch of a message that is outdated, and the statement that replaced it."""
+    """An outdated span of a message, and the statement that replaced it."""
 
     span: EvidenceSpan
     by: str = field(repr=False)
@@ -133,7 +133,7 @@ _WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
 
 
 def corrections_in(text: str) -> Iterator[tuple[str, str]]:
-    """Find sentences that deny a value ("9000, not 8000"): the value, and the sentence."""
+    """Find sentences that deny a value ("9000, not 8000"). Return the value and the sentence."""
     for sentence in _SENTENCE_ENDS.split(text):
         for match in _DENIED.finditer(sentence):
             if not (match[1].isalpha() and match[1].islower()):
@@ -141,7 +141,7 @@ def corrections_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_corrected(text: str, value: str, sentence: str) -> bool:
-    """True if a text states the denied value, about the same thing."""
+    """Return whether a text states the denied value about the same thing."""
     words = {word.casefold() for word in _WORDS.findall(text)}
     about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
     return value.casefold() in words and len(words & about - {value.casefold()}) > 1
@@ -150,7 +150,7 @@ def is_corrected(text: str, value: str, sentence: str) -> bool:
 async def replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
 ) -> Mapping[SegmentId, tuple[Replaced, ...]]:
-    """The statements that the read facts replaced, by message."""
+    """Return the statements that the given facts replaced, by message."""
     current = {
         candidate.fact.id: candidate.fact
         for found in read.values()
@@ -176,8 +176,8 @@ async def replaced_statements(
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
-    """Pinned facts, then the user's standing requests, newest first; without `session` the
-    space's."""
+    """Return pinned facts, then the user's standing requests, newest first. Without a `session`,
+    those of the space."""
     pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
@@ -240,7 +240,7 @@ async def _ranked(
         )
     if not verdict.lost_words:
         return ranked
-    # only a term that left the view was asked for
+    # the question only concerns a term that left the view
     lost = set(verdict.lost_words)
     return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
@@ -256,8 +256,8 @@ def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
 
 
 def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
-    """True if it answers well enough without a message. A user's own or pinned fact needs one word,
-    others half of the question's words."""
+    """Return whether the fact answers well enough without a message. A fact that the user stated or
+    pinned needs one word of the question, others half of its words."""
     fact = ranked.fact
     if not about or not set(about).intersection(fact.words):
         return False
@@ -274,7 +274,8 @@ def _in_view(
     segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """True if the view shows a message that states it; all of them if it needs all."""
+    """Return whether the view shows a message that states it. If it needs several messages, all
+    must be shown."""
     seen = [
         source in shown
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
@@ -284,7 +285,7 @@ def _in_view(
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """True if a block quotes its words; all of them if it needs all."""
+    """Return whether a block quotes its words. If it needs several messages, all must be quoted."""
     if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
@@ -328,7 +329,7 @@ def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegmen
 
 def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.change is not None:
-        return ()  # shown next to the statement it replaced
+        return ()  # the fact is shown next to the statement it replaced
     if any(span.segment not in segments for span in fact.evidence):
         return ()
     texts = [
