@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
+import unicodedata
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from tests.integration.long_talk import SESSION, Talk, grown, opened, scribe
+from tests.trusted_settings import write_trusted
 
 from recollect import cli
+from recollect.cli import main
+from recollect.cli.facts import id_chars
+from recollect.core.values.fact import Fact, FactId
+from recollect.core.values.message import CallId, Image, Text, ToolCall, ToolResult
+from recollect.core.values.model import Prompt
+from recollect.errors import ModelUnavailable
+from recollect.hosts.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
+from recollect.hosts.gateway.upstream import Upstreams
+from recollect.hosts.inspect.drawn import clipped, percent, short_tokens
+from recollect.hosts.inspect.turns import EXCERPT_CHARS, excerpt_of, shown_text
+from recollect.system.config import Settings
+from recollect.system.plain_text import plain_line
 
 
 def test_without_the_benches_the_package_to_install_is_named(
@@ -56,3 +77,124 @@ def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:
     loaded = set(done.stderr.split())
     assert "--window 'many': give a number" in done.stderr
     assert not {"rich", "numpy", "recollect.cli.memory", "recollect.agent.loop"} & loaded
+
+
+IDS = st.lists(st.text(alphabet="01a", min_size=1, max_size=12), unique=True, max_size=12)
+
+
+@given(IDS)
+def test_a_short_id_means_one_fact(ids: list[str]) -> None:
+    facts = [Fact(id=FactId(one), type="config", content="", at=0.0) for one in ids]
+    shown = {one[: id_chars(facts)] for one in ids}
+    assert len(shown) == len(ids)
+
+
+KEYLESS = """
+[models]
+provider = "anthropic"
+main = "claude-x"
+key_variable = "NO_SUCH_KEY"
+
+[recall]
+embedder = "remote"
+
+[recall.remote]
+provider = "openai"
+key_variable = "NO_SUCH_KEY"
+"""
+
+
+def test_undo_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def compacted() -> None:
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            await grown(memory, Talk(), 9)
+            assert (await memory.compact(SESSION)).compacted
+
+    asyncio.run(compacted())
+    write_trusted(KEYLESS, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    arguments = ["undo", SESSION, "--store", str(tmp_path / "m.db"), "--json"]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["undone"] is True
+
+
+def test_two_gateways_share_what_was_spent_and_what_was_given_back(tmp_path: Path) -> None:
+    first, second = DaySpending(tmp_path / "day.json"), DaySpending(tmp_path / "day.json")
+    for spending in (first, second) * 5:
+        assert spending.charge(17_500, most=100_000)
+        assert spending.charge(5_000 - 17_500)
+    assert not first.charge(60_000, most=100_000)
+    assert second.charge(50_000, most=100_000)
+    assert not first.charge(1, most=100_000)
+
+
+def test_what_is_given_back_after_midnight_makes_no_debt(tmp_path: Path) -> None:
+    spending = DaySpending(tmp_path / "day.json")
+    spending.charge(-5_000)
+    assert spending.charge(100, most=100)
+    assert not spending.charge(1, most=100)
+
+
+def test_summaries_at_the_clients_expense_have_a_limit_without_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path))
+    assert DaySpending().charge(999_999)
+
+    async def ask() -> None:
+        crossing.set(CrossingRequest(format="anthropic", model="m", headers=[]))
+        model = ClientModel(Upstreams(Settings().gateway), day_tokens=None)
+        await model.ask(Prompt(text="summarise", max_output_tokens=100, purpose="summary"))
+
+    with pytest.raises(ModelUnavailable, match="1,000,000 tokens a day"):
+        asyncio.run(ask())
+
+
+_ANY_TEXT = st.text(
+    st.one_of(st.characters(), st.sampled_from("\x1b\x9b[]31m;\x07\u202e\u200d\ufe0f\ud83d \n")),
+    max_size=80,
+)
+
+
+@given(_ANY_TEXT)
+def test_a_plain_line_is_one_printable_encodable_line(text: str) -> None:
+    line = plain_line(text)
+    assert not {unicodedata.category(sign) for sign in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    line.encode()
+    assert line == " ".join(line.split())
+    assert plain_line(line) == line
+
+
+@given(_ANY_TEXT, st.integers(0, 40))
+def test_clipping_keeps_within_its_cells(text: str, cells: int) -> None:
+    line = plain_line(text)
+    assert cell_len(clipped(line, cells)) <= cells
+    if cell_len(line) <= cells:
+        assert clipped(line, cells) == line
+
+
+def test_a_secret_is_masked_before_the_text_is_clipped() -> None:
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    for lead in ("", "x " * 70, "x " * 76):
+        shown = shown_text(f"{lead}token {secret} after")
+        assert secret[:12] not in shown
+        assert len(shown) <= EXCERPT_CHARS
+
+
+def test_a_message_is_known_by_its_first_words() -> None:
+    image = Image(media_type="image/png", data="AAAA")
+    assert excerpt_of([Text(text="  \n"), Text(text="hello\nthere")]) == "hello there"
+    assert excerpt_of([ToolCall(id=CallId("1"), name="read", arguments='{"p":1}')]).startswith(
+        "read {"
+    )
+    assert excerpt_of([ToolResult(call_id=CallId("1"), content=(image,))]) == "[image]"
+    assert excerpt_of([]) == ""
+
+
+def test_numbers_are_short_and_readable() -> None:
+    told = [short_tokens(n) for n in (0, 999, 8_000, 9_600, 128_000, 999_999, 1_048_576)]
+    assert told == ["0", "999", "8k", "9.6k", "128k", "1M", "1.05M"]
+    assert [percent(n, 1000) for n in (0, 1, 10, 500, 1000)] == ["0%", "<1%", "1%", "50%", "100%"]
+    assert percent(3, 0) == "0%"

@@ -5,9 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.compaction.histories import (
+    block_at,
+    call,
+    cut_at,
+    entries_of,
+    key,
+    result,
+    rules_of,
+    said,
+    turn,
+)
 
-from recollect.core.compaction.cut import TriggerResult, trigger
+from recollect.core.compaction.chunks import MARGIN, ChunkResult, adaptive_ratio, chunk, share
+from recollect.core.compaction.cut import TriggerResult, replace_past, trigger, undo
 from recollect.core.rules.budget import limits_of
+from recollect.core.values.edit import Cut, Edit, Shorten
+from recollect.core.values.history import Entry
+from recollect.core.values.reason import NOT_RUN
 from recollect.system.config import build
 
 WINDOW = 200_000
@@ -73,3 +88,112 @@ def test_held_back_it_does_not_compact_and_says_so(held: str, said: str) -> None
     assert done.due == "nothing"
     assert said in str(done.reason)
     assert due(over, **how) == "flush", "notes can be written all the same"
+
+
+def chunked(messages: list[Any], **more: Any) -> ChunkResult:
+    return chunk(entries_of(messages), rules_of(), **more)
+
+
+def tokens(one: tuple[Entry, ...]) -> int:
+    return sum(entry.tokens for entry in one)
+
+
+def long_history(turns: int = 20) -> list[Any]:
+    return [message for n in range(turns) for message in turn(n)]
+
+
+class TestRatio:
+    @pytest.mark.parametrize(
+        ("average", "ratio"),
+        [(100, 0.4), (833, 0.4), (1_000, 0.4 - 0.24), (2_000, 0.15), (9_000, 0.15)],
+    )
+    def test_it_falls_with_the_size_of_messages(self, average: int, ratio: float) -> None:
+        assert adaptive_ratio([average] * 5, 10_000) == pytest.approx(ratio)
+
+
+class TestChunks:
+    def test_they_are_balanced_and_within_the_budget(self) -> None:
+        done = chunked(long_history(), window_tokens=8_000, overhead_tokens=500)
+        assert done.budget_tokens == int(7_500 * 0.4 / 1.2)
+        sizes = [tokens(one) for one in done.chunks]
+        assert len(sizes) > 2
+        assert max(sizes) <= done.budget_tokens
+        assert max(sizes) - min(sizes) < 450, "no small rest at the end"
+
+    def test_calls_are_read_with_their_results(self) -> None:
+        messages = [said("user", 10)]
+        for n in range(30):
+            messages += [call(n), result(n, 90)]
+        for one in chunked(messages, window_tokens=2_000).chunks:
+            assert {c for e in one for c in e.calls} == {r for e in one for r in e.results}
+
+    def test_what_is_larger_than_half_of_the_window_is_set_apart_whole(self) -> None:
+        messages = [*turn(0), call(5), result(5, 3_000), *turn(6)]
+        done = chunked(messages, window_tokens=4_000)
+        assert [entry.key for entry in done.oversized] == ["k4", "k5"]
+        assert sum(len(one) for one in done.chunks) == 8
+
+
+class TestShare:
+    def test_over_its_share_the_oldest_chunks_go_apart(self) -> None:
+        chunks = chunked(long_history(), window_tokens=8_000).chunks
+        apart, main = share(chunks, window_tokens=8_000, max_history_share=0.5)
+        assert apart + main == chunks
+        assert apart
+        budget_tokens = int(8_000 * 0.5 / MARGIN)
+        assert sum(map(tokens, main)) <= budget_tokens
+        assert sum(map(tokens, main)) + tokens(apart[-1]) > budget_tokens
+
+
+HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
+
+
+def short(at: int) -> Shorten:
+    return Shorten(anchor=key(at), part=0, text="[short]", stage="prune", reason=NOT_RUN, turn=1)
+
+
+class TestReplacePast:
+    def test_blocks_end_but_for_those_of_the_current_turn(self) -> None:
+        edits: tuple[Edit, ...] = (block_at(1), short(3), block_at(None), block_at(9))
+        done = replace_past(edits, cut_at(5), HISTORY, keep_blocks=frozenset({key(9)}))
+        made = done[-1]  # the newest cut is the last: it is the one that counts
+        assert isinstance(made, Cut)
+        assert made.ended == (block_at(1), block_at(None))
+        assert set(done) == {short(3), block_at(9), made}
+
+    def test_two_cuts_stay_whatever_comes(self) -> None:
+        edits: tuple[Edit, ...] = ()
+        for number, at in enumerate(range(2, 12), 1):
+            edits = replace_past((*edits, block_at(at)), cut_at(at, number), HISTORY)
+        cuts = [edit for edit in edits if isinstance(edit, Cut)]
+        assert [one.number for one in cuts] == [9, 10]
+        assert len(cuts[0].ended) == 0
+        assert len(cuts[1].ended) == 1
+        assert len(edits) == 2
+
+
+class TestUndo:
+    def test_nothing_to_undo_says_so(self) -> None:
+        done = undo((short(3),))
+        assert done.undone is None
+        assert done.edits == (short(3),)
+        assert "no compaction" in str(done.reason)
+
+    def test_the_cut_goes_and_its_blocks_come_back(self) -> None:
+        before: tuple[Edit, ...] = (block_at(1), short(3), block_at(9))
+        made = replace_past(before, cut_at(5), HISTORY)
+        done = undo(made)
+        assert done.undone == made[-1]
+        assert set(done.edits) == set(before)
+        assert "whole history" in str(done.reason)
+
+    def test_the_older_cut_stands_again(self) -> None:
+        made = replace_past((cut_at(5, 1), block_at(6)), cut_at(9, 2), HISTORY)
+        done = undo(made)
+        assert set(done.edits) == {cut_at(5, 1), block_at(6)}
+        assert "previous summary is active again" in str(done.reason)
+
+    def test_a_cut_stays_if_the_summary_before_it_is_not_kept(self) -> None:
+        done = undo((cut_at(9, 2, before=1),))
+        assert done.undone is None
+        assert "only the last two summaries are kept; the messages are still in" in str(done.reason)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.adapters.embedders.local import HASH_MAX_CHARS, HashEmbedder
+from recollect.adapters.embedders.local import HASH_MAX_CHARS, HashEmbedder, readable, unit_vectors
+from recollect.errors import EmbedderError
 
 
 def embed(*texts: str, embedder: HashEmbedder | None = None) -> np.ndarray:
@@ -76,3 +77,35 @@ def test_a_half_character_and_a_huge_text_are_embedded_too() -> None:
     rows = embed("broken \ud83d escape", "word " * 200_000)
     assert np.allclose(np.linalg.norm(rows, axis=1), 1)
     np.testing.assert_array_equal(rows[1], embed(("word " * 200_000)[:HASH_MAX_CHARS])[0])
+
+
+def check(rows: object, *, count: int = 1, dimensions: int = 2) -> tuple[bytes, ...]:
+    return unit_vectors(rows, count=count, dimensions=dimensions, embedder="mine")  # type: ignore[arg-type]
+
+
+def test_vectors_come_out_at_length_one_as_little_endian_floats() -> None:
+    (values,) = check([[3.0, -4.0]])
+    np.testing.assert_allclose(np.frombuffer(values, "<f4"), [0.6, -0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([[np.nan, 1.0]], "no number"),
+        ([[np.inf, 1.0]], "no number"),
+        ([[0.0, 0.0]], "length zero"),
+        ([[1.0, 0.0, 0.0]], "2 dimensions were due"),
+        ([[1.0, 0.0], [0.0, 1.0]], "1 vectors"),
+        ([], "1 vectors"),
+        ([[1.0], [1.0, 2.0]], "different sizes"),
+        ([["one", "two"]], "no numbers"),
+    ],
+)
+def test_what_is_no_unit_vector_is_refused_by_the_embedders_name(rows: object, why: str) -> None:
+    with pytest.raises(EmbedderError, match=f"mine .*{why}"):
+        check(rows)
+
+
+def test_text_is_cut_and_made_encodable() -> None:
+    assert readable("a\udc00b" + "c" * 10, chars=4) == "a\ufffdbc"
+    assert readable("plain \U0001f600", chars=100) == "plain \U0001f600"

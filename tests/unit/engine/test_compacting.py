@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.integration.long_talk import (
     SESSION,
     WINDOW,
@@ -12,6 +17,7 @@ from tests.integration.long_talk import (
     Talk,
     grown,
     honest,
+    notes,
     opened,
     reply,
     scribe,
@@ -20,7 +26,9 @@ from tests.integration.long_talk import (
     sound,
 )
 
+from recollect import Engine
 from recollect.core.formats.summaries import PI_OPENING
+from recollect.core.values.model import Answer, Prompt
 from recollect.errors import ModelUnavailable
 
 OPENING = PI_OPENING.split("\n", 1)[0]
@@ -150,3 +158,397 @@ def test_a_session_that_took_another_way_meanwhile_is_left_alone(tmp_path: Path)
             assert context.request["messages"] == other["messages"], "not a word of it changed"
 
     asyncio.run(run())
+
+
+NEAR = 5_700
+"""So many tokens that notes are due, and no compaction yet."""
+
+
+class Counted(Held):
+    """Says how many were asked at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = self.most_at_once = 0
+
+    async def ask(self, prompt: Prompt) -> Answer:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            answer = await super().ask(prompt)
+            await asyncio.sleep(0.01)
+            return answer
+        finally:
+            self.at_once -= 1
+
+
+class Noting:
+    """A host that is told to write its notes, and takes as long as it likes."""
+
+    def __init__(self, memory: Engine) -> None:
+        self.told: list[int] = []
+        self.begun, self.written = asyncio.Event(), asyncio.Event()
+        memory.on("flush_due", self.write)
+
+    async def write(self, event: Any, context: Any) -> None:
+        self.told.append(event["compactionCount"])
+        self.begun.set()
+        await self.written.wait()
+
+
+async def flushing(memory: Engine, talk: Talk) -> Noting:
+    """Until notes are being written in the background."""
+    noting = Noting(memory)
+    used = (await grown(memory, talk, 9)).report.tokens_after
+    near = reply("yes", used_tokens=used, written_tokens=NEAR - used)
+    assert (await memory.observe(SESSION, near)).due == "flush"
+    await soon(noting.begun.wait())
+    return noting
+
+
+def test_a_full_turn_compacts_while_notes_are_written(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", scribe(), background=True) as memory:
+            noting = await flushing(memory, talk)
+            context = sound(await soon(memory.prepare(SESSION, talk.exchange(6).body("and now?"))))
+            assert context.compaction is not None
+            assert context.compaction.compacted, context.compaction.reason
+            assert OPENING in shown(context)
+            noting.written.set()
+
+    asyncio.run(run())
+
+
+def test_compactions_that_were_asked_for_run_one_after_the_other(tmp_path: Path) -> None:
+    wishes = ["mind the tide", "mind the crane", "mind the quay"]
+
+    async def run() -> None:
+        talk, model = Talk(), Counted()
+        async with opened(tmp_path / "m.db", model) as memory:
+            await grown(memory, talk, 6)
+            wanted = [
+                asyncio.create_task(memory.compact(SESSION, instructions=wish)) for wish in wishes
+            ]
+            await soon(model.asked.wait())
+            await asyncio.sleep(0.05)
+            assert len(model.prompts) == 1
+            model.answer.set()
+            results = [await soon(one) for one in wanted]
+            assert model.most_at_once == 1
+            for done in results:
+                honest(done)
+                assert done.convergence != "failed", done.reason
+            numbers = [done.number for done in results if done.compacted]
+            assert numbers == list(range(1, len(numbers) + 1)), "in their order"
+            asked = [wish for prompt in model.prompts for wish in wishes if wish in prompt.text]
+            assert asked == sorted(asked, key=wishes.index)
+            assert memory.session(SESSION).state.compactions == len(numbers)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("when", ["in a model", "in a queue", "in a flush", "at once"])
+def test_closing_while_compactions_run_ends_them_quietly(tmp_path: Path, when: str) -> None:
+    async def run() -> None:
+        talk, model, trouble = Talk(), Held(), unheard()
+        memory = opened(tmp_path / "m.db", model, background=True)
+        waiting: list[Awaitable[Any]] = []
+        if when == "in a flush":
+            await flushing(memory, talk)
+            await memory.observe(SESSION, reply("yes", used_tokens=WINDOW))
+        else:
+            await grown(memory, talk, 9)
+            many = 3 if when == "in a queue" else 1
+            waiting = [asyncio.create_task(memory.compact(SESSION)) for _ in range(many)]
+            if when != "at once":
+                await soon(model.asked.wait())
+        edits = memory.session(SESSION).state.edits
+        await asyncio.sleep(0)
+        await soon(memory.close())
+        for one in waiting:
+            done = await soon(one)
+            honest(done)
+            assert "closed" in str(done.reason)
+        assert memory.session(SESSION).state.edits == edits
+        assert trouble() == []
+
+    asyncio.run(run())
+
+
+def unheard() -> Callable[[], list[str]]:
+    """What the loop had to complain about, in tasks that nobody asks any more."""
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: told.append(context["message"])
+    )
+
+    def so_far() -> list[str]:
+        gc.collect()
+        return told
+
+    return so_far
+
+
+def test_hooks_are_told_what_openclaw_tells_them(tmp_path: Path) -> None:
+    told: dict[str, tuple[Any, Any]] = {}
+
+    async def run() -> None:
+        talk = Talk()
+        settings = {"workspace": tmp_path, "recall__standing_tokens": 0}
+        async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
+            for name in ("before_compaction", "after_compaction", "session_before_compact"):
+
+                async def hear(event: Any, context: Any, name: str = name) -> None:
+                    told[name] = (event, context)
+
+                memory.on(name, hear)
+            await grown(memory, talk, 9)
+            body = talk.body("go on")
+            done = await memory.compact(SESSION, body, instructions="mind the tide")
+            assert done.compacted, done.reason
+            context = await memory.prepare(SESSION, body)
+            count = len(body["messages"])
+            who = {
+                "agentId": "default",
+                "sessionKey": SESSION,
+                "workspaceDir": str(tmp_path),
+                "messageProvider": None,
+            }
+            before, after = told["before_compaction"], told["after_compaction"]
+            assert before == ({"messageCount": count, "tokenCount": done.tokens_before}, who)
+            assert after[0] == {
+                "messageCount": count - done.compacted_messages,
+                "tokenCount": done.tokens_after,
+                "compactedCount": done.compacted_messages,
+            }
+            assert after[1] == who
+            assert context.report.tokens_after == done.tokens_after, "what was said is so"
+            event, told_who = told["session_before_compact"]
+            assert told_who == who
+            assert event["customInstructions"] == "mind the tide"
+            prepared = event["preparation"]
+            cut = [*prepared["messagesToSummarize"], *prepared["turnPrefixMessages"]]
+            assert cut == body["messages"][: done.compacted_messages]
+            assert prepared["isSplitTurn"] is bool(prepared["turnPrefixMessages"])
+            assert prepared["firstKeptEntryId"] == done.first_kept
+            assert prepared["tokensBefore"] == done.tokens_before
+            assert prepared["settings"] == {"reserveTokens": WINDOW // 4}
+            assert set(prepared["fileOps"]) == {"read", "edited"}
+            assert "previousSummary" not in prepared
+            await grown(memory, talk, 6)
+            await memory.compact(SESSION)
+            assert told["session_before_compact"][0]["preparation"]["previousSummary"]
+
+    asyncio.run(run())
+
+
+def test_hooks_run_together_and_a_bad_one_costs_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recollect.core.engine.summary import Hooks
+
+    usual = dict(Hooks.fire.__kwdefaults__ or {})
+    monkeypatch.setattr(Hooks.fire, "__kwdefaults__", {**usual, "seconds": 0.3})
+
+    async def run() -> None:
+        talk = Talk()
+        met = [asyncio.Event(), asyncio.Event()]
+
+        async def one(event: Any, context: Any) -> None:
+            met[0].set()
+            await met[1].wait()
+
+        async def other(event: Any, context: Any) -> None:
+            met[1].set()
+            await met[0].wait()
+
+        def raises(event: Any, context: Any) -> None:
+            raise ValueError("what the user said")
+
+        async def hangs(event: Any, context: Any) -> None:
+            await asyncio.sleep(60)
+
+        async with opened(tmp_path / "m.db", scribe()) as memory:
+            for hook in (one, other, raises, hangs):
+                memory.on("before_compaction", hook)
+            stop = memory.on("after_compaction", raises)
+            await grown(memory, talk, 9)
+            done = await memory.compact(SESSION)
+            honest(done)
+            assert done.compacted, done.reason
+            assert [note for note in done.notes if "hook" in note] == [
+                "a before_compaction hook failed: ValueError",
+                "a before_compaction hook failed: TimeoutError",
+                "a after_compaction hook failed: ValueError",
+            ]
+            stop()
+            await grown(memory, talk, 6)
+            again = await memory.compact(SESSION)
+            assert not any("after_compaction" in note for note in again.notes)
+
+    asyncio.run(run())
+
+
+def test_who_listens_is_told_once_a_cycle_that_notes_are_due(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        told: list[Any] = []
+        async with opened(tmp_path / "m.db", scribe(), background=True) as memory:
+            memory.on("flush_due", lambda event, context: told.append((event, context)))
+            used = (await grown(memory, talk, 10)).report.tokens_after
+            for _ in range(3):
+                near = reply("yes", used_tokens=used, written_tokens=5_700 - used)
+                assert (await memory.observe(SESSION, near)).due in ("flush", "nothing")
+                running = memory.session(SESSION).compacting
+                assert running is not None
+                await running
+            assert len(told) == 1
+            event, who = told[0]
+            assert event["compactionCount"] == 0
+            assert event["tokenCount"] > 0
+            assert who["sessionKey"] == SESSION
+            assert memory.session(SESSION).state.flushed_in == 0
+
+    asyncio.run(run())
+
+
+def test_a_hook_supplies_the_summary_in_place_of_a_model(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", None) as memory:
+            memory.on(
+                "session_before_compact",
+                lambda event, context: {"compaction": {"summary": "The hook knows the harbour."}},
+            )
+            context = await grown(memory, talk, 12)
+            assert "The hook knows the harbour." in shown(sound(context))
+            assert memory.session(SESSION).state.compactions == 1
+
+    asyncio.run(run())
+
+
+def test_a_hook_says_no(tmp_path: Path) -> None:
+    async def run() -> None:
+        talk, model = Talk(), scribe()
+        async with opened(tmp_path / "m.db", model) as memory:
+            memory.on("session_before_compact", lambda event, context: {"cancel": True})
+            await grown(memory, talk, 9)
+            done = await memory.compact(SESSION)
+            honest(done)
+            assert not done.compacted
+            assert "hook" in str(done.reason)
+            assert model.prompts == []
+
+    asyncio.run(run())
+
+
+def test_a_hook_with_nonsense_is_as_none(tmp_path: Path) -> None:
+    def answering(it: Any, event: Any, context: Any) -> Any:
+        return it
+
+    async def run() -> None:
+        talk, model = Talk(), scribe()
+        async with opened(tmp_path / "m.db", model) as memory:
+            for nonsense in ("yes", 7, {"compaction": {"summary": "  "}}, {"compaction": "text"}):
+                memory.on("session_before_compact", partial(answering, nonsense))
+            await grown(memory, talk, 9)
+            assert (await memory.compact(SESSION)).compacted
+            assert model.prompts, "the model made it"
+
+    asyncio.run(run())
+
+
+class OnlyAsks:
+    async def ask(self, prompt: Prompt) -> Answer:
+        return Answer(text=notes(prompt))
+
+
+class IsCalled:
+    async def __call__(self, prompt: Prompt) -> str:
+        return notes(prompt)
+
+
+async def asked(prompt: Prompt) -> Answer:
+    return Answer(text=notes(prompt))
+
+
+async def asked_with(said: str, prompt: Prompt) -> str:
+    return notes(prompt) + said
+
+
+@pytest.mark.parametrize(
+    "model",
+    [OnlyAsks(), IsCalled(), asked, partial(asked_with, "\n- by the quay"), scribe()],
+    ids=lambda model: type(model).__name__,
+)
+def test_whatever_can_be_asked_summarises(tmp_path: Path, model: Any) -> None:
+    async def run() -> None:
+        talk = Talk()
+        async with opened(tmp_path / "m.db", model) as memory:
+            context = sound(await grown(memory, talk, 12))
+            assert memory.session(SESSION).state.compactions == 1
+            assert "berth-17" in str(context.request)
+
+    asyncio.run(run())
+
+
+SUPPLIED = "The hook knows the harbour."
+
+
+def answering(told: list[Any], **more: Any) -> Any:
+    """A hook that keeps what it was told and supplies a summary with these fields."""
+
+    def hook(event: Any, context: Any) -> Any:
+        told.append((event, context))
+        chosen = {
+            key: value(event["preparation"]) if callable(value) else value
+            for key, value in more.items()
+        }
+        return {"compaction": {"summary": SUPPLIED, **chosen}}
+
+    return hook
+
+
+def compacted(folder: Path, hook: Any, *, provider: str | None = None) -> tuple[Any, Any, Any]:
+    """A compaction with this hook: its result, the cut request, and what it came from."""
+
+    async def run() -> tuple[Any, Any, Any]:
+        talk = Talk()
+        async with opened(folder / "m.db", scribe()) as memory:
+            memory.on("session_before_compact", hook)
+            await grown(memory, talk, 9)
+            memory.session(SESSION).message_provider = provider
+            body = talk.body("go on")
+            done = await memory.compact(SESSION, body)
+            return done, await memory.prepare(SESSION, body), body
+
+    return asyncio.run(run())
+
+
+def test_details_that_are_supplied_are_kept(tmp_path: Path) -> None:
+    done, context, _ = compacted(tmp_path, answering([], details={"ticket": {"key": "H-7"}}))
+    assert done.compacted, done.reason
+    assert done.details["ticket"] == {"key": "H-7"}
+    assert SUPPLIED in str(context.request)
+
+
+def test_secrets_in_supplied_details_are_masked(tmp_path: Path) -> None:
+    key = "sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe"
+    done, _, _ = compacted(tmp_path, answering([], details={"note": f"OPENAI_API_KEY={key}"}))
+    assert key not in str(done.details)
+    assert "note" in done.details
+
+
+def test_a_summary_that_covers_less_than_the_cut_is_not_used(tmp_path: Path) -> None:
+    early = answering([], firstKeptEntryId=lambda prepared: prepared["cutEntryIds"][1])
+    done, context, _ = compacted(tmp_path, early)
+    assert done.compacted, done.reason
+    assert any("firstKeptEntryId" in note for note in done.notes)
+    assert SUPPLIED not in str(context.request)
+
+
+def test_the_message_provider_is_told_where_the_host_names_it(tmp_path: Path) -> None:
+    told: list[Any] = []
+    compacted(tmp_path, answering(told), provider="slack")
+    assert told[0][1]["messageProvider"] == "slack"

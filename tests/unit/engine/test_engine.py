@@ -6,21 +6,31 @@ import asyncio
 import inspect
 import json
 import pickle
+import random
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
+from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.engine import batch_moment, prepare
 from recollect.core.values.edit import Cut, Insert, Shorten
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
-from recollect.errors import StaleSession
+from recollect.core.values.recall import (
+    CandidateQuery,
+    Candidates,
+    Recalled,
+    RecalledFact,
+    RecallRequest,
+)
+from recollect.errors import StaleSession, StoreError
 from recollect.system.config import build
+from recollect.testing.provider_rules import unfaithful
 
 
 class Memory:
@@ -445,3 +455,138 @@ def test_a_block_never_takes_a_request_over_its_limit(tmp_path: Path) -> None:
                 talk.append(message)
 
     run(scenario())
+
+
+WORDS = ("service", "port", "config", "deploy", "handler", "index", "cache", "query", "ledger")
+TURNS = 200
+
+
+def test_a_full_view_does_not_break_the_cache_turn_after_turn() -> None:
+    """A tool agent without a model to summarise: pruning results, then trimming messages.
+
+    When pruning only just came below the limit, the next turn was over it again: 10 breaks in 10
+    turns.
+    """
+    rng = random.Random(7)
+
+    def text(words: int) -> str:
+        return " ".join(rng.choice(WORDS) for _ in range(words))
+
+    async def run() -> list[int]:
+        engine = Engine(build({"window_tokens": 16_000}))
+        history: list[dict[str, Any]] = []
+        before: list[Any] = []
+        broken: list[int] = []
+        for turn in range(TURNS):
+            call = {"type": "tool_use", "id": f"t{turn}", "name": "read", "input": {"n": turn}}
+            result = {"type": "tool_result", "tool_use_id": f"t{turn}", "content": text(90)}
+            history += [
+                {"role": "user", "content": f"turn {turn}: {text(40)}"},
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [result]},
+            ]
+            request = {"model": "claude-x", "max_tokens": 100, "messages": list(history)}
+            context = await engine.prepare("s", request)
+            shown = context.request["messages"]
+            if shown[: len(before)] != before:
+                broken.append(turn)
+                assert context.report.moment is not None, "only at a batch moment"
+            before = shown
+            history.append({"role": "assistant", "content": text(30)})
+        return broken
+
+    broken = asyncio.run(run())
+    assert 1 < len(broken) <= TURNS // 8, broken
+    assert min(after - at for at, after in pairwise(broken)) > 3, broken
+
+
+def reasoning(n: int) -> dict[str, Any]:
+    said = [{"type": "summary_text", "text": f"signal {n} " * 4}]
+    return {"type": "reasoning", "summary": said, "encrypted_content": f"g{n}", "id": f"re_{n}"}
+
+
+def call(n: int, call_id: str) -> dict[str, Any]:
+    return {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": "read",
+        "arguments": json.dumps({"path": f"src/signal {n}.py", "limit": 40}),
+        "id": f"fu_{n}",
+    }
+
+
+def test_a_call_hidden_behind_its_twin_leaves_with_its_reasoning() -> None:
+    items: list[dict[str, Any]] = [
+        {"role": "user", "content": "lantern 0"},
+        {"role": "user", "content": "374 lantern level error " * 400},
+    ]
+    for n in (2, 3):  # the second hides behind the first: the provider takes an id once
+        items += [reasoning(n), call(n, "call_000")]
+    for n in range(4, 10):
+        items += [
+            reasoning(n),
+            call(n, f"call_{n}"),
+            {"type": "function_call_output", "call_id": f"call_{n}", "output": f"mirror {n} " * 60},
+        ]
+    body = {"model": "gpt-5", "input": items}
+    for window in range(3_000, 9_000, 250):
+        engine = Engine(build({"window_tokens": window}))
+        raw = json.dumps(body).encode()
+        context = asyncio.run(engine.prepare("s", raw, format="openai-responses"))
+        assert unfaithful("openai-responses", body, json.loads(context.request)) == []
+
+
+TOLD = "the green crane stands at the north quay, says the keeper"
+ASKS = "which crane stands at the north quay, by the way?"
+
+
+def asked(folder: Path, embedder: str = "none") -> Any:
+    """The context of a new session that asks what an earlier one was told."""
+    settings: dict[str, Any] = {
+        "store.read_seconds": 20.0,
+        "store.write_seconds": 20.0,
+        "recall.deadline_seconds": 20.0,
+        "turn.deadline_seconds": 40.0,
+        "recall.embedder": embedder,
+        "recall.scope": "space",
+        "jobs.in_process": False,
+    }
+
+    async def say(session: str, text: str) -> Any:
+        async with open_memory(store=folder / "m.db", settings=settings) as memory:
+            messages = [{"role": "user", "content": text}]
+            return await memory.prepare(session, {"model": "m", "messages": messages})
+
+    asyncio.run(say("before", TOLD))
+    return asyncio.run(say("after", ASKS))
+
+
+@pytest.mark.parametrize("broken", ["candidates", "around", "segments", "fact_candidates"])
+def test_the_turn_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    async def fail(self: SQLiteStore, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{TOLD} is not to be told")
+
+    monkeypatch.setattr(SQLiteStore, broken, fail)
+    context = asked(tmp_path)
+    assert context.request["messages"][-1]["content"] == ASKS
+    failed = [line for line in context.report.failures if line.stage == "recall"]
+    assert len(failed) == 1
+    assert "crane" not in str(failed), "a failure never quotes what was said"
+
+
+def test_vectors_that_cannot_be_compared_leave_the_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = SQLiteStore.candidates
+
+    async def compare(self: SQLiteStore, query: CandidateQuery) -> Candidates:
+        if query.vectors:
+            raise StoreError("vectors of 64 dimensions, not 256")
+        return await search(self, query)
+
+    monkeypatch.setattr(SQLiteStore, "candidates", compare)
+    context = asked(tmp_path, "hash")
+    assert TOLD in str(context.request)
+    assert "searched by words only: vectors of 64 dimensions" in "".join(
+        line.said for line in context.report.lines
+    )

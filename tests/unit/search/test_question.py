@@ -14,13 +14,18 @@ from recollect.core.search.names import (
 )
 from recollect.core.search.question import (
     leans,
+    only_asks,
     question_text,
     read_question,
     wants_list,
     what_asks,
 )
+from recollect.core.search.statements import STANDING_WORD, is_standing
 from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.ingest import index
+from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.recall import RecallRequest
+from recollect.core.values.segment import NewSegment, Segment, SegmentId
 
 NOW = 1_760_000_000.0
 
@@ -288,3 +293,99 @@ def test_only_what_is_asked_for_many_times_over_is_a_list() -> None:
 )
 def test_nouns_of_a_short_german_question_are_no_names(text: str) -> None:
     assert names_in(text) == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "To which commit did we pin the search indexer?",
+        "What is the ticket for the search indexer?",
+        "what was the port??",
+        "Thanks! And what is the port?",
+        "What's in retry_policy.py at v1.2?",
+        "And who paints it? When was that?",
+        "  Did we ever pin it?  ",
+        "Hi, do you remember the port?",
+        "Can you tell me where the crane stands?",
+        "起重机在哪里？",
+        "我们把它钉在哪个提交上了吗？",
+    ],
+)
+def test_it_only_asks(text: str) -> None:
+    assert only_asks(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "?",
+        "The ticket is OPS-311.",
+        "What is the ticket for the search indexer",
+        "The ticket is OPS-311. Is that right?",
+        "Is that right? It is OPS-311.",
+        "We pinned it to 8f3c2a1, didn't we?",
+        "the crane is green?",
+        "起重机在北码头。对吗？",
+        "起重机在北码头，对吗？",
+        "ok, thanks?",
+        "What is wrong here?\n\nTraceback: OPS-311 was not found",
+        "Why " + "so " * 400 + "long?",
+    ],
+)
+def test_it_says_something_too(text: str) -> None:
+    assert not only_asks(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Always answer in metric units.",
+        "From now on call me Captain.",
+        "Please never use emojis in commit messages",
+        "When I ask about recipes, give me vegetarian ones.",
+        "Don't ever push to main without asking me",
+        "以后请用中文回答",
+        "不要每次都道歉",
+    ],
+)
+def test_what_is_to_last(text: str) -> None:
+    assert is_standing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I always wanted to see the sea",
+        "She never called me back",
+        "Use the blue one.",
+        "What do you always do on Sundays?",
+        "Always " + "a very long pasted text " * 20,
+        "我总是迟到",
+        "",
+    ],
+)
+def test_what_was_only_said(text: str) -> None:
+    assert not is_standing(text)
+
+
+def segment(number: int, text: str, role: str = "user") -> NewSegment:
+    made = Segment(
+        id=SegmentId(f"{number:032x}"),
+        session="s",
+        key=EntryKey(f"k{number}"),
+        message_id=MessageId(f"m{number}"),
+        role=role,  # type: ignore[arg-type]
+        text=text,
+        tokens=10,
+        said_at=1_700_000_000.0 + number,
+        source="request",
+        trust="high",
+    )
+    return NewSegment(segment=made, passages=index(made))
+
+
+def test_only_the_users_own_short_messages_are_marked() -> None:
+    said = "Always answer in metric units."
+    assert STANDING_WORD in segment(1, said).passages[0].words
+    assert STANDING_WORD not in segment(2, said, role="assistant").passages[0].words
