@@ -94,16 +94,16 @@ def test_the_arithmetic_adds_up() -> None:
         "wal_bytes_per_turn": 30_000.0,
     }
     lines = {line.name: line.value for line in reckon(figures, 1_000_000, Assumptions())}
-    assert lines["turns a day"] == 2_000_000
-    assert lines["turns a second at the peak"] == pytest.approx(69.4, rel=0.01)
-    assert lines["requests a second at the peak"] == pytest.approx(154.3, rel=0.01)
+    assert lines["turns per day"] == 2_000_000
+    assert lines["turns per second at the peak"] == pytest.approx(69.4, rel=0.01)
+    assert lines["requests per second at the peak"] == pytest.approx(154.3, rel=0.01)
     assert lines["processors for nodes and workers"] == pytest.approx(2.57, rel=0.01)
     assert lines["nodes"] == 3
     assert lines["data, GB"] == 500
     assert lines["ledger, GB"] == 300
-    assert lines["WAL a day, GB"] == 60
-    assert lines["all, $ a month"] == pytest.approx(
-        sum(value for name, value in lines.items() if name.endswith(", $ a month")) / 2
+    assert lines["WAL per day, GB"] == 60
+    assert lines["all, $ per month"] == pytest.approx(
+        sum(value for name, value in lines.items() if name.endswith(", $ per month")) / 2
     )
     costs = [
         next(one.value for one in reckon(figures, spaces, Assumptions()) if one.name == "nodes")

@@ -90,41 +90,47 @@ class Assumptions:
 
 
 ASSUMED: Final[Mapping[str, str]] = {
-    "active_share": "of all spaces have a turn on a day",
-    "turns_per_day": "turns of an active space on a day",
-    "peak_factor": "times the average in the busiest second",
-    "utilisation": "of a processor is used at the peak, so that a node may fail",
-    "ledger_days": "days for which the ledger of a turn is kept (`ledger.retention_days`)",
+    "active_share": "share of all spaces that have a turn on a given day",
+    "turns_per_day": "turns per active space and day",
+    "peak_factor": "rate in the busiest second, divided by the average rate",
+    "utilisation": "share of a processor in use at the peak; the rest is spare if a node fails",
+    "ledger_days": "days for which the ledger keeps a turn (`ledger.retention_days`)",
     "copies": "copies of the data on disks: each primary has a standby",
-    "head_room": "times the data is the disk, for vacuum, new indexes and moving shards",
+    "head_room": "size of the disks divided by the data, for vacuum, new indexes and moving shards",
     "wal_disk_gb": "GB of WAL on the disk of a database node",
     "wal_days": "days of archived WAL",
-    "citus_factor": "times the processor time of a statement on Citus (earlier trial: 1.6 to 1.9)",
+    "citus_factor": "processor time on Citus, divided by plain PostgreSQL (trial: 1.6 to 1.9)",
     "database_cpus": "virtual processors of a database node",
-    "database_gb": "GB of memory of a database node, half of it for cached pages",
-    "database_disk_gb": "GB of data on one database node at most",
-    "node_cpus": "virtual processors of a machine for nodes, one process each",
-    "cpu_hour": "dollars for a virtual processor and hour (an example: put in yours)",
-    "memory_gb_hour": "dollars for a GB of memory and hour (an example)",
-    "disk_gb_month": "dollars for a GB of disk and month (an example)",
-    "archive_gb_month": "dollars for a GB of object storage and month (an example)",
+    "database_gb": "GB of RAM of a database node, half of it for cached pages",
+    "database_disk_gb": "maximum GB of data on one database node",
+    "node_cpus": "virtual processors of a machine for nodes; each node process uses one",
+    "cpu_hour": "dollars per virtual processor and hour (an example: use your own price)",
+    "memory_gb_hour": "dollars per GB of RAM and hour (an example)",
+    "disk_gb_month": "dollars per GB of disk and month (an example)",
+    "archive_gb_month": "dollars per GB of object storage and month (an example)",
 }
 WANTED: Final[Mapping[str, tuple[str, float | None]]] = {
-    "mix_rate_held": ("requests a second at p99 under 250 ms, mixed", None),
-    "prepare_rate_held": ("the same, `prepare` alone", None),
-    "prepare_p50_ms": ("`prepare`, p50 in ms, spaces drawn from all", None),
-    "prepare_p99_ms": ("p99", None),
-    "large_prepare_p50_ms": ("`prepare` in the large spaces, p50", None),
-    "large_prepare_p99_ms": ("p99", None),
-    "engine_ratio": ("the engine's transactions against the same SQL sent straight", 1.5),
-    "engine_ratio_http": ("a whole `prepare` over HTTP against that SQL", None),
-    "flatness": ("p50 of `prepare` at most spaces against fewest", 1.2),
-    "flatness_p99": ("p99 the same", None),
-    "fairness": ("p99 of others beside a flooding tenant, against without", 1.5),
-    "failed": ("requests that failed in all of these", 0.0),
-    "ingest_peak_mb": ("MB resident at most, 50 ingests at once", 512.0),
-    "ingest_refused_at_first": ("of these, refusals that were sent again", 0.0),
-    "idle_growth_mb_per_hour": ("MB that an idle node grows in an hour", 1.0),
+    "mix_rate_held": ("requests per second with a p99 under 250 ms, mixed operations", None),
+    "prepare_rate_held": ("the same, only `prepare`", None),
+    "prepare_p50_ms": ("`prepare` in spaces chosen at random, p50 in ms", None),
+    "prepare_p99_ms": ("the same, p99 in ms", None),
+    "large_prepare_p50_ms": ("`prepare` in the large spaces, p50 in ms", None),
+    "large_prepare_p99_ms": ("the same, p99 in ms", None),
+    "engine_ratio": (
+        "time of the engine's transactions, divided by the same SQL without the engine",
+        1.5,
+    ),
+    "engine_ratio_http": ("time of a whole `prepare` over HTTP, divided by that SQL", None),
+    "flatness": ("p50 of `prepare` with the most spaces, divided by that with the fewest", 1.2),
+    "flatness_p99": ("the same for p99", None),
+    "fairness": (
+        "p99 of other tenants while one tenant floods the node, divided by p99 without it",
+        1.5,
+    ),
+    "failed": ("failed requests in all of these runs", 0.0),
+    "ingest_peak_mb": ("highest RAM of a node during 50 ingests at once, in MB", 512.0),
+    "ingest_refused_at_first": ("ingests of these that were refused at first", 0.0),
+    "idle_growth_mb_per_hour": ("RAM that an idle node gains per hour, in MB", 1.0),
 }
 """What the page shows of the run, and the most that is wanted of it."""
 
@@ -152,29 +158,29 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     per_turn = 1 / MIX["prepare"]
     space_bytes = figures[f"bytes_space_{figures['passages']:.0f}"]
     active = line("active spaces", "spaces × active_share", spaces * a.active_share)
-    turns = line("turns a day", "active spaces × turns_per_day", active * a.turns_per_day)
+    turns = line("turns per day", "active spaces × turns_per_day", active * a.turns_per_day)
     peak = line(
-        "turns a second at the peak",
-        "turns a day / 86,400 × peak_factor",
+        "turns per second at the peak",
+        "turns per day / 86,400 × peak_factor",
         turns / DAY_SECONDS * a.peak_factor,
     )
     asked = line(
-        "requests a second at the peak",
-        f"turns a second × {per_turn:.2f} (of the measured mix)",
+        "requests per second at the peak",
+        f"turns per second × {per_turn:.2f} (requests per turn in the measured mix)",
         peak * per_turn,
     )
     # Nodes
     request_ms = figures["mix_cpu_ms_node"] + figures["mix_cpu_ms_worker"]
     node_cpus = line(
         "processors for nodes and workers",
-        f"requests a second × {request_ms:.1f} ms of both / utilisation",
+        f"requests per second × {request_ms:.1f} ms / utilisation",
         asked * request_ms / 1_000 / a.utilisation,
     )
     nodes = line(
-        "nodes", "processors, one a node or worker, and at least 2", max(2, math.ceil(node_cpus))
+        "nodes", "one node or worker per processor, at least 2", max(2, math.ceil(node_cpus))
     )
     node_gb = line(
-        "memory for nodes, GB",
+        "RAM for nodes, GB",
         f"nodes × {figures['ingest_peak_mb']:.0f} MB",
         nodes * figures["ingest_peak_mb"] / 1_000,
     )
@@ -182,12 +188,12 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     stored = line("data, GB", f"spaces × {space_bytes / 1_000:.0f} KB", spaces * space_bytes / 1e9)
     ledger = line(
         "ledger, GB",
-        f"turns a day × ledger_days × {figures['stored_bytes_per_turn'] / 1_000:.1f} KB",
+        f"turns per day × ledger_days × {figures['stored_bytes_per_turn'] / 1_000:.1f} KB",
         turns * a.ledger_days * max(0.0, figures["stored_bytes_per_turn"]) / 1e9,
     )
     hot = line(
         "data of active spaces, GB",
-        "(data + ledger) × active_share: what the day's turns read",
+        "(data + ledger) × active_share: the data that the turns of a day read",
         (stored + ledger) * a.active_share,
     )
     # Database nodes
@@ -199,8 +205,8 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     )
     database_cpus = line(
         "processors for the database",
-        f"requests a second × {figures['mix_cpu_ms_database']:.1f} ms / utilisation"
-        " (× citus_factor where one node is not enough)",
+        f"requests per second × {figures['mix_cpu_ms_database']:.1f} ms / utilisation"
+        " (× citus_factor if one node is not enough)",
         plain_cpus * (1 if one else a.citus_factor),
     )
     by_cpu = math.ceil(database_cpus / a.database_cpus)
@@ -208,8 +214,8 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     by_memory = math.ceil(hot / (a.database_gb / 2))
     primaries = line(
         "database nodes",
-        "the most of: processors / database_cpus, data / database_disk_gb, active data / half of"
-        " database_gb; Citus workers and a coordinator where it is more than one",
+        "the largest of processors / database_cpus, data / database_disk_gb and active data /"
+        " half of database_gb; if more than one is needed, plus a Citus coordinator",
         1 if one else max(by_cpu, by_disk, by_memory) + 1,
     )
     machines = line("with standbys", "database nodes × copies", primaries * a.copies)
@@ -219,15 +225,15 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
         ((stored + ledger) * a.head_room + primaries * a.wal_disk_gb) * a.copies,
     )
     wal = line(
-        "WAL a day, GB",
-        f"turns a day × {figures['wal_bytes_per_turn'] / 1_000:.0f} KB",
+        "WAL per day, GB",
+        f"turns per day × {figures['wal_bytes_per_turn'] / 1_000:.0f} KB",
         turns * figures["wal_bytes_per_turn"] / 1e9,
     )
-    archive = line("archive, GB", "WAL a day × wal_days + data + ledger",
+    archive = line("archive, GB", "WAL per day × wal_days + data + ledger",
                    wal * a.wal_days + stored + ledger)  # fmt: skip
     # Money
     money = line(
-        "nodes, $ a month",
+        "nodes, $ per month",
         "(nodes × cpu_hour + GB × memory_gb_hour) × 730",
         (math.ceil(nodes / a.node_cpus) * a.node_cpus * a.cpu_hour + node_gb * a.memory_gb_hour)
         * HOURS_PER_MONTH,
@@ -236,15 +242,15 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
         (a.database_cpus, a.database_gb) if not one else _small(database_cpus, hot, a)
     )
     money += line(
-        "database, $ a month",
-        f"with standbys × ({'as many processors as are needed' if one else 'database_cpus'} ×"
+        "database, $ per month",
+        f"with standbys × ({'needed processors' if one else 'database_cpus'} ×"
         " cpu_hour + memory × memory_gb_hour) × 730",
         machines * (used_cpus * a.cpu_hour + used_gb * a.memory_gb_hour) * HOURS_PER_MONTH,
     )
-    money += line("disks, $ a month", "GB × disk_gb_month", disk * a.disk_gb_month)
-    money += line("archive, $ a month", "GB × archive_gb_month", archive * a.archive_gb_month)
-    line("all, $ a month", "the four together", money)
-    line("$ a month for 1,000 spaces", "all / spaces × 1,000", money / spaces * 1_000)
+    money += line("disks, $ per month", "GB × disk_gb_month", disk * a.disk_gb_month)
+    money += line("archive, $ per month", "GB × archive_gb_month", archive * a.archive_gb_month)
+    line("all, $ per month", "the sum of these four", money)
+    line("$ per month for 1,000 spaces", "all / spaces × 1,000", money / spaces * 1_000)
     return lines
 
 
@@ -285,15 +291,15 @@ QUICK_NOTE: Final = "a quick run: small sizes; its figures are not to be quoted"
 
 def _head(result: ScaleResult) -> Iterator[str]:
     figures = result.figures
-    yield "# Capacity: what a fleet needs"
+    yield "# Capacity: how many machines a service needs"
     yield ""
-    yield "Generated by `recollect bench scale --write docs` from [its figures](capacity.json)."
-    yield f"Measured on {result.measured_on}: {result.machine},"
-    yield "all of it shared by PostgreSQL 18, a node of `recollect serve`, a `recollect worker` and"
-    yield "the load generator."
-    yield "Requests came over HTTP when they came (open model)."
+    yield "This page is generated by `recollect bench scale --write docs` from"
+    yield f"[its figures](capacity.json). They were measured on {result.measured_on} on"
+    yield f"{result.machine}. PostgreSQL 18, a node of"
+    yield "`recollect serve`, a `recollect worker` and the load generator shared this machine. The"
+    yield "generator sent requests at random times (Poisson), without waiting for answers."
     yield ""
-    if QUICK_NOTE in result.notes:  # before the tables, where nobody misses it
+    if QUICK_NOTE in result.notes:  # before the tables, where a reader sees it
         yield f"**This is {QUICK_NOTE}.** `just scale` measures at the stated sizes."
         yield ""
     yield f"![Latency against rate](../{_PICTURES[0]})"
@@ -303,8 +309,8 @@ def _head(result: ScaleResult) -> Iterator[str]:
     shown = " | ".join(FLEETS)
     yield f"| | {shown} |"
     yield "|---|" + "---:|" * len(FLEETS)
-    wanted = ("nodes", "database nodes", "with standbys", "disks, GB", "all, $ a month",
-              "$ a month for 1,000 spaces")  # fmt: skip
+    wanted = ("nodes", "database nodes", "with standbys", "disks, GB", "all, $ per month",
+              "$ per month for 1,000 spaces")  # fmt: skip
     reckoned = {
         fleet: {line.name: line.value for line in reckon(figures, spaces, Assumptions())}
         for fleet, spaces in FLEETS.items()
@@ -313,8 +319,8 @@ def _head(result: ScaleResult) -> Iterator[str]:
         values = " | ".join(_shown(reckoned[fleet][name]) for fleet in FLEETS)
         yield f"| {name} | {values} |"
     yield ""
-    yield "An example at example prices, under the assumptions below: put in yours before you"
-    yield "believe it (`Assumptions` in `bench/src/recollect_bench/scale/capacity.py`)."
+    yield "This is an example with example prices, under the assumptions below. Change them to your"
+    yield "own in `Assumptions` (`bench/src/recollect_bench/scale/capacity.py`)."
     yield ""
 
 
@@ -323,11 +329,11 @@ def _measured(result: ScaleResult) -> Iterator[str]:
     yield "## What was measured"
     yield ""
     yield (
-        f"{figures['spaces']:,.0f} spaces of {figures['passages']:,.0f} passages and "
-        f"{figures['large_spaces']:,.0f} of {figures['large_passages']:,.0f}."
+        f"The database had {figures['spaces']:,.0f} spaces of {figures['passages']:,.0f} passages, "
+        f"and {figures['large_spaces']:,.0f} of {figures['large_passages']:,.0f}."
     )
     yield ""
-    yield "| | figure | wanted |"
+    yield "| | figure | target |"
     yield "|---|---:|---:|"
     for name, (text, most) in WANTED.items():
         if name in figures:
@@ -336,10 +342,10 @@ def _measured(result: ScaleResult) -> Iterator[str]:
         if name.startswith("bytes_space_"):
             count = name.removeprefix("bytes_space_")
             kilobytes = f"{figures[name] / 1e3:.0f}"
-            yield f"| KB of a space of {count} passages, with indexes | {kilobytes} | |"
+            yield f"| size of a space of {count} passages with its indexes, in KB | {kilobytes} | |"
     for beside, half, most_ms in flat_points(figures):
         both = f"{half:.0f} / {most_ms:.0f}"
-        yield f"| `prepare` beside {beside:,} spaces, p50 / p99 in ms | {both} | |"
+        yield f"| `prepare` in a database of {beside:,} spaces, p50 / p99 in ms | {both} | |"
     yield ""
     yield from (f"- {note.strip()}" for note in _joined(result.notes))
     yield ""
@@ -366,9 +372,9 @@ def flat_points(figures: Mapping[str, float]) -> list[tuple[int, float, float]]:
 
 
 def _arithmetic(figures: Mapping[str, float], assumed: Assumptions) -> Iterator[str]:
-    yield "## The arithmetic"
+    yield "## Calculation"
     yield ""
-    yield f"| | how | {' | '.join(FLEETS)} |"
+    yield f"| | formula | {' | '.join(FLEETS)} |"
     yield "|---|---|" + "---:|" * len(FLEETS)
     columns = [reckon(figures, spaces, assumed) for spaces in FLEETS.values()]
     for row in zip(*columns, strict=True):
@@ -378,9 +384,9 @@ def _arithmetic(figures: Mapping[str, float], assumed: Assumptions) -> Iterator[
 
 
 def _assumptions(assumed: Assumptions) -> Iterator[str]:
-    yield "## What is assumed"
+    yield "## Assumptions"
     yield ""
-    yield "| name | value | |"
+    yield "| name | value | meaning |"
     yield "|---|---:|---|"
     for name, value in asdict(assumed).items():
         yield f"| `{name}` | {value:g} | {ASSUMED[name]} |"
@@ -390,15 +396,16 @@ def _assumptions(assumed: Assumptions) -> Iterator[str]:
 _UNKNOWN: Final = (
     "## What cannot be measured on one machine",
     "",
-    "- Several hosts: the network between node and database adds its time to each round trip of a",
-    "  request, and no processor time.",
-    "- Citus itself: `citus_factor` comes from an earlier trial on one machine with two workers.",
-    "- A cold cache: all data fitted into memory here. A space that nobody asked for lately is",
-    "  read from its disk first.",
-    "- More spaces than the largest database above: from there on it is arithmetic.",
-    "- Standbys: replication and its waiting for a second disk were off.",
-    "- A model: compaction and facts by a model wait for it, outside of any transaction.",
-    "- Your conversations: long histories cost the node more, many facts the database.",
+    "- Several machines: the network between node and database adds its latency to each round",
+    "  trip of a request, but no processor time.",
+    "- Citus: `citus_factor` comes from an earlier trial on one machine with two workers.",
+    "- A cold cache: here all data fit into RAM. PostgreSQL first has to read a space from disk",
+    "  if it was not used recently.",
+    "- More spaces than in the largest database above: those figures are calculated.",
+    "- Standbys: replication was off, and so was waiting for a second disk.",
+    "- A model: compaction and fact extraction wait for the model, outside of any transaction.",
+    "- Your conversations: long histories need more time in the node, many facts more in the",
+    "  database.",
 )
 
 

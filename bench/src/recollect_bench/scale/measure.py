@@ -58,7 +58,7 @@ class Limit(Enum):
     NODE = "the node's one Python process, which fills a core"
     GENERATOR = "the generator, not the service"
     REFUSED = "requests that the node refused"
-    WAITING = "waiting, for no processor was full: the disk, locks, or other programs"
+    WAITING = "waiting for the disk, locks or other programs, because no processor was fully used"
 
 
 @dataclass(slots=True, kw_only=True)
