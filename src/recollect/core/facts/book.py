@@ -1,5 +1,6 @@
 """Facts for users: list, add, correct, pin, forget and trace them. Everything written is redacted.
-Ids may be prefixes. A replaced fact stays as history; only forgetting removes one."""
+An id prefix is enough to name a fact. A replaced fact stays as history; only forgetting removes
+one."""
 
 from __future__ import annotations
 
@@ -63,11 +64,11 @@ _TELLS_TYPE: Final[dict[FactType, str]] = {
     "implementation": r"\b(?:endpoint|function|class|method|module|table|handler|route"
     r"|(?:stored|lives?|implemented|handled|written) (?:in|by|as|with))\b|\s/\w+|\w\(\)",
 }
-"""The words of each type; the first that matches decides."""
+"""The words of each type. The first match decides."""
 
 
 async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
-    """The selected facts: pinned ones first, then by time."""
+    """Return the selected facts: pinned ones first, then by time."""
     for what, names, known in (
         ("types", asked.types, get_args(FactType)),
         ("trusts", asked.trusts, get_args(Trust)),
@@ -91,7 +92,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
 
 
 async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
-    """The fact with this id or unique id prefix, in any case."""
+    """Return the fact with this id or unique id prefix, ignoring case."""
     if not id:
         raise RecollectError("an id is missing; `recollect facts list` shows them")
     exact = await store.facts([FactId(id)], superseded=True)
@@ -114,7 +115,7 @@ async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
 
 
 def spelled(id: str) -> str:  # noqa: A002
-    """An id for a message, with control characters escaped."""
+    """Format an id for a message, with control characters escaped."""
     return id if id.isprintable() else repr(id)[1:-1]
 
 
@@ -160,7 +161,7 @@ def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
 
 
 def before(history: FactHistory) -> tuple[Fact, ...]:
-    """The versions before this one, newest first."""
+    """Return the versions before this one, newest first."""
     earlier = [fact for fact in history.facts if fact.id != history.asked.id]
     return tuple(reversed([fact for fact in earlier if fact.at <= history.asked.at]))
 
@@ -172,7 +173,7 @@ Done = TypeVar("Done")
 
 
 async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
-    """Decide and write; retry if another process wrote facts in between."""
+    """Decide and write. Retry if another process wrote facts in between."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return await decide()
@@ -215,8 +216,8 @@ class FactBook:
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """`session` limits the book to its facts and those of no session. Forgetting also reaches
-        `spools`, then calls `forgotten`."""
+        """`session` limits the facts to those of this session and of no session. Forgetting also
+        covers `spools`, then calls `forgotten`."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
@@ -227,12 +228,12 @@ class FactBook:
         self._embedders = tuple(embedders)
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
-        """The facts that are asked for: pinned ones first, then by time."""
+        """Return the selected facts: pinned ones first, then by time."""
         facts = await list_facts(self._store, asked or FactFilter())
         return tuple(fact for fact in facts if self._reaches(fact))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
-        """The fact with this id, or the only one whose id begins so."""
+        """Return the fact with this id or unique id prefix."""
         fact = await find_fact(self._store, id)
         if not self._reaches(fact):
             raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
@@ -256,8 +257,9 @@ class FactBook:
         trust: Trust = "high",
         source: SegmentId | None = None,
     ) -> FactWritten:
-        """Add a statement; a fact that it corrects is replaced, a known one stays. It holds since
-        `at`, at the latest now. With `source` it rests on that message, and is trusted no more."""
+        """Add a statement. If it corrects a fact, that fact is replaced. If it is known, nothing
+        changes. It is valid from `at`, or from now. With `source` it rests on that message, and is
+        trusted no more than the message."""
         self._check_writable()
         content, masked = self._stored(text)
         about = " ".join(self._stored(subject)[0].casefold().split()) if subject.strip() else ""
@@ -295,7 +297,8 @@ class FactBook:
         *,
         type: FactType | None = None,  # noqa: A002
     ) -> FactWritten:
-        """A new version of a fact, in a person's words; the one before is kept as history."""
+        """Write a new version of a fact, in a person's words. The previous version stays as
+        history."""
         self._check_writable()
         fact = await self.find(id)
         content, masked = self._stored(text)
@@ -303,7 +306,7 @@ class FactBook:
         return replace(written, masked=masked)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
-        """Offer a fact first from now on, and let no extraction replace it."""
+        """Offer a fact first from now on, and protect it from being replaced by extraction."""
         self._check_writable()
         return await decided(lambda: self._pin(id, pinned=True))
 
@@ -313,11 +316,11 @@ class FactBook:
         return await decided(lambda: self._pin(id, pinned=False))
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
-        """A fact's versions, oldest first, with gaps where one was forgotten."""
+        """Return a fact's versions, oldest first. A gap marks a forgotten version."""
         return fact_history(await self.find(id), await self._store.facts(superseded=True))
 
     async def why(self, id: str) -> FactWhy:  # noqa: A002
-        """The messages that a fact rests on, and what of them says so."""
+        """Return the messages that a fact rests on, with the spans that state it."""
         fact = await self.find(id)
         rests_on = None
         if not fact.sources:
@@ -329,8 +332,8 @@ class FactBook:
     async def order_to_forget(
         self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
     ) -> ForgetOrder:
-        """The order that forgets these facts, with `sources` their messages, with `versions` all
-        versions."""
+        """Return the order that forgets these facts: with `sources` also their messages, with
+        `versions` also all versions."""
         facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
         every = await self._store.facts(superseded=True)
         if versions:
@@ -343,7 +346,7 @@ class FactBook:
         )
 
     async def forget(self, order: ForgetOrder) -> Certificate:
-        """Forget permanently what `order_to_forget` named."""
+        """Forget permanently what `order_to_forget` selected."""
         self._check_writable()
         certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
         self._forgotten()
@@ -369,14 +372,15 @@ class FactBook:
         known = await self._candidates(draft)
         for fact in known:
             if same_words(fact.content, draft.content):
-                if draft.made_by == "user" and fact.trust != "high":  # now it is the user's fact
+                # The user has confirmed it, so it is the user's fact now.
+                if draft.made_by == "user" and fact.trust != "high":
                     return await self._edit(fact.id, draft.content, None)
                 return FactWritten(outcome="known", fact=fact, reason="it is known already")
         pinned: set[FactId] = set()
         if draft.made_by == "user":  # only extraction must not change pinned facts
             pinned = {fact.id for fact in known if fact.pinned}
             known = [replace(fact, pinned=False) for fact in known]
-        if draft.subject:  # closed versions too: a late statement belongs to the past
+        if draft.subject:  # include closed versions, because a late statement belongs to the past
             chain = await self._store.facts(superseded=True, subjects={draft.subject})
             known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
         done = settle(draft, known, now=self._clock.now())
@@ -386,8 +390,8 @@ class FactBook:
         return await self._taken(done, {fact.id for fact in known}, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
-        """Writes a version in a user's words, and closes the one before; the same words raise its
-        trust."""
+        """Write a version in a user's words, and close the previous one. If the words are the same,
+        raise the fact's trust."""
         revision = await self._store.facts_revision()
         old = await self._current(id)
         if old.content == content and type in (None, old.type) and old.trust == "high":
@@ -443,7 +447,8 @@ class FactBook:
                 type=type,
                 content=content,
                 context="",
-                at=max(now, old.at),  # never before the fact it replaces, whatever other clocks say
+                # Never before the fact it replaces, whatever other machines' clocks show.
+                at=max(now, old.at),
                 recorded_at=now,
                 words=tuple(tokenize(content)),
                 subject=named.subject,

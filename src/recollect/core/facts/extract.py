@@ -1,7 +1,7 @@
 """Extract facts from sessions with a model, and check each claim in code. A claim becomes a fact
-only if its quotation is in a new message and `support` finds the statement there. A job is charged
-to the day before it asks the model. Facts of one session never replace those that another one
-recalls."""
+only if its quotation is in a new message and `support` finds the statement there. A job's tokens
+are charged to the day's budget before the model is asked. Facts of one session never replace facts
+that another session recalls."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _ASKED_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """The facts in the first messages of a stretch, and rejected claims."""
+    """The facts in the first messages of a window, and the rejected claims."""
 
     drafts: tuple[FactDraft, ...] = ()
     refused: tuple[str, ...] = ()
@@ -88,11 +88,11 @@ async def extract(
     earlier_low: Sequence[Segment] = (),
     unseen_low: bool = False,
 ) -> Extracted:
-    """The facts that `new` states, as much of it as fits into one call; `before` is context.
-    ModelError if the model fails or its answer cannot be read. `earlier_low` only shows whose words
-    are repeated; with `unseen_low` tools may have spoken even earlier."""
+    """Extract the facts that `new` states, as far as it fits into one call. `before` is context.
+    Raise ModelError if the model fails or its answer cannot be read. `earlier_low` only shows whose
+    words are repeated. `unseen_low` means that tools may have written even earlier messages."""
     tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
-    # a page of large outputs takes seconds to read: no other request may wait for it
+    # reading a page of large outputs takes seconds, and other requests must not wait for it
     page = await asyncio.to_thread(read_page, new, tokens=tokens, before=before)
     if not any(line.number for line in page.lines):
         return Extracted(read=page.read)
@@ -231,8 +231,8 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
         if not joint:
             grounds, why = (asked, ground), ""
     if why:
-        # A small model copies well and restates badly: if the copied words hold everything exact
-        # in its statement, they become the statement.
+        # A small model copies well and rephrases badly. If the copied words contain every exact
+        # value of its statement, they become the statement.
         quote = " ".join(claim.quote.split()).strip(" \"“”'`")
         if len(quote) > _CONTENT_CHARS or not anchored(content, quote):
             return why
@@ -244,7 +244,7 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
 
 def _states_nothing(ground: _Ground) -> str:
     if is_below(ground.piece.segment.trust, "medium"):
-        return ""  # `admit` checks it further
+        return ""  # `admit` checks the claim further
     reasons = [states_nothing(sentence) for sentence in sentences(ground.text)]
     return reasons[0] if reasons and all(reasons) else ""
 
@@ -264,7 +264,7 @@ def _quoted(claim: _Claim, page: Page) -> _Ground | None:
 
 
 def _asked(claim: _Claim, page: Page, answer: _Ground) -> _Ground | None:
-    """The sentence of the message before that shares most words: "which port?" "8443"."""
+    """Return the sentence of the previous message that shares most words: "which port?" "8443"."""
     pieces = [*page.before, *page.new]
     spoken = [
         piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"
@@ -310,15 +310,16 @@ PAGE_SEGMENTS: Final = 200
 OVERLAP_SEGMENTS: Final = 12
 LINEAGE_SEGMENTS: Final = 400
 ANSWER_TOKENS: Final = 3_000
-"""Also charged to the day before the call."""
+"""Also charged to the day's budget before the call."""
 LEAST_ANSWER_TOKENS: Final = 1_000
 LEAST_WINDOW_SHARE: Final = 0.5
-"""A smaller rest waits until the session is idle, or more has left the view."""
+"""If fewer new tokens remain, they wait until the session is idle, or more messages leave the
+view."""
 LEAST_SPOKEN_CHARS: Final = 40
 _TOOL_CHARS_READ: Final = 1_200
 _OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
-"""A session name that none has: only facts of no session are found."""
+"""A session name that no session has, so that only facts without a session are found."""
 _DONE: Final = {
     "add": "facts added",
     "update": "facts told in more detail",
@@ -331,26 +332,26 @@ _FOUND: Final = frozenset({"add", "update", "supersede"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactScope:
-    """The facts in reach, and the session of a new one."""
+    """The facts that a statement may change, and the session of a new one."""
 
     session: str | None
-    """None: the whole space."""
+    """The session; None means the whole space."""
     everything: bool = False
 
     @property
     def asked(self) -> str | None:
-        """The session to query the store for; it also finds facts of no session."""
+        """The session to query the store for. The query also finds facts without a session."""
         if self.everything:
             return None
         return NO_SESSION if self.session is None else self.session
 
     def holds(self, fact: Fact) -> bool:
-        """True if a fact may be replaced or joined from here."""
+        """Return whether a fact may be replaced or extended from here."""
         return self.everything or fact.session == self.session
 
 
 def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> FactScope:
-    """The reach of what a session said in these messages."""
+    """Return which facts a session's statements in these messages may change."""
     if scope == "space":
         return FactScope(session=session, everything=True)
     if all(segment.source in _OF_THE_SPACE for segment in segments):
@@ -359,7 +360,7 @@ def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> FactSco
 
 
 class Decisions:
-    """The known facts during one job, its own included."""
+    """The known facts during one job, including those that the job adds."""
 
     def __init__(self, store: Archive, reach: FactScope, *, now: float) -> None:
         self._store = store
@@ -369,7 +370,7 @@ class Decisions:
         self.operations: list[str] = []
 
     async def take(self, drafts: Sequence[FactDraft]) -> None:
-        """Decide about drafts in their order, and keep the changes."""
+        """Decide about drafts in order, and remember the changes."""
         for draft in drafts:
             if not self._reach.everything:
                 draft = replace(draft, session=self._reach.session)
@@ -409,7 +410,7 @@ class ReadingNote:
     done: str
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Describe the result in one line for people."""
         return "; ".join(filter(None, [self.done, self.trouble]))
 
 
@@ -418,7 +419,7 @@ Notify = Callable[[ReadingNote], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """The handler of extraction for one space."""
+    """Runs the extraction jobs of one space."""
 
     store: Archive
     settings: Settings
@@ -434,7 +435,7 @@ class Extraction:
         now = self.clock.now()
         if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
-        # before the read: forgetting or masking from now on makes the answer stale
+        # read first: if content is forgotten or masked from now on, the answer becomes stale
         revision = await self.store.facts_revision()
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
@@ -449,10 +450,11 @@ class Extraction:
             jobs = [extract_job(session, run_at=now, left=True)] if more else []
             return Batch(at=now, extracted=(read_to,), jobs=tuple(jobs))
         needed, day_tokens = self._cost(page), self.settings.jobs.day_tokens
-        if day_tokens is not None and needed > day_tokens:  # it would wait forever
+        if day_tokens is not None and needed > day_tokens:  # the job would wait forever
             self._notify_trouble("one call costs more than jobs.day_tokens allows")
             return Batch(at=now)
-        if needed > lease.cost_tokens:  # charged when it is claimed, so it is claimed again
+        # Jobs are charged when claimed, so claim it again with the higher cost.
+        if needed > lease.cost_tokens:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         earlier, unseen = await self._earlier(session, after)

@@ -1,6 +1,6 @@
 """Versions of a fact: values of one property over time. Code decides which statement replaces
-which. No version is removed; a forgotten one leaves a visible gap. A speaker may replace what is
-trusted as much or less. The assistant may replace the user's statements about the world, never
+which. No version is removed; a forgotten one leaves a visible gap. A speaker may replace facts with
+the same or lower trust. The assistant may replace the user's statements about the world, but never
 preferences or decisions. Tools replace nothing of higher trust. Only a user replaces a pinned
 fact."""
 
@@ -31,19 +31,19 @@ WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """Selects facts: all conditions must hold; without any it selects all."""
+    """Selects facts that meet all conditions. Without conditions it selects all."""
 
     types: tuple[FactType, ...] = ()
     trusts: tuple[Trust, ...] = ()
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
-    """The session that it was extracted from."""
+    """The session that the fact was extracted from."""
     as_of: float | None = None
-    """Facts that held at this time; None: now."""
+    """Select facts that were valid at this time; None means now."""
     superseded: bool = False
-    """Also replaced facts."""
+    """True to include replaced facts."""
     search: str = field(default="", repr=False)
-    """Facts with all of these words."""
+    """Select facts that contain all of these words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class FactWritten:
     masked: int = 0
 
     def __str__(self) -> str:
-        """The outcome, the current fact, and the fact that it replaced."""
+        """Describe the outcome, the current fact, and the fact that it replaced."""
         lines = [f"{self.outcome}: {self.reason if self.fact is None else self.fact}"]
         lines += [f"in place of: {fact}" for fact in self.replaced]
         return "\n".join(lines)
@@ -73,7 +73,7 @@ class FactPinned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactVersion:
-    """One version of a fact, or the gap that a forgotten one left."""
+    """One version of a fact, or the gap that a forgotten version left."""
 
     fact: Fact | None
     """None for a gap."""
@@ -95,24 +95,24 @@ class FactHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSource:
-    """A message that a fact rests on, with the spans that say so."""
+    """A message that a fact rests on, with the spans that state it."""
 
     id: SegmentId
     stored: StoredSegment | None
     """None if it is no longer stored."""
     spans: tuple[EvidenceSpan, ...] = ()
     lost_spans: int = 0
-    """Spans outside of the text, which was redacted since."""
+    """Number of spans that are outside of the text, because it was redacted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactWhy:
-    """The reason why a fact is known."""
+    """Why a fact is known."""
 
     fact: Fact
     sources: tuple[FactSource, ...]
     rests_on: Fact | None = None
-    """The earlier version whose messages `sources` are, if a user rewrote the fact."""
+    """If a user rewrote the fact: the earlier version that rests on these `sources`."""
 
 
 FIRST_SOURCES: Final = 4
@@ -149,7 +149,8 @@ _FILLERS: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """The property that a statement gives a value, and the value; empty if code cannot tell."""
+    """The property that a statement gives a value, and the value. Empty if code cannot find
+    them."""
 
     subject: str = field(default="", repr=False)
     attribute: str = ""
@@ -157,8 +158,8 @@ class Property:
 
 
 def name_property(content: str) -> Property:
-    """Name the property in a statement that ends in an exact value: "the API listens on port 8443".
-    Statements of one name are about the same thing."""
+    """Name the property in a statement that ends with an exact value: "the API listens on port
+    8443". Statements with the same name are about the same property."""
     text = _ADVERBS.sub(" ", content).strip(" \t\n.!。！")
     match = _STATED.fullmatch(text)
     if match is None or _INDEFINITE.match(match["left"]):
@@ -176,7 +177,7 @@ def name_property(content: str) -> Property:
 
 
 def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
-    """True if two statements are about the same property of the same thing, by its name."""
+    """Return whether two statements are about the same property of the same subject."""
     pair = (one.subject, one.attribute)
     if all(pair) and pair == (other.subject, other.attribute):
         return True
@@ -185,7 +186,7 @@ def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
 
 
 def same_words(text: str, other: str) -> bool:
-    """True if two statements differ only in articles, case and punctuation."""
+    """Return whether two statements differ only in articles, case and punctuation."""
     return _plain(text) == _plain(other)
 
 
@@ -194,14 +195,15 @@ def _plain(text: str) -> list[str]:
 
 
 def may_replace(old: Fact, *, by: Trust) -> bool:
-    """True if a statement of this trust may replace a fact."""
+    """Return whether a statement with this trust may replace a fact."""
     if old.pinned:
         return False
     return not is_below(by, old.trust) or (by == "medium" and not is_users_word(old))
 
 
 def is_users_word(old: Fact) -> bool:
-    """True if only the user may change it: the user's own preference or decision."""
+    """Return whether only the user may change it, because it is the user's own preference or
+    decision."""
     return old.trust == "high" and old.type in ("preference", "decision")
 
 
@@ -226,7 +228,8 @@ def new_fact(draft: FactDraft, *, now: float) -> Fact:
 
 
 def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact, ...]:
-    """The new fact in its place among the versions, then the versions that it closes."""
+    """Return the new fact at its place among the versions, then the versions whose validity it
+    ends."""
     closed = tuple(
         closed_by(old, new)
         for old in versions
@@ -246,7 +249,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
 
 
 def closed_by(old: Fact, new: Fact) -> Fact:
-    """A fact after another one has replaced it; both share one name."""
+    """Return a fact after another one has replaced it. Both get the same property name."""
     named = old if old.subject else new
     return replace(
         old,
@@ -258,8 +261,9 @@ def closed_by(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """A known fact with the statement as one more source; empty if it may not gain one. A less
-    trusted source would lower its trust; joint facts and those of users gain none."""
+    """Add a statement as one more source of a known fact; empty if that is not allowed. A less
+    trusted source would lower the fact's trust. Joint facts and facts of users get no more
+    sources."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
@@ -271,7 +275,7 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
 
 
 def held_at(old: Fact, moment: float) -> bool:
-    """True if a fact held at this time; one that ended at an unknown time did not."""
+    """Return whether a fact was valid at this time. If its end is unknown, it was not."""
     if old.at > moment:
         return False
     if old.valid_to is not None:
@@ -296,14 +300,15 @@ def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
 
 
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
-    """The facts that held at a moment, oldest first; give superseded ones too."""
+    """Return the facts that were valid at a moment, oldest first. Pass superseded facts too."""
     known = {fact.id: fact for fact in facts}
     holding = (fact for fact in known.values() if _holds_at(fact, moment, known))
     return tuple(sorted(holding, key=_order))
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
-    """All versions of what a fact states among `facts`, oldest first, with gaps between them."""
+    """Return all versions of a fact found in `facts`, oldest first, with gaps for forgotten
+    versions."""
     known = {one.id: one for one in (*facts, fact)}
     versions = sorted((known[id_] for id_ in _linked(known, fact.id)), key=_order)
     replaced = {version.superseded_by for version in versions}
@@ -339,7 +344,8 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
-    """All linked versions, in both directions; across a gap by the same name."""
+    """Return all linked versions, in both directions. Across a gap they are found by the same
+    name."""
     fact_ids: set[FactId] = set()
     waiting = [id]
     before: dict[FactId, list[FactId]] = {}
@@ -367,7 +373,8 @@ Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
 
 _LEAST_SHARED: Final = 2
 _LEAST_SHARE: Final = 0.8
-"""Words that two statements of one name must share, values aside: two, and this share."""
+"""Two statements with the same name must share at least two words, and this share of their words,
+besides values."""
 _TOKENS: Final = re.compile(r"[\w./:@-]+")
 _VALUE: Final = re.compile(r"\d|\w[_/@:.-]\w|^[a-z]+[A-Z]")
 
@@ -389,7 +396,7 @@ class _Verdict:
 
 
 def other_value(before: str, now: str) -> bool:
-    """True if two wordings name different numbers, identifiers or values."""
+    """Return whether two wordings contain different numbers, identifiers or values."""
     if _values_of(before) != _values_of(now):
         return True
     one, other = name_property(before).value, name_property(now).value
@@ -408,8 +415,8 @@ def _words_beside_values(text: str) -> frozenset[str]:
 
 
 def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
-    """Decide how a statement follows known facts: current ones that may be about the same, and all
-    versions of the draft's subject."""
+    """Decide what a statement changes in the known facts: current facts that may be about the same
+    property, and all versions with the draft's subject."""
     unique = {fact.id: fact for fact in known}
     facts = [fact for fact in unique.values() if fact.type != "digest"]
     if fact_id(draft.evidence, draft.content) in unique:
@@ -469,7 +476,7 @@ def _carry_out(
     if followed is None and (later := _same_words_later(draft, known)) is not None:
         written = gain_source(later, draft)
         return Reconciled(operation="none", written=written, reason="said again later")
-    if followed is not None and followed.subject:  # all versions share one name
+    if followed is not None and followed.subject:  # all versions have the same name
         draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
     followed_id = None if followed is None else followed.id
     value = name_property(draft.content).value

@@ -1,6 +1,6 @@
 """The page of messages that a model reads for facts, and the prompt. Recalled blocks, summaries,
-notes, noise, thinking, code and quotations are never read. No message can forge a line or close a
-tag. The prompt suits models of one to two billion parameters."""
+notes, noise, thinking, code and quotations are never read. No message can imitate a line of the
+prompt or close a tag. The prompt is written for models of one to two billion parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INJECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _LONG_QUOTE_CHARS: Final = 60
-"""Longer quotations in a user's message come from a document."""
+"""A longer quotation in a user's message comes from a document."""
 
 _RECALLED_BLOCK: Final = re.compile(
     r"<\s{0,4}recalled-context\b.*?(?:<\s{0,4}/\s{0,4}recalled-context\s{0,4}>|\Z)",
@@ -43,17 +43,18 @@ _NO_STATEMENTS: Final = frozenset({"note", "file"})
 
 
 def is_read(segment: Segment) -> bool:
-    """True if a segment is read at all: no noise, system prompt, summary, note or file."""
+    """Return whether a segment is read: it is not noise, a system prompt, a summary, a note or a
+    file."""
     return (
         segment.noise is None
         and segment.role != "system"
-        and not (segment.role == "user" and segment.trust == "medium")  # a summary
+        and not (segment.role == "user" and segment.trust == "medium")  # this excludes summaries
         and segment.source not in _NO_STATEMENTS
     )
 
 
 def readable(segment: Segment) -> str:
-    """The segment's text, blanked where it must not be read."""
+    """Return the segment's text, with blanks in place of parts that must not be read."""
     text = segment.text
     if not is_read(segment):
         return " " * len(text)
@@ -85,7 +86,7 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
-        if injected := _INJECTED.search(text):  # the following text is not the user's
+        if injected := _INJECTED.search(text):  # the text after this is not the user's
             yield text.rfind("\n", 0, injected.start()) + 1, len(text)
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
@@ -99,7 +100,7 @@ def _calls(text: str, tool: str | None) -> Iterator[tuple[int, int]]:
 
 
 WINDOW_TOKENS: Final = 2400
-"""A small model loses the middle of more."""
+"""Limit of tokens on a page. A small model overlooks the middle of a longer one."""
 OVERLAP_TOKENS: Final = 300
 TOOL_HEAD_CHARS: Final = 400
 TOOL_TAIL_CHARS: Final = 200
@@ -108,28 +109,28 @@ LINE_TOKENS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A segment as a page shows it."""
+    """A segment as the page shows it."""
 
     segment: Segment
     text: str = field(repr=False)
-    """As long as the segment's text."""
+    """The readable text, as long as the segment's text."""
     end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A sentence as the prompt shows it; a tool's output is one line."""
+    """A sentence as the prompt shows it. The output of a tool is one line."""
 
     piece: Piece
     start: int
     end: int
     number: int = 0
-    """0 for a line that could support nothing."""
+    """Number of the line; 0 for a line that cannot support a fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The page that a model reads: new lines, and the lines before them."""
+    """The page that a model reads: new lines, and the lines before them as context."""
 
     new: tuple[Piece, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -140,7 +141,8 @@ class Page:
 
 
 def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segment] = ()) -> Page:
-    """The first of these segments that fit into `tokens`, at least one; `before` comes first."""
+    """Return a page with as many of these segments as fit into `tokens`, but at least one. The
+    lines of `before` come first."""
     new: list[Piece] = []
     lines: list[Line] = []
     read, cut_off = 0, False
@@ -216,13 +218,13 @@ def _before(segments: Sequence[Segment]) -> tuple[tuple[Piece, ...], tuple[str, 
 
 
 def line_count(segment: Segment) -> int:
-    """The number of prompt lines of a segment: one per sentence, one per tool output."""
+    """Count the prompt lines of a segment: one per sentence, one per tool output."""
     return 1 if segment.role == "tool" else sum(1 for _ in _spans(segment, segment.text))
 
 
 MOST_FACTS: Final = 24
 PROMPT_TOKENS: Final = 1000
-"""Tokens of the task and of what was read before, rounded up."""
+"""Tokens of the task and of the earlier lines, rounded up."""
 COUNT_MARGIN: Final = 1.2
 _LEAST_TOKENS: Final = 200
 
@@ -316,7 +318,7 @@ def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
 
 
 def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int) -> int:
-    """Token limit of new content in one prompt, bounded by the model's window."""
+    """Return the token limit of new content in one prompt, within the model's window."""
     if model_window is None:
         return wanted
     room = (model_window - max_output_tokens) / COUNT_MARGIN - PROMPT_TOKENS
@@ -324,7 +326,7 @@ def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int
 
 
 def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
-    """The most that one call with this much new content can cost, by the model's count."""
+    """Return the most tokens that one call with this much new content can cost."""
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 

@@ -1,7 +1,7 @@
-"""Check a claim of a model: do the quoted words support it, and may their speaker say so? Exact
+"""Check a claim of a model: do the quoted words support it, and may their speaker state it? Exact
 values and enough other words must be in the quotation. Questions, conjectures, secrets and
-contradictions support nothing. A claim that repeats a tool's words has the tool's trust: it cannot
-be a preference, a decision or an order. Refusals quote nothing."""
+contradictions support nothing. A claim that repeats a tool's words has the tool's trust, so it
+cannot be a preference, a decision or an order. Reasons for a refusal quote nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
 def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
-    """The span of a quotation in the text before `end`; (0, 0) if it is missing."""
+    """Return the span of a quotation in the text before `end`; (0, 0) if it is missing."""
     wanted = _plain(quote.strip(_CUT_SHORT))
     if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
         return (0, 0)
@@ -60,7 +60,7 @@ def _place(text: str, end: int, at: int) -> int:
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
-    """The span of the sentences that this span touches, up to `last`."""
+    """Return the span of the sentences that this span overlaps, up to `last`."""
     reached = [
         (begin, stop)
         for begin, stop in statement_spans(text, 0, min(last, len(text)))
@@ -70,7 +70,7 @@ def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int
 
 
 def sentence_before(text: str, start: int) -> str:
-    """The sentence before the one that begins here; empty if there is none."""
+    """Return the sentence before the one that begins here; empty if there is none."""
     spans = list(statement_spans(text, max(start - BEFORE_CHARS, 0), start))
     return text[spans[-1][0] : spans[-1][1]] if spans else ""
 
@@ -126,8 +126,8 @@ class _Clause:
 
 
 def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
-    """The reason why these spans do not support `content`, without its words; empty if they do.
-    `context` may lend names and words ("it listens on 8443"), but no numbers."""
+    """Return why these spans do not support `content`, without quoting it; empty if they do. Names
+    and words may come from `context` ("it listens on 8443"), but numbers may not."""
     if found := _of_shape(content, spans) or _exact(content, spans, context):
         return found
     if not _worded(content, spans, context):
@@ -138,7 +138,7 @@ def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str
 
 
 def anchored(content: str, quote: str) -> bool:
-    """True if all exact values of a statement are in a quotation; a heading has none."""
+    """Return whether all exact values of a statement are in a quotation. A heading has none."""
     text = _folded(quote)
     exact = [
         *_NUMBERS.findall(_folded(content)),
@@ -179,7 +179,7 @@ def _is_heading(content: str) -> bool:
 
 
 def states_nothing(sentence: str) -> str:
-    """The reason why a sentence alone supports nothing; empty if it may support something."""
+    """Return why a sentence alone supports nothing; empty if it may support something."""
     if len(content_words(sentence)) < _LEAST_WORDS:
         return "it says too little"
     if _asks(sentence):
@@ -214,12 +214,13 @@ def _worded(content: str, spans: Sequence[str], context: str) -> bool:
     held = content_words("\n".join(spans))
     lent = content_words(context)
     shared = len(wanted & held) + len((wanted - held) & lent)
-    # its own words must carry it, or any sentence would support its neighbour
+    # the sentence's own words must support it; otherwise any sentence would support its neighbor
     return shared >= WORDS_SHARE * len(wanted) and len(wanted & held) * 2 >= shared
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words that carry a text's meaning: stems, or pairs if words are not spaced."""
+    """Return the words that carry a text's meaning: stems, or pairs of characters in scripts
+    without spaces."""
     words = tokenize(text)
     return frozenset(
         word
@@ -307,7 +308,7 @@ _CHINESE_ORDER: Final = re.compile(
 
 
 def is_order(text: str) -> bool:
-    """True if a text tells its reader, or anyone, what to do."""
+    """Return whether a text tells its reader, or anyone, what to do."""
     return (
         _SAYS.search(text) is not None
         or _BEGINS_AS_ORDER.search(text) is not None
@@ -316,12 +317,13 @@ def is_order(text: str) -> bool:
 
 
 RUN_SHARE: Final = 0.5
-"""Share of a statement's runs in a text that makes it an echo (measured, test_lineage.py)."""
+"""A statement repeats a text if the text contains this share of its runs (measured,
+test_lineage.py)."""
 LONG_RUN: Final = 4
-"""Or this many runs in a row."""
+"""Or if it contains this many runs in a row."""
 ORDER_SHARE: Final = 0.6
 RUN_SIGNS: Final = 4
-"""Three words are a run; without spaces between words, so many characters."""
+"""A run has three words or, in scripts without spaces, this many characters."""
 _LEAST_RUNS: Final = 2
 _STEM_SIGNS: Final = 4
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -335,7 +337,7 @@ Run: TypeAlias = tuple[str, str, str] | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedForm:
-    """A statement prepared for searching in texts."""
+    """A statement, prepared for comparison with texts."""
 
     runs: tuple[Run, ...] = field(repr=False)
     names: frozenset[str] = field(repr=False)
@@ -359,7 +361,7 @@ def as_statement(text: str) -> RepeatedForm:
 
 
 class RepeatIndex:
-    """One text, with the runs and words of statements that it holds."""
+    """One text, with the runs and words of statements that it contains."""
 
     def __init__(self, text: str, statements: Iterable[RepeatedForm]) -> None:
         self._text = text
@@ -374,8 +376,8 @@ class RepeatIndex:
         self._present = wanted.intersection(_runs(spaced, unspaced))
 
     def repeated_by(self, form: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
-        """True if a statement repeats the text; `unheard` are its names that no user said
-        before."""
+        """Return whether a statement repeats the text. `unheard` are its names that no user
+        mentioned before."""
         if is_echo(self.held(form)):
             return True
         if (form.orders or outside) and any(map(self._has_name, unheard)):
@@ -383,7 +385,7 @@ class RepeatIndex:
         return form.orders and self._has_sentence(form.words)
 
     def held(self, form: RepeatedForm) -> list[bool]:
-        """For each run of a statement, whether the text holds it."""
+        """Return, for each run of a statement, whether the text contains it."""
         return [run in self._present for run in form.runs]
 
     def _has_name(self, name: str) -> bool:
@@ -412,12 +414,13 @@ class RepeatIndex:
 
 
 def is_echo(held: Sequence[bool]) -> bool:
-    """True if a text holds so many of a statement's runs that one repeats the other."""
+    """Return whether a text contains so many of a statement's runs that one repeats the other."""
     return share(held) >= RUN_SHARE or _longest(held) >= LONG_RUN
 
 
 def share(held: Sequence[bool]) -> float:
-    """The share of a statement's runs that a text holds; 0 if it has too few to tell."""
+    """Return the share of a statement's runs that a text contains; 0 if it has too few to
+    decide."""
     return sum(held) / len(held) if len(held) >= _LEAST_RUNS else 0.0
 
 
@@ -466,7 +469,8 @@ class Lineage:
 def lineages(
     utterances: Iterable[Utterance], segments: Sequence[Segment]
 ) -> Mapping[Utterance, Lineage]:
-    """The trust of each statement, by those of these segments that were read before it."""
+    """Return the trust of each statement, depending on which of these segments could be read before
+    it."""
     repeated: dict[Utterance, list[Segment]] = {utterance: [] for utterance in utterances}
     doubted = [utterance for utterance in repeated if utterance.trust != "high"]
     read = {utterance.statement: as_statement(utterance.statement) for utterance in doubted}
@@ -539,8 +543,9 @@ class Proposed:
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
 ) -> list[FactDraft | str]:
-    """Each draft with its trust, or the reason of its refusal. `around` are the segments it was
-    found among; with `unseen_low` tools may have spoken even earlier."""
+    """Return each draft with its trust, or the reason for refusing it. `around` are the segments
+    among which it was found. `unseen_low` means that tools may have written even earlier
+    messages."""
     places = {segment.id: place for place, segment in enumerate(around)}
     utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
     traced = lineages((each for other in utterances for each in other), around)

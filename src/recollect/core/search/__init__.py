@@ -1,1 +1,1 @@
-"""Finding text again: words, passages, scores. Pure."""
+"""Search in text: words, passages and scores, without I/O."""

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from recollect.core.values.recall import Candidate, Candidates
 
 SATURATION: Final = 1.2
-"""k1: how soon repeating a word stops mattering (docs/contributing/sources.md)."""
+"""k1 of BM25: how soon repeating a word stops raising the score (docs/contributing/sources.md)."""
 LENGTH_SHARE: Final = 0.75
-"""b: how much of a document's length counts against it (docs/contributing/sources.md)."""
+"""b of BM25: how much a long document is scored lower (docs/contributing/sources.md)."""
 
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """Return the weight of a word: the fewer documents hold it, the more; never below zero."""
+    """Return the weight of a word, never below zero. The fewer documents contain it, the higher."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 
@@ -48,13 +48,15 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """Return the saturation of words in a document of this length, or in many as an array."""
+    """Return how fast repeated words saturate in a document of this length, or in many as an
+    array."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
 def saturated(count: Number, damping: Number) -> Number:
-    """Return the share of a word's weight for this count, of one document, or of many as arrays."""
+    """Return the share of a word's weight for this count, for one document, or for many as
+    arrays."""
     return count * (SATURATION + 1.0) / (count + damping)
 
 
@@ -67,18 +69,20 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """Score documents from the caller's statistics: `counted` is how often each holds each word,
-    `lengths` its number of words, `document_frequencies` how many of the `documents` hold each
-    word."""
+    """Score documents from the caller's statistics. `counted` is how often each document contains
+    each word, `lengths` its number of words. `document_frequencies` is how many of the `documents`
+    contain each word."""
     worths = word_worths(query, document_frequencies, documents)
-    # Once per pair that occurs: a recall scores a thousand passages, most of them alike.
+    # Computed once per pair that occurs: a recall scores a thousand passages, and most pairs
+    # repeat.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
     place_of = {word: place for place, word in enumerate(worths)}.__getitem__
     for counts, length in zip(counted, lengths, strict=True):
         score = 0.0
-        # A passage holds few of a long question's words: by what it holds, in the query's order.
+        # A passage contains few of a long question's words, so iterate over those, in the query's
+        # order.
         held = [word for word in counts if word in worths]
         if len(held) > 1:
             held.sort(key=place_of)
@@ -109,9 +113,9 @@ def score_passages(
 def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
-    """Return a bound that no document reaches, so that score / ceiling is comparable across queries
-    and memories. A word that no document holds counts fully: a question about unknown things must
-    score low. Without words the ceiling is 1."""
+    """Return a score that no document reaches, so that score / ceiling is comparable across queries
+    and memories. A word that no document contains counts fully, because a question about unknown
+    things must score low. Without words the ceiling is 1."""
     total = sum(word_worths(query, document_frequencies, documents).values())
     return total * (SATURATION + 1.0) or 1.0
 
@@ -155,16 +159,16 @@ class Bm25Index:
 
 
 _READ_CHARS: Final = 12_000
-"""Read from the end of an output: results come last."""
+"""Number of lines read from the end of an output, because results come last."""
 _RARE: Final = 0.1
-"""Maximum share of the lines of all outputs that hold a word which selects a line."""
+"""A word selects a line only if at most this share of all output lines contain it."""
 
 
 class KeyLines:
     """Finds the most relevant line of a tool's output (decision 0043)."""
 
     def __init__(self, line_chars: int) -> None:
-        """Cut lines longer than `line_chars` if possible."""
+        """Longer lines than `line_chars` are cut if possible."""
         self._pieces = re.compile(rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}")
         self._held_by: Counter[str] = Counter()
         self._count = 0

@@ -1,6 +1,6 @@
-"""Probability that memory holds an answer, on an absolute scale (docs/contributing/ranking.md).
-Sixteen probe questions with answers make embedders comparable. Unknown words lower it, unknown
-names twice."""
+"""Probability that memory contains an answer, on an absolute scale (docs/contributing/ranking.md).
+Sixteen test questions with answers make embedders comparable. Unknown words lower the probability,
+unknown names lower it twice."""
 
 from __future__ import annotations
 
@@ -79,11 +79,12 @@ class CalibrationWeights:
     """Weights for a number of embedders."""
 
     vector: float
-    """Best similarity of each, in spreads above unrelated texts."""
+    """Best similarity of each embedder, in spreads above unrelated texts."""
     words: float
     unheard: float
     size: float
-    """A larger memory holds something similar to anything."""
+    """Weight of the memory's size, because a larger memory contains something similar to
+    anything."""
     bias: float
 
 
@@ -94,19 +95,20 @@ CALIBRATIONS: Final = (
 )
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 NEAR: Final = 8.0
-"""In spreads above unrelated texts: from here on, a passage need not share words."""
+"""In spreads above unrelated texts. From this similarity on, a passage need not share words."""
 _SPEAKER_NAMED: Final = 2.5
-"""Compensates a question that names a speaker of this memory: it is embedded without that name,
+"""Correction for a question that names a speaker of this memory. It is embedded without that name,
 which lowers its similarities by about this much (`turn.phrase`)."""
 _USUAL_SIZE: Final = 600
 _SIZES: Final = (50, 200_000)
 _MOST_LOGIT: Final = 500.0
-"""A model that finds all texts similar has a tiny spread, which would overflow floats."""
+"""Smallest spread. A model that finds all texts similar has a tiny spread, which would overflow
+floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """Probability that memory holds an answer, with its evidence."""
+    """Probability that memory contains an answer, with its evidence."""
 
     probability: float
     vectors: int
@@ -114,8 +116,8 @@ class Certainty:
     near: bool = False
     """True if something is so similar that it need not share words."""
     ahead: float | None = None
-    """Lead of the best hit that left the view over the best that it shows, in logits; None if the
-    view shows no hit."""
+    """How far the best hit that left the view is ahead of the best hit in the view, in logits. None
+    if the view shows no hit."""
 
 
 def calibrate(
@@ -125,8 +127,9 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """Estimate the probability of an answer. `vectors` are those of the candidates' similarities;
-    `shown` are candidates in the view, whose answers are not missing."""
+    """Estimate the probability of an answer. `vectors` are those with which the candidates'
+    similarities were computed. `shown` are candidates in the view, whose answers are not
+    missing."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
@@ -189,7 +192,8 @@ def _telling_vectors(
         if vector.scale is not None
         and vector.scale.spread > 0
         and vector.kind != "hash"
-        # an embedder without vectors yet gives no evidence; as unrelated it would shut the gate
+        # an embedder without vectors gives no evidence; counted as unrelated, it would close the
+        # gate
         and any(candidate.similarities[at] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
 

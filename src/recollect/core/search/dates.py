@@ -1,6 +1,7 @@
-"""Days in text: those a question asks about, and those a statement mentions. Statements are
-resolved when stored (`days_meant`) and indexed as `on=2023-05-07` and `on=2023-05`. A month without
-a year means each of the last few. Days are UTC."""
+"""Days in text: those that a question asks about, and those that a statement mentions. The days of
+a statement are resolved when it is stored (`days_meant`) and indexed as `on=2023-05-07` and
+`on=2023-05`. A month without a year means that month in each of the last few years. Days are in
+UTC."""
 
 from __future__ import annotations
 
@@ -28,12 +29,12 @@ _NUMBERS: Final = {
     for word in words.split()
 } | {"couple of": 2, "a couple of": 2, "few": 3, "a few": 3}
 _UNIT_DAYS: Final = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.0}
-# Tolerance of "three weeks ago": people round.
+# Tolerance for "three weeks ago", because people round.
 _SLACK_DAYS: Final = {"day": 1.0, "week": 3.0, "month": 10.0, "year": 60.0}
 
 _MONTH: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _ISO: Final = re.compile(r"\b(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:\b|(?=t\d))")
-# White space is bounded, because a longer run would be scanned from each of its places.
+# White space is limited, because a longer run would be scanned from each of its characters.
 _CHINESE: Final = re.compile(
     r"(?:(\d{4})\s{0,3}年\s{0,3})?(\d{1,2})\s{0,3}月(?:\s{0,3}(\d{1,2})\s{0,3}[日号])?"
 )
@@ -44,7 +45,7 @@ _NAMED: Final = re.compile(
     rf"|(?P<month2>{_MONTH})\b\.? (?P<day2>{_NTH})\b(?!:)(?:,? (?P<year2>{_YEAR}))?"
     rf"|(?P<month3>{_MONTH})\b\.?,?(?: (?:of )?(?P<year3>{_YEAR}))?)"
 )
-# Words that are months only where something says so: "may I", "march on", "this may help".
+# Words that are months only in some contexts: "may I", "march on", "this may help".
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sep", "oct", "nov"})
 _BEFORE_MONTH: Final = re.compile(
     r"\b(?:in|of|since|during|by|until|till|before|after|last|this|early|late|mid)[ -]$"
@@ -65,7 +66,7 @@ _YEARS_BACK: Final = 4
 """Number of past years tried for a month without a year."""
 _READ_CHARS: Final = 4_000
 _MOST_WINDOWS: Final = 64
-"""More windows come from a pasted text, and each is compared with every passage."""
+"""Limit of time windows. More come from a pasted text, and each is compared with every passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +80,8 @@ class TimeWindow:
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
-    """Return the time windows that a question names, widened: people often mention May's events in
-    June."""
+    """Return the time windows that a question names. They are widened, because people often mention
+    May's events in June."""
     lowered = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year
@@ -97,7 +98,8 @@ def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
 
 
 def days_meant(text: str, said_at: float) -> tuple[str, ...]:
-    """Return the index words of the days and months that a statement mentions, each once."""
+    """Return the index words of the days and months that a statement mentions, without
+    repetition."""
     lowered = text.lower()
     said = _day(said_at)
     words: list[str] = []

@@ -1,5 +1,6 @@
-"""Ranks facts for a question by shared words, rare ones counting most, and by meaning. Pinned facts
-come first; ties go by time, newest first, then by id. The caller leaves out superseded facts."""
+"""Ranks facts for a question by shared words, with rare words counting most, and by meaning. Pinned
+facts come first. Ties are ordered by time, newest first, then by id. The caller excludes superseded
+facts."""
 
 from __future__ import annotations
 
@@ -15,25 +16,26 @@ from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
-"""Minimum score of a shown fact, as a share of the question's words' weight."""
+"""A fact is shown only if its score is at least this share of the weight of the question's
+words."""
 TAIL_SHARE: Final = 0.5
-"""Minimum share of the best score for another fact."""
+"""Other facts must have at least this share of the best score."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
-"""Maximum share of facts in a block's budget (OpenClaw's design)."""
+"""Largest share of a block's budget that facts may take (OpenClaw's design)."""
 PRIOR_FACTS: Final = 50
-"""Virtual facts without any of the words, because a word's weight among one or two facts is
-meaningless."""
+"""Number of imaginary facts without any of the words. Without them, the weight of a word among one
+or two facts would be meaningless."""
 _FAR: Final = 2.0
 _NEAR: Final = 6.0
-"""Range of similarity, in spreads above unrelated texts, that maps to 0 to 1."""
+"""Range of similarity, in spreads above unrelated texts, that is mapped to 0 to 1."""
 _BY_VECTOR: Final = 0.6
 
 MOST_LISTED: Final = 100
-"""Maximum number of facts for a request for all of a type."""
+"""Most facts that are returned for a request for all of a type."""
 _LISTED: Final = 0.4
-"""Their score: below facts that match by words."""
-# "list our decisions", "any open tasks?", "what is left to do": a group by the type it asks for.
+"""Score of such facts: below facts that match by words."""
+# "list our decisions", "any open tasks?", "what is left to do": one group per type asked for.
 _ASKS_TYPES: Final = (
     re.compile(
         r"\b(?:list|show|give|tell|name|recap|summari[sz]e|which|what|whats"
@@ -74,15 +76,16 @@ class RankedFact:
     fact: Fact
     score: float
     shared: int
-    """Number of the question's words that it holds; in scripts without spaces, of those that do not
-    overlap."""
+    """Number of the question's words that the fact contains. In scripts without spaces, overlapping
+    ones are not counted."""
     nearness: float = 0.0
 
 
 def rank_facts(
     words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
 ) -> tuple[RankedFact, ...]:
-    """Return the facts that answer, best first; `vectors` are those of the similarities."""
+    """Return the facts that answer, best first. `vectors` are those with which the similarities
+    were computed."""
     worths = _worths(words, candidates)
     total = sum(worths.values())
     ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
@@ -124,8 +127,8 @@ def asked_types(text: str) -> tuple[FactType, ...]:
 def list_facts(
     question: Question, types: Sequence[FactType], candidates: FactCandidates
 ) -> tuple[RankedFact, ...]:
-    """Return the facts of these types, newest first; only those on the subject if the question
-    names one."""
+    """Return the facts of these types, newest first. If the question names a subject, only those
+    about it."""
     about = set(substance(question.text, question.words)) - LISTING_WORDS
     of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
     listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
@@ -134,8 +137,8 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """A word in no fact is no rarer than one in a single fact. In scripts without spaces most pairs
-    of characters are not words."""
+    """Return the weight of each word. A word in no fact counts as rare as one in a single fact. In
+    scripts without spaces, most pairs of characters are not words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(

@@ -1,5 +1,5 @@
-"""Names in a question and of speakers, and detection of German. An unknown name is evidence that
-memory has no answer. Passages of a speaker (`Name: …`) are indexed as `by=name`; a label such as
+"""Names in questions and of speakers, and detection of German. An unknown name is evidence that
+memory has no answer. Passages of a speaker (`Name: …`) are indexed as `by=name`. A label such as
 "Note:" is not a speaker."""
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ _SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
 _MONTHS: Final = frozenset(MONTH_NUMBERS)
 _WEEKDAYS: Final = frozenset((*WEEKDAYS, *(name[:3] for name in WEEKDAYS), "tues", "thur", "thurs"))
 _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
-# Words that are dates only if they are capitalised: "the sun sat on the mon".
+# Words that are dates only if capitalized: "the sun sat on the mon".
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
-"""If this many words are capitalised, capitals mean nothing."""
-# Small words that English does not have; a name may begin with a capital, so they must not.
+"""If this many words are capitalized, capitals do not mark names."""
+# Small words that English does not have. They count only in lower case, because a name may begin
+# with a capital.
 _GERMAN: Final = re.compile(
     r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"
     r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
@@ -29,14 +30,15 @@ _GERMAN: Final = re.compile(
     r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
     r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
 )
-# The same, for words that English or French has too: they count next to another one.
+# Small words that English or French has too. They count only together with another one.
 _ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
 _ASKS_IN_GERMAN: Final = re.compile(
     r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
     r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"
 )
 _GERMAN_WORDS: Final = 2
-"""A text with this many different German words capitalises every noun."""
+"""A text with this many different German words is treated as German, where every noun is
+capitalized."""
 GERMAN_STOP_WORDS: Final = frozenset(
     tokenize(
         "der die das den dem des ein eine einen einem einer eines und oder aber wenn weil "
@@ -51,8 +53,8 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "steht geht macht nehmen nimmt sollst "
     )
 )
-"""Common German words. They are indexed and only left out of queries: removing them would require a
-new index."""
+"""Common German words. They are indexed but left out of queries, because removing them would
+require a new index."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
@@ -92,7 +94,8 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def date_words_in(question: str) -> frozenset[str]:
-    """Return words of a question that only give a date: messages do not hold their own date."""
+    """Return words of a question that only give a date, because messages do not contain their own
+    date."""
     words = [match[0] for match in _WORDS.finditer(question)]
     lowered = [word.lower() for word in words]
     certain = [
@@ -129,11 +132,11 @@ _SPEAKER_WORDS: Final = re.compile(r"[\w'’.\-]+")
 _MARK: Final = "by="
 _MOST_ASKED: Final = 16
 SPEAKS_FROM: Final = 3
-"""Messages that must begin with a name before it counts as a speaker's."""
+"""Number of messages that must begin with a name before it counts as a speaker."""
 
 
 def speaker_of(text: str) -> str:
-    """Return the name that a message begins with, or ""."""
+    """Return the speaker's name with which a message begins, or ""."""
     match = _SPEAKER.match(text)
     if match is None:
         return ""
@@ -158,7 +161,8 @@ def speaker_words_asked(question: str) -> tuple[str, ...]:
 
 
 def speaker_names_asked(question: str) -> tuple[str, ...]:
-    """Return the possible names in a question: every capitalised word, and pairs of them."""
+    """Return the possible names in a question: every capitalized word, and adjacent pairs of
+    them."""
     names: list[str] = []
     before = ""
     for match in _SPEAKER_WORDS.finditer(question):

@@ -1,6 +1,6 @@
 """Scores messages and facts like OpenClaw, for `recall.method = "openclaw"`: `0.7 * cosine + 0.3 *
-BM25`, times `0.995 ** days`, over whole messages that left the view, with two messages around a
-hit. Ties go by arrival."""
+BM25`, times `0.995 ** days`. It covers whole messages that left the view, with two messages around
+a hit. Ties are ordered by arrival."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FACT_WORDS: Final = re.compile(rf"[{_HAN}]+|[^\s{_HAN}]+")
 
 
 def hit_limit(cap_tokens: int) -> int:
-    """Return the number of hits for a block of this cap."""
+    """Return the number of hits for a block with this token limit."""
     return max(_LEAST_HITS, math.ceil(cap_tokens / _TOKENS_A_HIT))
 
 
@@ -59,7 +59,7 @@ _SPELLING: Final = _Spelling()
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words that BM25 counts; each ideograph, and each adjacent pair."""
+    """Return the words that BM25 counts. Each ideograph and each adjacent pair is a word."""
     words: list[str] = []
     for run in _WORDS.findall(text.lower().translate(_SPELLING)):
         if not re.match(f"[{_IDEOGRAPHS}]", run):
@@ -71,7 +71,7 @@ def words_of(text: str) -> list[str]:
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
-    """Compute BM25 of each text for the query; a word that the query repeats counts again."""
+    """Compute BM25 of each text for the query. A word that the query repeats counts repeatedly."""
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0
@@ -103,7 +103,8 @@ class WarmHit:
 
     id: SegmentId
     score: float
-    """`(vector_weight * cosine + text_weight * words) * decay ** days`; in a window less."""
+    """`(vector_weight * cosine + text_weight * words) * decay ** days`; lower for messages around a
+    hit."""
     cosine: float = 0.0
     words: float = 0.0
     distance: int = 0
@@ -120,8 +121,8 @@ class Weights:
 
 
 class WarmIndex:
-    """The messages of one scope in memory, like OpenClaw's warm store. It keeps counts and vectors,
-    never a text: shown text is read from the store again."""
+    """The messages of one scope in memory, like OpenClaw's warm store. It holds counts and vectors
+    but no text. Text to show is read from the store."""
 
     def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
         self.reached = 0
@@ -139,11 +140,12 @@ class WarmIndex:
         return len(self._ids) - len(self._gone)
 
     def holds(self, message: WarmMessage) -> bool:
-        """Return whether there is nothing to index: it is noise, or a repetition."""
+        """Return whether there is nothing to index, because the message is noise or a
+        repetition."""
         return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
 
     def add(self, message: WarmMessage, vector: bytes | None) -> None:
-        """Index a message as the newest; skips repetitions."""
+        """Index a message as the newest. Skip repetitions."""
         if self.holds(message):
             return
         self._known.add(_spoken_key(message))
@@ -185,7 +187,7 @@ class WarmIndex:
         near: Mapping[SegmentId, float] | None = None,
     ) -> tuple[list[WarmHit], list[SegmentId]]:
         """Return the best hits for the query, and all messages in order of arrival. `near` are
-        cosines computed elsewhere, if the vectors are not kept here."""
+        cosines computed by the store, if the vectors are not here."""
         places = list(self._warm(now, frozenset(leave_out)))
         if near is None:
             cosines = self._cosines(places, vector, most=2 * limit)
@@ -259,7 +261,7 @@ def _effective(hit: WarmHit, weights: Weights) -> float:
 
 
 def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
-    """Add the messages around the hits, each at its best score by any hit."""
+    """Add the messages around the hits, each with its best score from any hit."""
     place = {id_: at for at, id_ in enumerate(timeline)}
     best: dict[SegmentId, WarmHit] = {}
     for hit in hits:
@@ -279,8 +281,9 @@ def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHi
 
 
 def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts that hold enough of the query's words: all of up to two, half of up to
-    eight, of more three in ten, six at most. Sorted by matching words, then newest first."""
+    """Return the facts that contain enough of the query's words. Of one or two words, all are
+    needed; of up to eight, half; of more, three in ten, but at most six. They are sorted by
+    matching words, then newest first."""
     words = list(dict.fromkeys(_fact_words(query)))
     if not words:
         return []

@@ -1,6 +1,6 @@
 """Reads a question: its words, the people and dates it asks about, and whose words it wants.
-Phrases that only continue a conversation ask for nothing. `words` are the tokenizer's, each once;
-`marks` are queried in addition."""
+Phrases that only continue a conversation ask for nothing. `words` are the tokenizer's, without
+repetition. `marks` are queried in addition."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ANSWER_KINDS: Final = frozenset(
     )
 )
 _QUESTION_CHARS: Final = 300
-"""A longer message states something, whatever it asks at its end."""
+"""A longer message states something, even if it ends with a question."""
 _QUESTION_MARKS: Final = ("?", "？")
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
-# "the crane is green?" states something too: a verb asks only at the start
+# "the crane is green?" also states something: a verb asks only at the start
 _ASKS: Final = re.compile(
     r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
     |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
@@ -50,7 +50,7 @@ _ASKS: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ECHO_SHARE: Final = 0.8
-"""Minimum share of the question's words in an earlier version of it."""
+"""An earlier version of a question must contain at least this share of its words."""
 _KEEPS_GOING: Final = re.compile(
     r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
     r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
@@ -58,22 +58,22 @@ _KEEPS_GOING: Final = re.compile(
 
 
 def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that a message is about; none if it only continues the conversation."""
+    """Return the words that a message is about; empty if it only continues the conversation."""
     if _KEEPS_GOING.fullmatch(text):
         return ()
     return tuple(word for word in words if word not in _FILLER_WORDS)
 
 
 def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that a question is about, without those for the kind of answer."""
+    """Return the words that a question is about, without those that name the kind of answer."""
     about = substance(text, words)
     return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
 
 def is_echo(question: Question, candidate: Candidate) -> bool:
-    """Return whether a passage is an earlier version of the question and adds nothing."""
+    """Return whether a passage only repeats the question and adds nothing."""
     if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
-        return False  # most candidates, so checked first
+        return False  # checked first, because it applies to most candidates
     held = [candidate.counts.get(word, 0) for word in question.words]
     if candidate.length == question.length == sum(held):
         return True
@@ -82,8 +82,8 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 
 
 def only_asks(text: str) -> bool:
-    """Return whether a message holds only questions. English, German and Chinese; in doubt it does
-    not."""
+    """Return whether a message contains only questions, in English, German or Chinese. If in doubt,
+    return False."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
     sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
@@ -93,7 +93,7 @@ def only_asks(text: str) -> bool:
     )
 
 
-# A user who asks for the assistant's words does not want the user's own lifted over them.
+# A user who asks for the assistant's words does not want the user's own ranked above them.
 _ASKS_ASSISTANT: Final = re.compile(
     r"""\b(?:did|had|have)\ you\ (?:\w+\ )?(?:recommend|suggest|mention|advise|provide
         |give|gave|list|explain|propose|describe|say|said|tell|told|write|wrote|recommended|suggested
@@ -125,13 +125,13 @@ _ASKS_PAST: Final = re.compile(
     |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Recent actions are in the view: "what did I just run?".
+# Questions about recent actions, which are in the view: "what did I just run?".
 _ASKS_LATEST: Final = re.compile(
     r"\b(?:did|have|has|had|was|were)\ (?:i|we|you|he|she|it|they|that)\ just\b|\bjust\ now\b"
     r"|刚刚",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same as an order: "remind me which host it was", "list all decisions".
+# The same, phrased as an order: "remind me which host it was", "list all decisions".
 _REMINDS: Final = re.compile(
     r"\bremind\ me\b(?!\ to\b)"
     r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
@@ -140,7 +140,7 @@ _REMINDS: Final = re.compile(
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order to recount the past: "can you walk me through the order in which I brought up …".
+# An order to retell the past: "can you walk me through the order in which I brought up …".
 _RECOUNTS: Final = re.compile(
     r"\b(?:list|recap|summari[sz]e|sum\ up|summary|overview|walk\ me\ through)\b.{0,40}"
     r"\b(?:(?:i|we)\ (?:brought|mentioned|asked|talked|said|told)|how\ (?:i|we|my|our))\b",
@@ -191,7 +191,7 @@ _LISTS: Final = re.compile(
     r"|所有|全部|列出|哪些|总结",
     re.IGNORECASE,
 )
-# References to something named before.
+# Words that refer to something named before.
 _LEANS: Final = re.compile(
     r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
     r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
@@ -200,7 +200,7 @@ _LEANS: Final = re.compile(
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same words without reference: "these days", "which shop was it where …".
+# The same words when they refer to nothing: "these days", "which shop was it where …".
 _POINTS_NOWHERE: Final = re.compile(
     r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
     r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
@@ -213,7 +213,7 @@ _PRONOUNS: Final = re.compile(
 )
 _OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
-"""This many words before the first pronoun name its referent."""
+"""If this many words come before the first pronoun, they name what it refers to."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -228,11 +228,12 @@ _CLAUSES: Final = re.compile(
 )
 _OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
 _SHORT_QUESTION: Final = 25
-"""Words: a longer sentence names what it asks about."""
+"""Number of words. A longer sentence names what it asks about."""
 _ASKING_WORDS: Final = 60
-"""Words: in a longer message a question may be pasted, and the message names its own topic."""
+"""Number of words. In a longer message a question may be pasted, and the message names its own
+topic."""
 _END_WORDS: Final = 64
-"""The first and last words of a pasted text show its topic."""
+"""Number of words at the start and end of a pasted text that show its topic."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
 
@@ -257,8 +258,8 @@ class Question:
 
 
 def question_text(request: RecallRequest) -> str:
-    """Return a turn's question: its newest message with the one it depends on; ungated, all of
-    them."""
+    """Return a turn's question: its newest message, with the message that it depends on. Without
+    the gate, all messages."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.leans_on:
         text = f"{request.leans_on}\n{text}"
@@ -270,8 +271,8 @@ def question_text(request: RecallRequest) -> str:
 def read_question(
     text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
 ) -> Question:
-    """Parse a question. `newest` is the asking message if the text holds more; `asks` its intent if
-    known."""
+    """Parse a question. `newest` is the asking message, if the text contains more. `asks` is its
+    intent, if known."""
     words = tokenize(text)
     common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
     return Question(
@@ -286,8 +287,8 @@ def read_question(
 
 
 def what_asks(text: str) -> Asks:
-    """Return the intent of a message. A long one that ends in "can you help me with that?" asks
-    nothing of memory: it brings its own topic."""
+    """Return the intent of a message. A long message that ends with "can you help me with that?"
+    asks nothing of memory, because it brings its own topic."""
     long = _tells_itself(text)
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
@@ -335,8 +336,8 @@ def _tells_itself(text: str) -> bool:
 
 
 def asking_part(text: str) -> str:
-    """Return the sentences of a message that end as questions, else all of it: "what is the meter's
-    number? the supplier wants it" asks nothing about suppliers."""
+    """Return the sentences of a message that end as questions, else the whole message. "what is the
+    meter's number? the supplier wants it" does not ask about suppliers."""
     marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
     return "\n".join(marked) or text
 
@@ -357,7 +358,7 @@ def leans(text: str) -> bool:
         before, _, _ = so_far.rpartition(",")
         set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
         named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
-        if not set_off and not named:  # "when did Ada lose her keys?" names the owner
+        if not set_off and not named:  # "when did Ada lose her keys?" names whom the pronoun means
             return True
     return _LEANS.search(text) is not None
 

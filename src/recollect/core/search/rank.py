@@ -1,6 +1,7 @@
-"""Ranks candidates for a question, and explains each rank. Words and vectors are fused; neighbours,
-the stretch of the session, speaker, role, date and standing instructions add; age lowers on request
-(docs/contributing/sources.md). Ties go by segment and place."""
+"""Ranks candidates for a question, and explains each rank. Scores of words and vectors are
+combined. Neighbors, the surrounding conversation, speaker, role, date and standing instructions add
+points. Age subtracts points on request (docs/contributing/sources.md). Ties are ordered by segment
+and place."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ ROLE_POINTS: Final = 0.4
 DATE_POINTS: Final = 0.4
 STANDING_POINTS: Final = 0.4
 STANDING_MOST: Final = 8
-"""Limit, because a memory of years holds many."""
+"""Limit of standing instructions, because a memory of years contains many."""
 LAID_DOWN_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
-"""Share of the best score that an explicit search of a session with tools adds to decisions and
+"""Share of the best score that an explicit search in a session with tools adds to decisions, and
 subtracts from a tool's calls and output (docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
 
@@ -47,15 +48,15 @@ class SearchEvidence:
     """Evidence of a search besides words and vectors."""
 
     speakers: frozenset[str]
-    """People that the question names; only in a chat between people."""
+    """People that the question names. Used only in a chat between people."""
     lifts_user: bool
     windows: tuple[TimeWindow, ...] = field(default=())
     between_people: bool = False
-    """No assistant among the candidates: a chat between people."""
+    """True if no candidate is from an assistant: a chat between people."""
 
 
 def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    # in sessions with tools, their output answers as often
+    # in sessions with tools, tool output answers as often
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
     return SearchEvidence(
@@ -107,7 +108,7 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
     ("static", "onnx"): (0.2, 0.4),
 }
 _WITHOUT_VECTOR: Final = 0.8
-"""Weight of a passage without a vector (yet), judged by its words alone."""
+"""Weight of the words of a passage that has no vector (yet)."""
 _OF_SEVERAL: Final = 0.6
 
 
@@ -121,7 +122,7 @@ class Fused:
 
 
 def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
-    """Return the weight of each embedder's vector; words get the rest of 1."""
+    """Return the weight of each embedder's vector. Words get the rest of 1."""
     several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
     return VECTOR_SHARES.get(tuple(kinds), several)
 
@@ -132,7 +133,7 @@ def fuse(
     words: Sequence[str],
     shares: Sequence[float],
 ) -> Fused:
-    """Compute the fused score of every passage; `shares` are those of its similarities."""
+    """Compute the combined score of every passage. `shares` are the weights of its similarities."""
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
@@ -148,8 +149,9 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """None if a passage has no vector; present vectors replace a missing one. One passage at a time
-    took four times as long as one embedder at a time."""
+    """Combine the similarities of each passage; None if it has no vector. If one vector is missing,
+    the others replace it. Working embedder by embedder takes a quarter of the time of working
+    passage by passage."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
     total = 0.0
@@ -178,7 +180,7 @@ SECOND_SHARE: Final = 0.8
 STRETCH_SEGMENTS: Final = 24
 STRETCH_SHARE: Final = 0.2
 _STRETCH_SATURATION: Final = 3.0
-"""k1 of a stretch: repeating a word matters longer than in one passage."""
+"""k1 for a stretch of conversation: repeated words count longer than in a single passage."""
 
 
 def _best_of_segments(
@@ -197,7 +199,7 @@ def lift_neighbours(
     tools: AbstractSet[SegmentId] = frozenset(),
     users: AbstractSet[SegmentId] = frozenset(),
 ) -> dict[SegmentId, float]:
-    """Return the points that each segment gets from its best neighbour; `tools` are calls and
+    """Return the points that each segment gets from its best neighbor. `tools` are calls and
     outputs of tools, `users` the user's messages."""
     lent: dict[SegmentId, float] = {}
     for taker, lender, distance in lending(neighbours, tools, users):
@@ -213,8 +215,8 @@ def lift_neighbours(
 def lending(
     neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
-    """Return taker, lender and distance. A tool's output before a user's message answers the
-    message before that one."""
+    """Return taker, lender and distance. Tool output before a user's message belongs to the message
+    before that one."""
     for neighbour in neighbours:
         far = abs(neighbour.distance)
         first, second = (
@@ -268,7 +270,8 @@ def _lift_stretches(
 
 _DAY_SECONDS: Final = 86_400.0
 _DECIMALS: Final = 6
-"""Scores are compared rounded: two stores agree on a cosine to about seven places."""
+"""Scores are rounded before they are compared, because two stores agree on a cosine to about seven
+digits."""
 
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
@@ -284,7 +287,7 @@ _WHY: Final[Mapping[PartName, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """Weights of a search that differ from the measured ones."""
+    """Weights of a search that replace the measured ones."""
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
@@ -304,7 +307,7 @@ class Ranking:
     _kinds: tuple[EmbedderKind, ...] = ()
 
     def at_least(self, least: float) -> Ranking:
-        """Keep passages whose words and vectors alone score at least this."""
+        """Keep passages that score at least this by words and vectors alone."""
         return self._only([p[0] + p[1] >= least for p in self._parts])
 
     def near_best(self, share: float) -> Ranking:
@@ -313,8 +316,8 @@ class Ranking:
         return self._only([score >= least for score in self.scores])
 
     def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
-        """Drop tool output that has neither this share of the best score by words and vectors, nor
-        a neighbour that answers."""
+        """Remove tool output if it neither has this share of the best score by words and vectors,
+        nor is next to a message that answers."""
         own = [points[0] + points[1] for points in self._parts]
         least = share * max(own, default=0.0)
         return self._only(
@@ -325,8 +328,8 @@ class Ranking:
         )
 
     def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
-        """Adjust each passage by kind: decisions and rules lift a message, between 0 and 1; a
-        tool's call or output ranks lower."""
+        """Adjust each passage by kind. `laid_down` (0 to 1) raises decisions and rules. A tool's
+        call or output is ranked lower."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, laid_down) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
@@ -393,7 +396,7 @@ def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> 
 def seeds(
     question: Question, candidates: Candidates, weighing: Weighing, *, most: int
 ) -> tuple[SegmentId, ...]:
-    """Return the segments whose neighbours should be read: the best by words and vectors."""
+    """Return the segments whose neighbors should be read: the best by words and vectors."""
     fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
     best = _best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
@@ -439,7 +442,7 @@ def _parts_of(
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
     text_share = 1.0 - sum(_shares(weighing))
-    # One column per kind of evidence: most kinds do not apply to most questions.
+    # One column per kind of evidence, because most kinds do not apply to most questions.
     zeros = [0.0] * len(passages)
     columns = (
         [text_share * share for share in fused.words],

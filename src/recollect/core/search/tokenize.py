@@ -1,9 +1,9 @@
-"""Turns text into the words that lexical search counts, for index and question alike. Words are
-case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces become
+"""Turns text into the words that lexical search counts, the same way for index and question. Words
+are case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces become
 characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their pieces.
 
-Cuts a message into passages, the indexed and recalled pieces: at line ends, else sentences, else
-spaces. Passages are in order, do not overlap and lose only white space.
+Also splits a message into passages, which are indexed and recalled: at newlines, else at sentences,
+else at spaces. Passages are in order, do not overlap, and omit only white space.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ what when where which who how do does did
 d ll m re s t ve
 """
 STOP_WORDS: Final = frozenset(_STOP_WORD_LINES.split())
-"""Common English words; the last line holds what an apostrophe leaves."""
+"""Common English words. The last line contains what remains after an apostrophe."""
 
-# Longer runs are digests, base64 and similar. They are cut into words of this length, so that
-# no input can make one word, and with it the caches, arbitrarily large. 64 holds a SHA-256.
+# Longer runs are digests, base64 and similar. They are cut into words of this length, so that no
+# input can make a word, and the caches, arbitrarily large. 64 characters hold a SHA-256.
 _WORD_MAX_CHARS: Final = 64
 _PATH_MAX_SEGMENTS: Final = 16
 
-# More pieces than this, or many short ones, are random characters and not a name.
+# More parts than this, or many short ones, are random characters and not a name.
 _NAME_MAX_PIECES: Final = 12
 _NAME_MIN_PIECE_CHARS: Final = 3
 _SHORT_NAME_PIECES: Final = 4
@@ -48,9 +48,9 @@ _SHORT_NAME_PIECES: Final = 4
 # One entry per word as written. An English session has about ten thousand of them.
 _CACHED_WORDS: Final = 32_768
 
-# Written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
+# Scripts written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
 # Katakana (half-width too), Bopomofo, Yi, and Han with all extensions and compatibility forms.
-# Brackets and punctuation of those blocks are left out.
+# Brackets and punctuation of those blocks are excluded.
 _UNSPACED: Final = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u1049\u1050-\u109f\u1780-\u17d3"
     "\u1100-\u11ff\ua960-\ua97c\ud7b0-\ud7fb\u3131-\u318e\uac00-\ud7a3\uffa0-\uffdc"
@@ -89,8 +89,9 @@ _HUMPS: Final = re.compile(
     r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])(?![A-Z]s(?![a-z]))", re.ASCII
 )
 
-_stemmer: Final = EnglishStemmer()  # the pure one by name: stems must not depend on what else is
-_stemmer_lock: Final = threading.Lock()  # installed; it keeps its word in itself, hence the lock
+# The pure Python version, because stems must not depend on what else is.
+_stemmer: Final = EnglishStemmer()
+_stemmer_lock: Final = threading.Lock()  # installed; it stores its word in itself, hence the lock
 
 
 def is_unspaced_pair(word: str) -> bool:
@@ -113,7 +114,8 @@ def tokenize(text: str) -> list[str]:
 def _words_of_chunk(chunk: str) -> tuple[str, ...]:
     if not chunk.isascii():
         composed = normalize("NFKC", chunk)
-        if composed != chunk:  # one letter may become several words, even of an unspaced script
+        # One letter may become several words, even in a script without spaces.
+        if composed != chunk:
             return tuple(tokenize(composed))
     segments = _JOINTS.split(chunk)
     if len(segments) == 1:
@@ -136,7 +138,7 @@ def _words_of_name(name: str) -> Iterator[str]:
     pieces = [piece for part in name.split("_") if part for piece in _humps(part)]
     if len(pieces) > 1:
         joined = _folded("".join(pieces))
-        if joined not in STOP_WORDS:  # "dO" is no name
+        if joined not in STOP_WORDS:  # "dO" is not a name
             yield _stem(joined)
         pieces = [piece for piece in pieces if len(piece) > 1]
     for piece in pieces:
@@ -160,23 +162,24 @@ def _folded(word: str) -> str:
 @lru_cache(maxsize=_CACHED_WORDS)
 def _stem(word: str) -> str:
     if not (word.isascii() and word.isalpha()):
-        return word  # numbers and versions have no stem; other languages have another one
+        return word  # numbers and versions have no stem; other languages need another stemmer
     with _stemmer_lock:
         stem: str = _stemmer.stemWord(word)
     return stem
 
 
 WHOLE_MAX_CHARS: Final = 585
-"""Up to this length a text is one passage; no passage is longer."""
+"""A text up to this length is one passage. No passage is longer."""
 TARGET_CHARS: Final = 450
-"""Pieces of a longer text are packed up to this length."""
+"""Pieces of a longer text are joined up to this length."""
 TAIL_MIN_CHARS: Final = 90
 """A last passage shorter than this joins the one before it."""
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
 _NEXT_WORD: Final = re.compile(r"\S")
-# End of a sentence: white space after its mark, which a quote or bracket may follow; Chinese and
-# Japanese marks need no white space. Only looking back keeps the search linear.
+# End of a sentence: white space after its mark, which may be followed by a quote or bracket.
+# Chinese and Japanese marks need no white space. The pattern only looks back, which keeps the
+# search linear.
 _AFTER_SENTENCES: Final = re.compile(
     r"(?<=[.!?…])\s+|(?<=[.!?…][\"'”’)\]])\s+"
     r"|(?<=[。！？])(?![。！？」』”’）】])\s*|(?<=[。！？][」』”’）】])\s*"
@@ -250,10 +253,11 @@ Ranked = TypeVar("Ranked")
 MOST_OF_ONE: Final = 2
 """Passages per message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
-"""The same for a relevant tool output, because words do not show which line answers."""
+"""The same for a relevant tool output. It is higher, because words do not show which line
+answers."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
-"""After this many that did not fit, the rest of the budget is too small for any."""
+"""If this many passages did not fit, the remaining budget is too small for any."""
 
 
 def pack(
@@ -268,7 +272,7 @@ def pack(
     most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
 ) -> list[Ranked]:
     """Return the passages that fit, in order of rank. `source` names their origin, `most_of` the
-    limit per origin; `heading_cost` is charged once per `sitting`, for its date line."""
+    limit per origin. `heading_cost` is charged once per `sitting`, for its date line."""
     chosen: list[Ranked] = []
     headed: set[Hashable] = set()
     taken: Counter[Hashable] = Counter()
