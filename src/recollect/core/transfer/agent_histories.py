@@ -1,6 +1,6 @@
-"""Finds the histories of coding agents on this machine: Claude Code, Codex, pi and OpenClaw. Never
-alters them. The first lines or a query give project, size and dates; the import reads the rest. An
-unreadable file is reported and does not affect others."""
+"""Finds the histories of coding agents on this machine: Claude Code, Codex, pi and OpenClaw. They
+are never changed. The first lines, or a query, give project, size and dates; the import reads the
+rest. An unreadable file is reported and does not affect others."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from recollect.system.places import (
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
 _HEAD_BYTES: Final = 16 << 20
-"""Bytes searched for the project: a pasted prompt may precede it."""
+"""Number of bytes searched for the project, because a pasted prompt may precede it."""
 
 
 class LeftOutReason(Enum):
-    """Reason why a found history is not imported."""
+    """Why a history that was found is not imported."""
 
     SUBAGENT = "what a subagent said; its parent's session holds what came of it"
     NO_PROJECT = "it names no project folder"
@@ -43,7 +43,7 @@ class LeftOutReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutFile:
-    """A found history that is not imported."""
+    """A history that was found but is not imported."""
 
     agent: HistoryAgent
     name: str
@@ -58,18 +58,18 @@ class AgentHistory:
 
     agent: HistoryAgent
     project: str
-    """Folder of the session; `project_space` turns it into the memory's name."""
+    """Folder of the session. `project_space` turns it into the memory's name."""
     name: str
     """The file, and the session in it if it is a database."""
     stem: str
-    """Name of its session if it has none."""
+    """Name for its session if it has none."""
     size_bytes: int
     last_at: float
     read: Callable[[], bytes] = field(repr=False)
 
     @property
     def space(self) -> str:
-        """Memory that it belongs to: the one that hooks and the gateway use there."""
+        """Memory that it belongs to: the one that hooks and the gateway use in this folder."""
         return project_space(self.project)
 
 
@@ -96,12 +96,12 @@ _ProjectOf: TypeAlias = Callable[[Fields], str | None]
 
 
 def _line_project(fields: Fields) -> str | None:
-    """Claude Code names the folder in every line of the conversation."""
+    """Read the folder that Claude Code names in every line of the conversation."""
     return text_of(fields, "cwd")
 
 
 def _meta_project(fields: Fields) -> str | None:
-    """Codex names it in the payload of the first line."""
+    """Read the folder that Codex names in the payload of the first line."""
     if text_of(fields, "type") != "session_meta":
         return None
     return text_of(object_fields(fields.get("payload", b"")) or {}, "cwd")
@@ -120,11 +120,11 @@ _PROJECT_OF: Final[Mapping[HistoryAgent, _ProjectOf]] = {
 
 
 def first_folder(agent: HistoryAgent, path: Path) -> str | None:
-    """Return the folder that a session began in; None if its transcript does not name it. A session
-    belongs there, even if its agent later changes the folder."""
+    """Return the folder in which a session began; None if its transcript does not name it. The
+    session belongs to that folder, even if its agent later changes to another."""
     try:
         return _head(path, _PROJECT_OF[agent])
-    except (OSError, FormatError, MissingExtra):  # written with the first reply
+    except (OSError, FormatError, MissingExtra):  # the agent creates the file with the first reply
         return None
 
 
@@ -213,12 +213,12 @@ def _leave_out(
 
 
 _WAL_VERSION: Final = b"\x02\x02"
-"""Bytes 18 and 19 of a database with a write-ahead log."""
+"""Bytes 18 and 19 of a database that has a write-ahead log."""
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Open another program's database read-only, without leaving files in its folder. If its log is
-    empty, the database is complete: opened as immutable, SQLite creates no log."""
+    """Open another program's database read-only, without creating files in its folder. If its log
+    is empty, the database is complete and is opened as immutable: SQLite then creates no log."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     with path.open("rb") as file:
         alone = file.read(20)[18:] == _WAL_VERSION and not Path(f"{path}-wal").exists()
@@ -267,14 +267,14 @@ _OPENCLAW_EVENTS: Final = """
 
 
 def _openclaw_lines(path: Path, session: str) -> bytes:
-    """Events in the lines that older versions wrote."""
+    """Write events as the lines that older versions wrote."""
     with closing(open_read_only(path)) as database:
         rows = database.execute(_OPENCLAW_EVENTS, (session,))
         return b"\n".join(_openclaw_line(*row) for row in rows)
 
 
 def _openclaw_line(text: object, packed: object) -> bytes:
-    """An unreadable event becomes a line that the reader reports as skipped."""
+    """Decode an event. An unreadable one becomes a line that the reader reports as skipped."""
     if isinstance(packed, bytes) and text is None:
         try:
             return unpack(packed)

@@ -1,9 +1,10 @@
-"""Sections of a memory file: read, named, compared with the store, and written. A section's id
-comes from its text, headings and repetition, never its line, so it survives a move. Secrets are
-masked in the whole file before it is cut. Sections have the role and trust of the assistant,
-because nothing shows who wrote them. Reading runs in a thread, never follows a link to another
-file, and never returns half of a file that is being written. Text is cut at headings, a long
-section at paragraphs, else at lines; each section repeats the headings above it."""
+"""Sections of a memory file: read, named, compared with the store, and written. A section's id is
+made from its text, headings and repetition number, but not from its line, so it stays the same if
+the section moves. Secrets are masked in the whole file before it is split. Sections have the role
+and trust of the assistant, because nothing shows who wrote them. Reading runs in a thread, never
+follows a link to another file, and never returns a file that is only half written. Text is split at
+headings, a long section at paragraphs, else at lines. Each section repeats the headings above
+it."""
 
 from __future__ import annotations
 
@@ -43,12 +44,12 @@ _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSection:
-    """A piece of a file that is stored as one: its headings on one line, then its body."""
+    """A piece of a file that is stored as one segment: its headings on one line, then its body."""
 
     headings: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
     first_line: int
-    """From 1; the line of the heading if one begins the section."""
+    """Line number, from 1. If the section begins with a heading, the line of that heading."""
     last_line: int
 
 
@@ -70,7 +71,7 @@ class _MarkdownLines:
         self.headings = dict(self._headings())
 
     def sections(self) -> Iterator[FileSection]:
-        """Yield the text before the first heading, then heading by heading."""
+        """Yield the text before the first heading, then the text under each heading."""
         marks = [*sorted(self.headings), len(self.lines)]
         yield from self._section((), 0, 0, marks[0])
         above: list[_SectionHeading] = []
@@ -178,20 +179,20 @@ class _MarkdownLines:
 
 SESSION_PREFIX = FILE_SESSIONS
 MOST_SECTIONS = 5_000
-"""A file of headings only would give one segment per line."""
+"""Limit of sections, because a file of headings only would give one segment per line."""
 
 _OUTSIDE = "0" * 8
 _OWNER_BYTES = 4
 _KEY_BYTES = 12
 _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
 _NOON = 12
-_BLANK_LINES = re.compile(r"\n{3,}")  # where a secret of many lines stood
+_BLANK_LINES = re.compile(r"\n{3,}")  # left where a secret of several lines was masked
 
 WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
 """Makes a batch durable, or raises."""
 BATCH_SEGMENTS = 50
 PAGE_SEGMENTS = 500
-# Other kinds of noise occur in chats only: a file that mentions them means it.
+# Other kinds of noise occur only in chats. If a file mentions them, they are its content.
 _WORDLESS = (None, "empty", "no words", "short")
 
 
@@ -202,7 +203,7 @@ class ReadSection:
     id: SegmentId
     line: int
     origin: str
-    """The file and that line."""
+    """The file and the line of the section."""
     masked: int
     """Number of masked secrets."""
     entry: Entry = field(repr=False)
@@ -214,7 +215,7 @@ class ReadFile:
 
     sections: tuple[ReadSection, ...]
     left_out: int = 0
-    """Sections beyond the limit."""
+    """Number of sections beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,13 +224,13 @@ class Unread:
 
     reason: str
     refused: bool = False
-    """The file is refused as it is; otherwise it may be read next time."""
+    """True if the file is refused in its current form. Otherwise it may be read next time."""
 
 
 def read_file(
     file: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
 ) -> ReadFile | Unread:
-    """Read a found file; `owner` is a result of `owner_of`."""
+    """Read a file that was found. `owner` is a result of `owner_of`."""
     data = _read(file)
     if isinstance(data, Unread):
         return data
@@ -253,7 +254,7 @@ def session_of(label: str) -> str:
 
 def owner_of(workspace: Path, *, outside: bool) -> str:
     """Return the prefix of a file's section keys: a hash of its workspace, or a constant for a file
-    outside. Two workspaces in one space thus never withdraw each other's files."""
+    outside. So two workspaces in one space never withdraw each other's files."""
     if outside:
         return _OUTSIDE
     named = os.fsencode(workspace)
@@ -267,7 +268,7 @@ def said_at_of(file: FoundFile, *, now: float) -> float:
             day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
         except ValueError:
             continue
-        return day.timestamp()  # noon: the same day almost everywhere
+        return day.timestamp()  # noon in UTC is the same day almost everywhere
     return min(file.mtime_ns / 1e9, now)
 
 
@@ -321,7 +322,7 @@ class _Naming:
         self._weigher = weigher
 
     def named(self, sections: Sequence[FileSection]) -> tuple[ReadSection, ...]:
-        """Give the sections ids; repetitions are numbered."""
+        """Give the sections ids. Repeated sections are numbered."""
         like: Counter[EntryKey] = Counter()
         return tuple([self._section(section, like) for section in sections])
 
@@ -350,7 +351,8 @@ class _Naming:
         )
 
     def _identity(self, section: FileSection) -> MessageId:
-        """From the unmasked lines, so that other masks do not undo a tombstone."""
+        """Return the section's message id. It is made from the unmasked lines, so that a tombstone
+        still applies if masks change."""
         lines = self._lines[section.first_line - 1 : section.last_line]
         return identify(_message("\n".join(lines)), self._secret)
 
@@ -370,11 +372,11 @@ class FileRules:
     """Rules for storing sections."""
 
     secret: bytes = field(repr=False)
-    """Key of the space's identities."""
+    """Key with which the space's message ids are hashed."""
     redaction: Redaction
     weigher: Weigher
     embedders: tuple[str, ...] = ()
-    """Embedders that make vectors of new passages."""
+    """Embedders that compute vectors of new passages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,9 +453,9 @@ class FileKeeper:
         *,
         now: float,
     ) -> int:
-        """Update the store from the file; returns the number of masked secrets."""
+        """Update the store from the file. Return the number of masked secrets."""
         said_at = said_at_of(file, now=now)
-        # a moved section is written again, but keeps its first time
+        # a section that moved is written again, but keeps its first time
         times = {section.entry.key: segments[section.id].said_at for section in change.moved}
         moved = {section.id for section in change.moved}
         written = sorted((*change.fresh, *change.moved), key=lambda read_section: read_section.line)
@@ -463,7 +465,7 @@ class FileKeeper:
         for at in range(0, len(made), BATCH_SEGMENTS):
             batch = made[at : at + BATCH_SEGMENTS]
             again = [new.segment.id for new in batch if new.segment.id in moved]
-            if again:  # a store ignores known ids, so the old place has to go first
+            if again:  # a store ignores known ids, so remove the old place first
                 await archive.withdraw(again, at=now)
             await self._write(Batch(at=now, segments=tuple(batch), jobs=self._jobs(batch, now)))
         return sum(section.masked for section in written)

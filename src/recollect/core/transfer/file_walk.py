@@ -1,8 +1,8 @@
-"""Finds the followed files: a workspace's memory files, and the paths that settings add (a file, a
-folder or a glob, relative to the workspace or `~`, with `**`). Reads names and sizes only, in a
-thread, and never leaves these paths by a symbolic link. A file is found once, loops end, the walk
-is bounded, every skipped path is reported, and a folder that cannot be listed never counts as
-deleted."""
+"""Finds the followed files: a workspace's memory files, and the paths that settings add. Such a
+path is a file, a folder or a glob (with `**`), relative to the workspace or `~`. Only names and
+sizes are read, in a thread. Symbolic links out of these paths are not followed. A file is found
+once, loops end, and the number of names is limited. Every skipped path is reported. If a folder
+cannot be listed, its files are not treated as deleted."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from recollect.core.values.upkeep import SkippedFile
 
 T = TypeVar("T")
 Pattern: TypeAlias = tuple[str, ...]
-"""Parts of a glob, or of a path, one per name."""
+"""Parts of a glob or of a path, one per name."""
 
 _MAGIC = frozenset("*?[")
 
 MOST_FILES = 5_000
 MOST_BYTES = 2 * 1024 * 1024
 MOST_ENTRIES = 200_000
-"""Limit of listed names: an added path may be a whole disk."""
+"""Limit of listed names, because an added path may be a whole disk."""
 _OWN_FILES = ("MEMORY.md", "memory.md")
 _OWN_FOLDER = "memory"
 _SUFFIX = ".md"
 
 
 def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
-    """The resolved root of a path in the settings, and the glob below it; empty for a file or
-    folder."""
+    """Return the resolved root of a path in the settings, and the glob below it (empty for a file
+    or folder)."""
     path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
     if not _MAGIC.intersection(named) or os.path.lexists(path):
         return Path(os.path.realpath(path)), ()
@@ -47,7 +47,8 @@ def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
 
 
 def _matches(names: Pattern, pattern: Pattern) -> bool:
-    """Also true if a folder above it matches: a glob includes whole folders."""
+    """Return whether a path or one of its parent folders matches, because a glob includes whole
+    folders."""
     if not pattern:
         return True
     if pattern[0] == "**":
@@ -61,7 +62,7 @@ class FoundFile:
 
     path: Path
     label: str
-    """Relative to its workspace; with `~` or absolute if it is outside."""
+    """Path relative to its workspace. If the file is outside, an absolute path or one with `~`."""
     outside: bool
     device: int
     inode: int
@@ -76,9 +77,9 @@ class FoundFiles:
     files: tuple[FoundFile, ...]
     skipped: tuple[SkippedFile, ...]
     refused: frozenset[str]
-    """Names of files that are not followed as they are now."""
+    """Names of files that are not followed in their current form."""
     unlisted: tuple[str, ...]
-    """Names of folders that could not be listed; an empty name means all."""
+    """Names of folders that could not be listed. An empty name means all folders."""
 
 
 class FollowedFiles:
@@ -94,7 +95,7 @@ class FollowedFiles:
         self._roots = tuple([_root_of(path, self.workspace) for path in extra_paths])
 
     def find(self) -> FoundFiles:
-        """Walk; OSError only if the workspace itself cannot be listed."""
+        """Find the files. Raise OSError only if the workspace itself cannot be listed."""
         if self._own_files or any(self._is_inside(path) for path, _ in self._roots):
             with os.scandir(self.workspace):
                 pass
@@ -113,7 +114,7 @@ class FollowedFiles:
             return True
         path = self._path_of(label, outside=outside)
         if outside:
-            # another workspace may follow it by another pattern: only deleted files are gone
+            # another workspace may follow it with another pattern, so only a deleted file is gone
             roots = [root for root, _ in self._roots if path.is_relative_to(root)]
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
@@ -172,7 +173,7 @@ class _FileWalk:
             self._skip(path, "it is not there")
 
     def name(self, path: Path, *, any_suffix: bool = False) -> bool:
-        """Add a file, or a folder with all below it; returns False if nothing has that name."""
+        """Add a file, or a folder with everything in it. Return False if there is no such name."""
         if _is_missing(path):
             return False
         try:
@@ -232,7 +233,7 @@ class _FileWalk:
         return real if is_folder else None
 
     def _followed_to(self, link: Path) -> Path | None:
-        """The target of a link; None, and reported, if it may not be followed."""
+        """Return the target of a link; None (and report it) if the link may not be followed."""
         real = Path(os.path.realpath(link))
         if any(real.is_relative_to(root) for root in self._allowed):
             return real
@@ -240,7 +241,7 @@ class _FileWalk:
         return None
 
     def _unread(self, path: Path, error: OSError) -> None:
-        """It exists, so it does not count as deleted."""
+        """Report an unreadable file. It exists, so it is not treated as deleted."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
             self._unlisted.append(self._followed.label_of(path))
@@ -250,7 +251,7 @@ class _FileWalk:
         if not stat.S_ISREG(found_stat.st_mode):
             self._skip(path, "it is no regular file")
             return
-        # without inode numbers, as on some network drives, names must do
+        # some network drives have no inode numbers, so compare names
         same = (
             (found_stat.st_dev, found_stat.st_ino) if found_stat.st_ino else os.path.normcase(path)
         )
@@ -288,7 +289,7 @@ def _is_markdown(name: str) -> bool:
 
 
 def _is_missing(path: Path) -> bool:
-    """A path that cannot be examined is not missing."""
+    """Return whether a path is missing. A path that cannot be examined is not."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -299,16 +300,16 @@ def _is_missing(path: Path) -> bool:
 
 
 class ThreadRunner:
-    """Runs blocking work, each call in its own thread."""
+    """Runs blocking work. Each call has its own thread."""
 
     def __init__(self, seconds: float) -> None:
-        """Limit each piece of work to `seconds`."""
+        """`seconds` limits each call."""
         self._seconds = seconds
         self._late: Future[Any] | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`; TimeoutError if it takes too long, or earlier work still
-        does."""
+        """Return the result of `work`. Raise TimeoutError if it takes too long, or if earlier work
+        is still running."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
         done: Future[T] = Future()

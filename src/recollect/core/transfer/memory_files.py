@@ -1,8 +1,8 @@
-"""Follows memory files: writes what changed, and withdraws what they no longer contain, at the
-start and at each interval. A scan compares the files with the store, so it needs no state of its
-own. It never blocks the event loop or alters a file. Scanning twice equals scanning once, forgotten
-sections stay out, unreadable files keep their stored sections, and a failed or hanging scan never
-affects a turn."""
+"""Follows memory files: at the start and at intervals, writes sections that changed and withdraws
+sections that the files no longer contain. A scan compares the files with the store, so it needs no
+state of its own. It never blocks the event loop or changes a file. Scanning twice has the same
+result as scanning once. Forgotten sections are not stored again, and unreadable files keep their
+stored sections. A failed or hanging scan never affects a turn."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ from recollect.errors import StoreError
 
 OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
 Progress: TypeAlias = Callable[[int, int], None]
-"""Receives the number of files done, and of all files."""
+"""Called with the number of files done, and of all files."""
 
 STEP_SECONDS = 60.0
 """Time limit for listing the files, or reading one of them."""
 
-_SETTLED_SECONDS = 2.0  # a file changed just now may change again and keep its time and size
+_SETTLED_SECONDS = 2.0  # a file that changed just now may change again with the same time and size
 _NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
 
 FIRST_LOOK_SECONDS = 2.0
-"""Time that a query may wait for the first scan."""
+"""How long a query may wait for the first scan."""
 CLOSE_SECONDS = 1.0
-"""Time that a running scan has to end."""
+"""How long a running scan may take to end."""
 LEAST_SECONDS = 1.0
 """Shortest interval, so that scans do not use the whole processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settled:
-    """A session that is skipped while neither its file nor the store changes."""
+    """A session that scans skip as long as neither its file nor the store changes."""
 
     stored: SessionSummary | None
     file: FoundFile | None = None
-    """None for the session of another workspace's file."""
+    """The file; None for the session of another workspace's file."""
     sections: int = 0
 
 
@@ -125,8 +125,8 @@ class MemoryFiles:
     async def look(
         self, *, withdraw: bool = False, progress: Progress | None = None
     ) -> MemoryFilesResult:
-        """Scan all files once; StoreError if the store cannot answer. `withdraw` removes the
-        workspace's files from memory, and reads none."""
+        """Scan all files once. Raise StoreError if the store does not answer. `withdraw` removes
+        the workspace's files from memory without reading any."""
         found = _NOTHING if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
@@ -171,7 +171,8 @@ class MemoryFiles:
             return SkippedFile(file=str(self._followed.workspace), reason=text)
 
     async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
-        """False if the disk does not answer, so that no other file is tried."""
+        """Scan one file. Return False if the disk does not answer, so that no other file is
+        tried."""
         known = self._settled.get(session_of(file.label))
         if known is not None and (known.file, known.stored) == (file, stored):
             look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
@@ -221,9 +222,10 @@ class MemoryFiles:
         )
 
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
-        """Only an unchanged file: after a change the next scan makes sure."""
+        """Skip this file from now on if it is unchanged. After a change, the next scan checks it
+        again."""
         fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
-        # a forgotten section may return once its tombstone is gone, and is reported each time
+        # a forgotten section is reported each time, and may return once its tombstone is gone
         if change.is_none and not change.forgotten and not fresh:
             self._settled[session_of(file.label)] = _Settled(
                 file=file, stored=stored, sections=change.unchanged
@@ -232,7 +234,8 @@ class MemoryFiles:
             self._settled.pop(session_of(file.label), None)
 
     async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
-        """The file was not found: deleted, not listable, or of another workspace."""
+        """Handle a stored file that was not found: it is deleted, cannot be listed, or belongs to
+        another workspace."""
         known = self._settled.get(summary.session)
         if known == _Settled(stored=summary) and not withdraw:
             return
@@ -293,12 +296,12 @@ class Following:
 
     @property
     def running(self) -> bool:
-        """True while it scans, or waits for the next scan."""
+        """True while a scan runs, or the next one is scheduled."""
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def trouble(self) -> Reason | None:
-        """Problem of the last scan to report, if any."""
+        """Return the problem of the last scan, if any."""
         if isinstance(self.last, Failure):
             return Reason(Cause.FILES_NOT_LOOKED_AT, error=self.last.said)
         if self.last is None or not self.last.skipped:
@@ -309,18 +312,18 @@ class Following:
         return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
-        """Start unless started; returns at once."""
+        """Start unless started. Returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # a task of another loop ended with it
+        if self._loop is not loop:  # a task of another event loop ended with that loop
             self._loop, self._task = loop, None
             self._stop, self._looked = asyncio.Event(), asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
 
     async def first_look(self) -> None:
-        """Start, and wait a while for the first scan."""
+        """Start, and wait for the first scan for a limited time."""
         self.wake()
         if self.last is None and self.running:
             with suppress(TimeoutError):
@@ -343,7 +346,8 @@ class Following:
             self.last = await attempted(self._look())
             self._looked.set()
             if isinstance(self.last, Failure):
-                if not issubclass(self.last.error, StoreError):  # reported elsewhere
+                # Store failures are reported elsewhere.
+                if not issubclass(self.last.error, StoreError):
                     self._part.away(self.last.said)
             else:
                 self._part.back()

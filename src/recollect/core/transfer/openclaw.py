@@ -1,7 +1,7 @@
-"""Import and export of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Lines are kept, so that
-an export gives the same bytes; lines with secrets are masked and counted. Known facts stay
-unchanged, forgotten ones stay out. A file is trusted like a model at most, unless a person restores
-their own export. Bad lines are reported. Vectors are made again."""
+"""Import and export of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Lines are stored, so that
+an export gives the same bytes. Lines with secrets are masked and counted. Known facts are not
+changed, and forgotten ones are not imported. A file is trusted like a model at most, unless people
+restore their own export. Invalid lines are reported. Vectors are computed again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FileCounts:
 
     messages: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
-    """Lines with a secret: they are stored masked, and an export differs there."""
+    """Number of lines with a secret. They are stored masked, so an export differs there."""
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
@@ -76,7 +76,7 @@ async def import_segments(
     session: str | None = None,
     progress: Progress | None = None,
 ) -> FileCounts:
-    """Write the lines of a `segments.jsonl`; `session` overrides the session they name."""
+    """Write the lines of a `segments.jsonl`. `session` overrides the session that they name."""
     passed_over: list[str] = []
     counts = FileCounts()
     done = 0
@@ -109,7 +109,7 @@ def _place(line: SegmentLine, rules: ImportRules, session: str | None) -> _Place
 
 
 async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRules) -> FileCounts:
-    # one of our ids: an export of this space is imported again
+    # an id that Recollect made: an export of this space is imported again
     own = {other.id: SegmentId(clean_text(other.line.id)) for other in placed}
     known = await store.known({*own, *own.values()})
     fresh = {other.id: other for other in placed if not {other.id, own[other.id]} & known}
@@ -173,7 +173,7 @@ def _noise(line: SegmentLine, text: str) -> str | None:
 
 
 def _line_key(name: str) -> EntryKey:
-    """Lines have no place in a history, so their id replaces the key."""
+    """Make a key from a line's id, because lines have no place in a history."""
     named = name.encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, digest_size=16, person=b"recollect-line").hexdigest())
 
@@ -186,12 +186,12 @@ def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
 def mask_object(
     value: dict[str, Any], fields: frozenset[str], settings: Redaction
 ) -> tuple[dict[str, Any], bool]:
-    """Mask the object of a line; also returns whether there were secrets."""
+    """Mask the object of a line. Also return whether there were secrets."""
     if not settings.enabled:
         return value, False
     mask = TextMask(settings)
     masked = _masked_fields(value, fields, mask)
-    if mask.secrets:  # a secret of one field may be repeated in another: an entity, a tag
+    if mask.secrets:  # a secret of one field may be repeated in another, such as an entity or a tag
         masked = _masked_fields(masked, fields, mask)
     return masked, masked != value
 
@@ -200,7 +200,7 @@ def _masked_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask
     masked: dict[str, Any] = {}
     for key, item in value.items():
         done = _masked_value(item, mask)
-        if key not in fields:  # an unknown field may be a secret by its name
+        if key not in fields:  # the name of an unknown field may show that its value is a secret
             pair = f"{stringify(key)}:{stringify(done)}"
             named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
             mask.secrets.update(secrets_in(pair, named.spans))
@@ -217,21 +217,21 @@ def _masked_value(item: Any, mask: TextMask) -> Any:
     if isinstance(item, dict):
         masked = {mask.text(key): _masked_value(inner, mask) for key, inner in item.items()}
         spelled = stringify(masked)
-        done = mask.json(spelled)  # a key may announce a secret
+        done = mask.json(spelled)  # a key may show that its value is a secret
         return masked if done == spelled else decode(done.encode())
     return item
 
 
 def line_again(value: dict[str, Any], line: str) -> str:
-    """Write a masked object as its line, with the original line end."""
+    """Write a masked object as a line, with the original line ending."""
     return stringify(value) + line[len(line.rstrip("\r\n")) :]
 
 
 async def import_facts(
     store: Store, lines: Iterable[bytes], *, rules: ImportRules, restore: bool = False
 ) -> FileCounts:
-    """Write the lines of a `knowledge.jsonl`; a known fact stays unchanged. `restore`: the file is
-    the user's own export, so its trust, maker and pins count."""
+    """Write the lines of a `knowledge.jsonl`. A known fact is not changed. With `restore` the file
+    is the user's own export, so its trust, sources and pins are kept."""
     passed_over: list[str] = []
     counts = FileCounts()
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
@@ -262,7 +262,8 @@ async def import_facts(
 
 
 def _is_imported(stored: Fact, fact: Fact) -> bool:
-    """A plain import trusts a fact less than a restore does."""
+    """Return whether the stored fact came from a plain import, which trusts it less than a restore
+    does."""
     return stored.made_by == "import" and own_keys(stored) != own_keys(fact)
 
 
@@ -297,7 +298,7 @@ def _cleaned(fact: Fact) -> Fact:
 async def export_segments(
     store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write `segments.jsonl` in order of arrival; returns the number of segments."""
+    """Write `segments.jsonl` in order of arrival. Return the number of segments."""
     written = 0
 
     async def lines() -> AsyncIterator[str]:
@@ -316,7 +317,7 @@ async def export_segments(
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
-    """Write `knowledge.jsonl`; returns the number of facts, superseded ones included."""
+    """Write `knowledge.jsonl`. Return the number of facts, including superseded ones."""
     facts = in_order(await store.facts(superseded=True))
 
     async def lines() -> AsyncIterator[str]:
@@ -328,7 +329,7 @@ async def export_facts(store: Store, file: BinaryIO) -> int:
 
 
 async def _write_lines(lines: AsyncIterator[str], file: BinaryIO) -> None:
-    """A last line without its end gets one if others follow."""
+    """Write the lines. If the last line of one source has no newline and others follow, add one."""
     torn = False
     async for line in lines:
         file.write((("\n" if torn else "") + line).encode())

@@ -1,6 +1,7 @@
-"""Imports a recorded session into the archive, in batches that may be repeated. Items get the key
-that a live request would have given them, across branches and compactions. Stored items are skipped
-first, so a second run continues where the first ended. It never lowers a live session's state."""
+"""Imports a recorded session into the archive, in batches that can be repeated. Items get the key
+that a live request would have given them, across branches and compactions. Stored items are
+skipped, so a second run continues where the first ended. The import never replaces a live session's
+state with an older one."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from recollect.system.config.settings import Redaction
 Runs: TypeAlias = tuple[range, ...]
 
 _Said: TypeAlias = tuple[str, str]
-"""Speaker and text."""
+"""Speaker and text of a message."""
 Progress: TypeAlias = Callable[[int, int], None]
 _PAGE_SEGMENTS: Final = 500
 _UNNAMED_KINDS: Final = frozenset({"pi"})
@@ -38,23 +39,23 @@ _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Agents that send no session name, or not in every wire format."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
 BATCH_SEGMENTS = 200
-"""Messages per write; after a kill, a second run repeats at most these."""
+"""Number of messages per write. If the import is killed, a second run repeats at most these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedItems:
-    """Places of the items of a recording."""
+    """The places of a recording's items in its histories."""
 
     keys: tuple[EntryKey, ...] = field(repr=False)
-    """One per item, in the order of the recording."""
+    """One key per item, in the order of the recording."""
     state: SessionState
-    """Session after the newest history: path, identities, aliases."""
+    """The session after the newest history: path, message ids, aliases."""
 
 
 def place_items(
     transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> PlacedItems:
-    """Give every item its key; `known` is a live session that may hold some of them already."""
+    """Give every item its key. `known` is a live session that may contain some of them already."""
     contexts = [tuple(item for run in runs for item in run) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
     aliases: Mapping[EntryKey, EntryKey] = {}
@@ -101,7 +102,8 @@ def _follow(
 def _recognised(
     state: SessionState, context: Sequence[int], readings: Sequence[Reading]
 ) -> Iterator[tuple[int, EntryKey]]:
-    """Items of a known history: the same place, or the same words in the same order."""
+    """Find the items of a known history: those at the same place, or with the same words in the
+    same order."""
     alignment = align(
         state, [readings[item].id for item in context], [readings[item].tokens for item in context]
     )
@@ -120,7 +122,7 @@ def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> No
 
 
 def _contexts(transcript: RecordedSession) -> list[Runs]:
-    """Each history once at its longest, in the order of the recording."""
+    """Return each history once, at its longest, in the order of the recording."""
     total = len(transcript.items)
     ranges: list[Runs] = []
     for request in transcript.requests:
@@ -133,7 +135,7 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
         return [(range(total),)] if total else []
     last = ranges[-1]
     newest = max((run.stop for runs in ranges for run in runs), default=0)
-    if newest < total:  # after the last request: the next one would show it
+    if newest < total:  # items after the last request, which the next request would show
         ranges[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
     return ranges
 
@@ -173,19 +175,19 @@ def _begins_with(longer: Runs, shorter: Runs) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCounts:
-    """Counts of a recording's messages; each is counted once except in `noise`."""
+    """Counts of a recording's messages. Each message is counted once, except in `noise`."""
 
     read: int = 0
     stored: int = 0
     known: int = 0
-    """Already stored, or repeated in the recording."""
+    """Messages already stored, or repeated in the recording."""
     forgotten: int = 0
     skipped: int = 0
-    """Nothing but a recalled block."""
+    """Messages that contain only a recalled block."""
     noise: int = 0
-    """Stored, but not indexed."""
+    """Messages that are stored but not indexed."""
     redacted: int = 0
-    """Secrets masked in stored messages."""
+    """Number of secrets masked in stored messages."""
 
     def plus(self, other: ImportCounts) -> ImportCounts:
         pairs = zip(astuple(self), astuple(other), strict=True)
@@ -213,7 +215,7 @@ class ImportRules:
         cls, settings: Settings, *, secret: bytes, now: float, seal: SealSecret | None = None
     ) -> ImportRules:
         """Build the rules from a memory's settings and its space's `secret` and `seal`. Without
-        `seal`, no answer of a memory tool is recognised."""
+        `seal`, no answer of a memory tool is recognized."""
         return cls(
             secret=secret,
             seal=seal,
@@ -242,15 +244,15 @@ class _Recording:
     fetched: frozenset[CallId] = field(repr=False)
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     elsewhere: Counter[_Said] = field(default_factory=Counter, repr=False)
-    """Messages that the session holds under other keys, with counts."""
+    """Messages that the session stores under other keys, with counts."""
 
 
 async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
-    """For an agent that sends no session name, the session that the gateway recognised by these
-    messages."""
+    """Return the session's name. If the agent sends none, it is the session that the gateway
+    recognized by these messages."""
     if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
         return session
-    # not tools' output: formats wrap it differently
+    # without tool output, because formats wrap it differently
     ids = [one.id for one in readings if one.message.role in _SPEAKING]
     starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
     alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
@@ -273,9 +275,10 @@ async def import_transcript(
     look_again: bool = True,
     progress: Progress | None = None,
 ) -> ImportCounts:
-    """Write a recording's messages to the archive as messages of `session`. `file` is their origin;
-    `file_said_at` their time if the recording holds none. Without `look_again`, messages from
-    requests are not compared by words: the reader of a growing recording has done so before."""
+    """Write a recording's messages to the archive as messages of `session`. `file` is their origin.
+    `file_said_at` is their time if the recording has none. Without `look_again`, messages from
+    requests are not compared by words, because the reader of a growing recording has done so
+    before."""
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
@@ -340,7 +343,7 @@ def _recording(
 
 
 def _first_places(ids: Sequence[SegmentId]) -> list[int]:
-    """A recording may hold a message twice."""
+    """Return the first place of each message, because a recording may contain a message twice."""
     first: dict[SegmentId, int] = {}
     for place, one in enumerate(ids):
         first.setdefault(one, place)
@@ -348,15 +351,15 @@ def _first_places(ids: Sequence[SegmentId]) -> list[int]:
 
 
 def _said(segment: Segment) -> _Said:
-    """The gateway sees a message with an agent's reminders; the agent's transcript holds it
-    without."""
+    """Return the text without an agent's reminders. The gateway sees them in a message; the agent's
+    transcript does not contain them."""
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
 async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
-    """Messages that an agent keeps after its own compaction are in two histories, and the one read
-    first depends on the time of reading. Messages from the gateway may differ in more than
-    words."""
+    """Return messages that are stored at another place. An agent repeats messages after its own
+    compaction, so they are in two histories. Which one was read first depends on the time of
+    reading. Messages from the gateway may differ in more than words."""
     elsewhere: Counter[_Said] = Counter()
     ours, after = set(recording.ids), 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS, session=recording.session):
@@ -413,12 +416,13 @@ async def _write_stretch(
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:
-    """None if only imports wrote the session, which can be repeated."""
+    """Return the live state; None if only imports wrote the session, because imports can be
+    repeated."""
     if stored is None:
         return None
     try:
         state = join_state(stored.state, stored.path, stored.ids)
-    except FormatError:  # newer version: its path alone still identifies what is known
+    except FormatError:  # written by a newer version: its path is enough to identify known messages
         return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
     return None if state.sent_at is None else state
 
@@ -426,7 +430,8 @@ def _live_state(stored: StoredSession | None) -> SessionState | None:
 def _session_write(
     session: str, state: SessionState, stored: StoredSession | None
 ) -> SessionWrite | None:
-    """None if there is nothing to write for the alignment of later requests."""
+    """Return the session to write for aligning later requests; None if there is nothing to
+    write."""
     if _live_state(stored) is not None or not state.path:
         return None
     if stored is not None and stored.path == state.path:

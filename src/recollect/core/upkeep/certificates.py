@@ -1,5 +1,5 @@
-"""Certificates of forgetting and reports of redaction, as text and as sealed JSON without content.
-Secrets that were found and not masked are counted as left."""
+"""Certificates of forgetting and reports of redaction, as text and as JSON with a checksum, without
+content. Secrets that were found but not masked are listed as remaining."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recollect.system.plain_text import plain_line
 _PLURAL: Final = re.compile(r"\b(\w+?)(ies|(?<=ch)es|s)\b")
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Gets the place, how much is done, and of how much if known."""
+"""Called with the place, how much is done, and the total if known."""
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"
@@ -82,7 +82,8 @@ def _named(count: int, what: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RedactionResult:
-    """The secrets per place, before or after masking: counts and names, never a secret."""
+    """The number of secrets per place, before or after masking: counts and names, never a
+    secret."""
 
     applied: bool
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
@@ -91,8 +92,8 @@ class RedactionResult:
     segments: dict[SegmentId, None] = field(default_factory=dict)
     facts: list[FactId] = field(default_factory=list)
     left: int = 0
-    """Found and not masked: in names, in records that changed, in files that are open or
-    foreign."""
+    """Secrets that were found but not masked: in names, in records that changed, in files that are
+    open or belong to others."""
     unread: int = 0
     cannot: list[str] = field(default_factory=list)
 
@@ -102,7 +103,7 @@ class RedactionResult:
 
     @property
     def in_clear(self) -> int:
-        """The number of unmasked secrets, as far as they could be searched."""
+        """Number of unmasked secrets, in content that could be searched."""
         return self.left + (0 if self.applied else self.secrets)
 
     def count(
@@ -113,7 +114,8 @@ class RedactionResult:
         *,
         again: bool = False,
     ) -> None:
-        """Count the secrets of one item; `again` if the place's count includes it."""
+        """Count the secrets of one item. `again` means that the count of the place already includes
+        it."""
         self.changed[place] += not again
         self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
@@ -131,7 +133,7 @@ def extended(
     covers: Iterable[str],
     cannot: Iterable[str],
 ) -> Certificate:
-    """The certificate extended by work outside of the store; sealed again."""
+    """Extend the certificate by work outside of the store, and compute its checksum again."""
     return seal(
         replace(
             certificate,
@@ -143,7 +145,7 @@ def extended(
 
 
 def digest_of(identities: Iterable[MessageId]) -> str:
-    """A hash over identities, independent of their order."""
+    """Return a hash over message ids, independent of their order."""
     listed = "\n".join(sorted(set(identities)))
     return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
@@ -155,7 +157,7 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
 
 
 def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()) -> str:
-    """The certificate as a page of text, short without the `standing` lines."""
+    """Format the certificate as a page of text. The `standing` lines are omitted."""
     plain = plain_line
     counts = certificate.counts.items()
     removed = [f"  {count:>8,}  {plain(_named(count, what))}" for what, count in counts if count]
@@ -254,7 +256,7 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
 
 
 def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
-    """The report as a page of text, short without `whole`."""
+    """Format the report as a page of text. Without `whole` it is short."""
     done, plain = report.done, plain_line
     cannot = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
     lines = [
@@ -286,7 +288,8 @@ def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
 
 
 def headline(done: RedactionResult) -> str:
-    """The findings in one line; it never denies secrets in content that could not be read."""
+    """Summarize the findings in one line. If content could not be read, the line does not claim
+    that there are no secrets."""
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"

@@ -1,5 +1,5 @@
-"""Maintain the index and the ledger: vectors, expiry, indexing again. Jobs hold no content, and
-repeating one changes nothing."""
+"""Maintain the index and the ledger: compute vectors, remove expired turns, index again. Jobs
+contain no content, and repeating one changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _PAGE_SEGMENTS: Final = 200
 async def expire(
     lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
 ) -> Batch:
-    """Remove old turns from the ledger (`ledger.retention_days`); repeat when the next are old."""
+    """Remove old turns from the ledger (`ledger.retention_days`). Queue the job again for when the
+    next turns expire."""
     del lease
     now = clock.now()
     if retention_days is None:
@@ -56,8 +57,8 @@ async def embed(
     clock: Clock,
     passages: int = PASSAGES,
 ) -> Batch:
-    """The vectors of the next passages, or facts once none wait, and a job for the rest; the job's
-    key is the embedder."""
+    """Compute the vectors of the next passages, or of facts if no passage waits. Queue a job for
+    the rest. The job's key is the embedder."""
     embedder = next((other for other in embedders if other.name == lease.key), None)
     if embedder is None:
         raise GiveUp("it is for an embedder that this worker does not have")
@@ -72,7 +73,7 @@ async def embed(
 async def embed_next(
     store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
 ) -> tuple[Batch, bool]:
-    """The vectors of the next passages that wait for one, and whether more wait."""
+    """Compute the vectors of the next passages without one. Return them, and whether more wait."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
     now = clock.now()
     if not waiting:
@@ -95,7 +96,7 @@ async def embed_next(
 async def _with_facts(
     batch: Batch, store: Archive, embedder: Embedder, *, limit: int
 ) -> tuple[Batch, bool]:
-    """Adds vectors of the next facts to the batch; True if more wait."""
+    """Add vectors of the next facts to the batch. Return True if more wait."""
     revision = await store.facts_revision()
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
@@ -106,12 +107,13 @@ async def _with_facts(
         FactVector(fact=text.fact, values=value) for text, value in zip(chosen, values, strict=True)
     )
     made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
-    # a fact whose text has changed must not get the vector of the old one
+    # a fact whose text has changed must not get the vector of the old text
     return replace(batch, fact_vectors=(made,), facts_revision=revision), len(waiting) > limit
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
-    """Vectors rounded to 16 bits. Wrong ones must not be stored: they would never be replaced."""
+    """Return vectors rounded to 16 bits. Wrong vectors must not be stored, because they would never
+    be replaced."""
     with measured("embedder", embedder.name) as heard:
         heard.note(texts=len(texts))
         values = await embedder.embed(texts)
@@ -122,7 +124,7 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
-    """The counts of an indexing run."""
+    """The counts of a reindexing run."""
 
     segments: int = 0
     passages: int = 0
@@ -131,7 +133,7 @@ class Reindexed:
 async def reindex(
     store: Store, clock: Clock, progress: Callable[[int, int], None] | None = None
 ) -> Reindexed:
-    """Cut and tokenise every stored segment again; vectors stay if a passage stays."""
+    """Split and tokenize every stored segment again. The vector of an unchanged passage stays."""
     total = (await store.stats()).segments
     segments = passages = after = 0
     while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
@@ -146,7 +148,7 @@ async def reindex(
 
 
 class OpenableArchive(Protocol):
-    """Opens a space's store, and keeps a batch while it is down."""
+    """An archive that opens a space's store, and keeps a batch while the store is down."""
 
     async def store(self) -> Store: ...
 
@@ -154,7 +156,7 @@ class OpenableArchive(Protocol):
 
 
 class VectorUpkeep:
-    """Queues jobs for passages without vectors of the embedders in use; no turn waits for it."""
+    """Queues jobs for passages without vectors of the current embedders. No turn waits for it."""
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class VectorUpkeep:
         *,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queued` wakes the jobs."""
+        """`queued` starts the jobs."""
         self._archive = archive
         self._embedders = tuple(embedders)
         self._clock = clock
@@ -174,7 +176,7 @@ class VectorUpkeep:
         self.notes: tuple[Reason, ...] = ()
 
     def look_soon(self) -> None:
-        """Check in the background, unless that was done lately."""
+        """Check in the background, unless that was done recently."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_SECONDS:
             return
@@ -194,7 +196,7 @@ class VectorUpkeep:
             for embedder in self._embedders
             if await store.unembedded(embedder.name, limit=1)
         ]
-        if not waiting:  # as nearly always: only otherwise is the whole space counted
+        if not waiting:  # nearly always the case; the whole space is counted only otherwise
             self.notes = ()
             return
         stats = await store.stats()

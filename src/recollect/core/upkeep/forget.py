@@ -1,6 +1,6 @@
-"""Forget: remove messages everywhere, and certify it without content. Tombstones come first, so
-that nothing restores a message; then bodies that a pattern matches, spools. After a
-crash, forgetting again finishes it."""
+"""Forget: remove messages everywhere, and certify it without content. Tombstones are written first,
+so that nothing restores a message. Then bodies that a pattern matches are masked, and spools are
+cleaned. After a crash, forget again to finish."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Mask matches of the order's pattern in a store's bodies; the store removes the rest
-    itself."""
+    """Mask matches of the order's pattern in a store's bodies. The store itself removes the
+    rest."""
     if order.pattern is None:
         return Forgotten()
     matcher = TextMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
@@ -106,7 +106,8 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         counts[body.kind] += done.bodies
         left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=new.body)))
-        if body.kind == "pieces":  # it is in every request, and returns when this one has expired
+        # The system prompt is in every request, and would return after this one has expired.
+        if body.kind == "pieces":
             pieces.append(MessageId(body.id))
     if pieces:
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(pieces)))
@@ -123,8 +124,8 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
 
 
 async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """Count the bodies that hold the order's text or match its pattern; torn ones count for a
-    text."""
+    """Count the bodies that contain the order's text or match its pattern. For a text, unreadable
+    bodies count too."""
     matcher = TextMatcher(order)
     if not matcher:
         return 0
@@ -137,7 +138,7 @@ async def held_meant(store: Store, order: ForgetOrder) -> int:
 
 
 def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
-    """The masked body; None if nothing else remains."""
+    """Return the masked body; None if nothing else remains."""
     try:
         body = mask_body(stored.kind, stored.body, masks, Counter())
     except FormatError:
@@ -158,9 +159,9 @@ async def forget(
     *,
     now: float,
 ) -> Certificate:
-    """Forget what the order names."""
+    """Forget what the order selects."""
     gone = _gone(order)
-    for spool in spools:  # the store cannot know a session that is only in a spool
+    for spool in spools:  # the store does not know sessions that are only in a spool
         await spool.rewrite(gone.look_at)
     named = await _resolved(store, order, gone)
     forgotten = await _forget_in_store(store, named, gone)
@@ -195,10 +196,10 @@ class DeletesItself(Protocol):
         """The space's name."""
 
     async def stats(self) -> Stats:
-        """The contents of the space, counted."""
+        """Count the contents of the space."""
 
     async def delete(self) -> Mapping[str, int]:
-        """Remove everything; return the row counts by kind."""
+        """Remove everything. Return the number of rows by kind."""
 
 
 async def delete_space(
@@ -208,8 +209,8 @@ async def delete_space(
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Delete a space and its contents, called `named`. `let_go` removes its name from a list;
-    batches written until then are removed after it."""
+    """Delete a space and its contents, called `named`. `let_go` removes its name from a list.
+    Batches that were written before that are removed afterwards."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:
@@ -221,7 +222,8 @@ async def delete_space(
 def certify_deletion(
     named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
 ) -> Certificate:
-    """The certificate of a deleted space; a database's files keep its pages for a while."""
+    """Make the certificate of a deleted space. The files of a database keep its pages for a
+    while."""
     return seal(
         Certificate(
             at=now,
@@ -267,7 +269,7 @@ def _asked(order: ForgetOrder) -> ForgetScope:
 
 
 async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
-    """The preview of `forget`; changes nothing."""
+    """Find what `forget` would remove. Nothing is changed."""
     stored = tuple([segment async for segment in stored_meant(store, order)])
     goes, twins = await said_again(store, order, stored)
     stored += goes
@@ -332,7 +334,7 @@ async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) ->
     gone.segments.update(forgotten.segments)
     gone.facts.update(forgotten.facts)
     marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
-    if marks:  # of facts that rested on it: lookups report that it was forgotten
+    if marks:  # marks of facts that rested on it, so that look-ups report that it was forgotten
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
         gone.message_ids.update(marks)
     return forgotten

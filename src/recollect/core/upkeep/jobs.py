@@ -1,6 +1,6 @@
-"""Run the jobs of a space, in a worker or next to an engine. An effect is written only through
-`complete`, in one write with the job's removal: it happens exactly once, even if workers die. A
-handler that lost its lease is stopped. Failures are reported without content."""
+"""Run the jobs of a space, in a worker or inside an engine. A result is written only through
+`complete`, in one write with the removal of the job. So it is written exactly once, even if workers
+crash. A handler that lost its lease is stopped. Failures are reported without content."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ BEATS_PER_LEASE = 3
 REASON_CHARS = 500
 
 Heard: TypeAlias = Callable[[str, Failure | None], None]
-"""Gets the kind of every job that ended, and how it failed."""
+"""Called with the kind of every job that ended, and with its failure if it failed."""
 IDLE_SECONDS = 60.0
 CLOSE_SECONDS = 3.0
 GIVE_BACK_SECONDS = 1.0
 
 
 class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
-    """Raised by a handler for a job that would fail each time; its reason quotes nothing."""
+    """Raised by a handler if a job would fail every time. The reason quotes no content."""
 
 
 Answer: TypeAlias = Literal["done", "lost"] | GiveUp
@@ -45,14 +45,15 @@ Answer: TypeAlias = Literal["done", "lost"] | GiveUp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """The delay before a failed job is retried: longer each time, and spread out."""
+    """The delay before a failed job is retried: longer each time, with a random part."""
 
     base_seconds: float = 2.0
     factor: float = 4.0
     max_seconds: float = 3600.0
 
     def seconds(self, lease: Lease) -> float:
-        """Seconds to wait; jobs that failed together spread over half of it."""
+        """Return the seconds to wait. Jobs that failed together are spread over half of that
+        time."""
         full = min(self.max_seconds, self.base_seconds * self.factor ** (lease.attempt - 1))
         seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
         return full * (1 - int.from_bytes(seed) / 2**33)
@@ -116,7 +117,7 @@ class JobRunner:
         self._looked_at = float("-inf")
 
     async def run_once(self) -> RunResult:
-        """Run one due job; StoreError if the store cannot be queried."""
+        """Run one due job. Raise StoreError if the store cannot be queried."""
         self._looked_at = now = self._clock.now()
         leases = await self._store.claim(
             now=now,
@@ -157,7 +158,7 @@ class JobRunner:
     async def run(
         self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
     ) -> RunResult:
-        """Run jobs until `stop` is set; a job that does not end soon then is returned to the
+        """Run jobs until `stop` is set. A job that does not end soon after that is returned to the
         queue."""
         results: list[RunResult] = []
 
@@ -182,13 +183,14 @@ class JobRunner:
         return sum(results, RunResult())
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
-        """Seconds until a job may be due; None if none waits."""
+        """Return the seconds until a job may be due; None if no job waits."""
         now = self._clock.now()
         due_at = (await self._store.queue(day=day_of(now))).due_at
         if due_at is None:
             return None
         if due_at <= self._looked_at:
-            return idle_seconds  # not handed out: paused, over budget, or of an unknown kind
+            # The job was not handed out: paused, over budget, or of an unknown kind.
+            return idle_seconds
         return min(max(due_at - now, 0.0), idle_seconds)
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
@@ -253,7 +255,7 @@ class JobRunner:
                     return
                 expires_at = wanted
             except StoreError:
-                if self._clock.now() >= expires_at:  # another worker may have it by now
+                if self._clock.now() >= expires_at:  # another worker may have the job by now
                     return
 
 
@@ -262,7 +264,7 @@ def day_of(now: float) -> str:
 
 
 async def until(event: asyncio.Event, seconds: float) -> bool:
-    """Wait at most this long for an event; True if it came."""
+    """Wait up to `seconds` for an event. Return True if it was set."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:
@@ -299,8 +301,8 @@ class BackgroundJobs:
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called when work begins; `heard` gets failures of the whole, `trouble`
-        the last failure of jobs."""
+        """`open_runner` is called when work begins. `heard` is called with failures of the runner
+        itself. `trouble` returns the last failure of jobs."""
         self._open_runner = open_runner
         self._heard = heard
         self._idle_seconds = idle_seconds
@@ -315,16 +317,16 @@ class BackgroundJobs:
 
     @property
     def running(self) -> bool:
-        """True if it runs, or waits for a job that will be due."""
+        """True if jobs run, or wait for their time."""
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def wake(self, seconds: float = 0.0) -> None:
-        """Check the queue in `seconds`; returns at once."""
+        """Check the queue in `seconds`. Returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # events and tasks belong to the loop they were made in
+        if self._loop is not loop:  # events and tasks belong to the event loop that created them
             self._loop, self._task = loop, None
             self._woken, self._stop = asyncio.Event(), asyncio.Event()
             self._resting = asyncio.Event()
@@ -332,12 +334,12 @@ class BackgroundJobs:
         self._look_at = min(self._look_at, time.monotonic() + seconds)
         self._woken.set()
         if self._look_at <= time.monotonic():
-            self._resting.clear()  # not a new one: a caller may wait for it
+            self._resting.clear()  # reuse the event, because a caller may be waiting for it
         if not self.running:
             self._task = loop.create_task(self._run(), context=Context())
 
     async def rest(self, seconds: float) -> bool:
-        """Wait at most this long for due jobs; True if all are done."""
+        """Wait up to `seconds` for due jobs. Return True if all are done."""
         if not self.running:
             return True
         try:
@@ -351,7 +353,7 @@ class BackgroundJobs:
         self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is not asyncio.get_running_loop():
-            return  # work in another loop ended with it
+            return  # work in another event loop ended with that loop
         self._stop.set()
         self._woken.set()
         _, waits = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
@@ -368,7 +370,7 @@ class BackgroundJobs:
             done = await attempted(self._look(runner, stop))
             runner = None if isinstance(done, Failure) else done
             self._heard("all", done if isinstance(done, Failure) else None)
-            if isinstance(done, Failure):  # what is due is still: look again
+            if isinstance(done, Failure):  # the jobs are still due: check again
                 self._look_at = min(self._look_at, time.monotonic() + self._idle_seconds)
         self._resting.set()
 

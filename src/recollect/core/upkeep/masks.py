@@ -1,5 +1,5 @@
-"""Mask stored texts: by the redaction rules, by patterns of the user, and copies of secrets that
-were masked elsewhere. Masking twice changes nothing. JSON stays JSON, and keys stay."""
+"""Mask stored texts: by the redaction rules, by the user's patterns, and copies of secrets that
+were masked elsewhere. Masking twice changes nothing. JSON stays valid JSON, and its keys stay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
 _MOST_PASSES: Final = 8
 _MOST_LEVELS: Final = 3
-"""JSON within JSON, as arguments of tool calls."""
+"""Depth of JSON inside JSON strings, as in the arguments of tool calls."""
 
 LEAST_CHARS: Final = 12
 _MOST_CUT: Final = 2
@@ -43,16 +43,17 @@ class MaskedText:
     text: str = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[tuple[RedactedSpan, ...], ...] = ()
-    """Per pass, in the text that the pass before left."""
+    """Changes per pass, as positions in the text that the previous pass returned."""
 
     def moved(self, start: int, end: int) -> tuple[int, int]:
-        """The new place of a span of the original text; a masked one is its mask's."""
+        """Return the new position of a span of the original text. If the span is masked, the
+        position of its mask."""
         for spans in self.steps:
             start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
         return start, end
 
     def masked_in(self, original: str) -> Iterator[str]:
-        """The secrets masked in the original text; never store or show them."""
+        """Return the secrets masked in the original text. Never store or show them."""
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
@@ -69,7 +70,7 @@ class MaskedBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masks:
-    """The masks: the rules always, personal data and own patterns on request."""
+    """The rules are always applied, personal data and the user's own patterns on request."""
 
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
@@ -84,13 +85,13 @@ class Masks:
                 break
             changed = _splice(changed, spans)
             steps.append(spans)
-            if not self._own_patterns:  # the rules alone need one pass
+            if not self._own_patterns:  # the rules alone need only one pass
                 break
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
-        """JSON with its secrets masked, own patterns not under the keys to `leave`; other bytes as
-        text. FormatError for a record that cannot be read."""
+        """Mask secrets in JSON; other bytes are treated as text. The user's patterns are not
+        applied under the keys in `leave`. Raise FormatError if a record cannot be read."""
         texts = texts_of_outcomes(raw)
         if texts is not None:
             done = self.json(texts, leave=leave)
@@ -109,7 +110,7 @@ class Masks:
         return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
 
     def name(self, name: str) -> bool:
-        """True if a name, which is never changed, holds a secret."""
+        """Return whether a name contains a secret. Names are never changed."""
         return bool(self.text(name).steps)
 
     @property
@@ -121,7 +122,8 @@ class Masks:
         return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
 
     def left_in(self, raw: bytes) -> bool:
-        """True if an own pattern still matches: in a key, or in texts that are not changed."""
+        """Return whether one of the user's patterns still matches, in a key or in texts that are
+        not changed."""
         return bool(self.patterns) and any(
             any(True for _ in self._own_spans(text)) for text in strings_in(raw, keys=True)
         )
@@ -163,14 +165,14 @@ class Masks:
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Regular expressions of users; SettingsError for an invalid one, or one that matches
+    """Compile regular expressions of users. Raise SettingsError if one is invalid or matches
     everything."""
     made = []
     for number, text in enumerate(written, 1):
         try:
             pattern = re.compile(text)
         except re.error as error:
-            # Without the pattern, which may hold what is to be masked.
+            # The error does not quote the pattern, which may contain the secret.
             raise SettingsError(
                 f"pattern {number} is no regular expression: {error.msg} at {error.pos}"
             ) from None
@@ -189,7 +191,7 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def _may_never_end(pattern: str) -> bool:
-    """True if an unbounded repeat holds another one, which takes exponential time."""
+    """Return whether an unbounded repetition contains another one, which takes exponential time."""
 
     def repeats(parsed: Any, *, inside: bool) -> bool:
         for kind, value in parsed:
@@ -217,7 +219,7 @@ def _bodies(value: Any) -> Iterator[Any]:
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
-    """Every text in JSON, including inner JSON; other bytes as one text."""
+    """Yield every text in JSON, including JSON inside strings. Other bytes are one text."""
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
     if not _is_json(raw):
@@ -329,19 +331,20 @@ def _read(raw: bytes) -> str:
 def _written(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate that was no byte
+    except UnicodeEncodeError:  # a lone surrogate that does not stand for a byte
         return text.encode("utf-8", "surrogatepass")
 
 
 def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """A finder for unlabelled copies of these secrets; None for none."""
+    """Return a finder for copies of these secrets without a label; None if there are none."""
     known = sorted(recognisable_secrets(secrets), key=lambda text: (-len(text), text))
     found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
     return re.compile("|".join(map(re.escape, found))) if found else None
 
 
 def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """A finder for these secrets cut by one or two characters at an end; None for none."""
+    """Return a finder for these secrets with one or two characters missing at an end; None if there
+    are none."""
     telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
     longest = sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
     found = sorted({cut for text in longest for cut in _cuts(text)}, key=lambda text: -len(text))
@@ -351,6 +354,6 @@ def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
 def _cuts(secret: str) -> Iterator[str]:
     for cut in range(1, _MOST_CUT + 1):
         for left in (secret[cut:], secret[:-cut]):
-            # a part with spaces at its end is part of a sentence, and matches unrelated text
+            # a part with spaces at its end belongs to a sentence, and would match unrelated text
             if len(left) >= LEAST_CHARS and left == left.strip():
                 yield left

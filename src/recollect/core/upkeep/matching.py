@@ -1,5 +1,5 @@
-"""Select the segments, facts and records that an order to forget names, stored or spooled. A
-spooled batch without any of them stays byte for byte."""
+"""Select the segments, facts and records that an order to forget covers, stored or spooled. A
+spooled batch without any of them is not changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PAGE_BODIES: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTargets:
-    """The targets of an order, before it runs."""
+    """What an order would remove, determined before it runs."""
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
     spooled: tuple[Segment, ...] = field(default=(), repr=False)
@@ -60,13 +60,13 @@ class TextMatcher:
         return self._text is not None or self._pattern is not None
 
     def in_text(self, text: str) -> bool:
-        """True if a text holds it, also in its escaped form."""
+        """Return whether a text contains it, also in escaped form."""
         if self._text is not None and self._text.occurs_in(text):
             return True
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def in_bytes(self, raw: bytes) -> bool:
-        """True if JSON or other bytes hold it; keys count as well."""
+        """Return whether JSON (including keys) or other bytes contain it."""
         if self._text is not None and self._text.occurs_in(raw):
             return True
         if self._pattern is None:
@@ -79,7 +79,7 @@ class TextMatcher:
 
 @lru_cache(maxsize=8)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern of an order; SettingsError if it is none."""
+    """Compile the pattern of an order. Raise SettingsError if it is invalid."""
     (made,) = own_patterns((pattern,))
     return made
 
@@ -89,7 +89,7 @@ def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def content_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """True if the order names a segment's content, wherever it appears."""
+    """Return whether the order covers a segment's content, wherever it appears."""
     return (
         segment.id in order.segments
         or segment.message_id in order.message_ids
@@ -98,7 +98,7 @@ def content_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def place_meant(order: ForgetOrder, segment: Segment) -> bool:
-    """True if the order names this segment: its session, its time, or both."""
+    """Return whether the order covers this segment by its session, its time, or both."""
     if not order.sessions and not order.by_time:
         return False
     return (not order.sessions or segment.session in order.sessions) and order.said_then(
@@ -107,7 +107,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
 
 
 def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
-    """True if the order names a fact itself, not its source."""
+    """Return whether the order covers a fact itself, not its source."""
     said = (fact.content, fact.context, fact.subject, fact.attribute)
     _, line = split_foreign(fact.foreign or "")
     return fact.id in order.facts or _holds(order, said, line)
@@ -122,7 +122,8 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
 
 
 async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
-    """The segments of a store that the order names, in order of arrival; reads all."""
+    """Return the segments of a store that the order covers, in order of arrival. Reads all
+    segments."""
     async for segment in every_segment(store):
         if segment_meant(order, segment.segment):
             yield segment
@@ -148,7 +149,8 @@ async def every_body(store: Store) -> AsyncIterator[StoredBody]:
 async def said_again(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
 ) -> tuple[tuple[StoredSegment, ...], Mapping[str, str]]:
-    """Other segments with the same words: those to remove as well, and new sources of facts."""
+    """Return other segments with the same words: those to remove as well, and those that become new
+    sources of facts."""
     known = {segment.segment.id for segment in meant}
     content = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
     by_place = {segment.segment.message_id for segment in meant} - content
@@ -188,7 +190,7 @@ async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
 
 
 def damaged_parts(spools: Iterable[Spool]) -> list[str]:
-    """The unreadable parts of spools, one line each with the fix."""
+    """Describe the unreadable parts of spools, one line each with the fix."""
     return [
         f"{name}, a damaged part of the spool: look into it, or delete it"
         for spool in spools
@@ -198,7 +200,7 @@ def damaged_parts(spools: Iterable[Spool]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class ForgetSet:
-    """The messages to remove; grows with spooled ones that the order names."""
+    """The messages to remove. Spooled messages that the order covers are added to it."""
 
     order: ForgetOrder
     message_ids: set[MessageId] = field(default_factory=set)
@@ -208,13 +210,13 @@ class ForgetSet:
     unread: int = 0
 
     def look_at(self, record: bytes) -> bytes:
-        """Note the named content of a spooled record; returns the record."""
+        """Add the content of a spooled record that the order covers. Return the record."""
         if (batch := self.read(record)) is not None:
             self.note(batch)
         return record
 
     def note(self, batch: Batch) -> tuple[Segment, ...]:
-        """Note the named content of a batch; returns its messages."""
+        """Add the content of a batch that the order covers. Return its messages."""
         segments = tuple(new.segment for new in batch.segments if self._noted(new.segment))
         for fact in batch.facts:
             if fact_meant(self.order, fact):
@@ -223,7 +225,7 @@ class ForgetSet:
         return segments
 
     def remove(self, record: bytes) -> bytes | None:
-        """The record without them; None if it is empty then."""
+        """Return the record without these messages; None if nothing remains."""
         batch = self.read(record)
         if batch is None:
             self.unread += 1
@@ -242,7 +244,7 @@ class ForgetSet:
         return None if left.empty else write_batch(left)
 
     def read(self, record: bytes) -> Batch | None:
-        """The batch in a record; None if it cannot be read here."""
+        """Return the batch in a record; None if it cannot be read."""
         try:
             return read_batch(record)
         except FormatError:
@@ -252,8 +254,8 @@ class ForgetSet:
         if segment.message_id in self.message_ids or content_meant(self.order, segment):
             self.message_ids.add(segment.message_id)
         elif segment.id in self.segments or place_meant(self.order, segment):
-            # its place has its own tombstone; quotes of it here are removed, because it is
-            # unknown here whether the same is said elsewhere
+            # The place has its own tombstone. Quotes of it in this record are removed, because it
+            # is unknown here whether the same words are stored elsewhere.
             self.message_ids.add(MessageId(segment.id))
             self.unsaid.add(segment.message_id)
         else:
@@ -303,7 +305,7 @@ class ForgetSet:
 def vectors_without(
     sets: Iterable[VectorSet], gone: Collection[SegmentId]
 ) -> tuple[VectorSet, ...]:
-    """Without the vectors of these segments, and without empty sets."""
+    """Remove the vectors of these segments, and sets that are then empty."""
     left = (
         replace(one, vectors=tuple(each for each in one.vectors if each.segment not in gone))
         for one in sets
@@ -314,7 +316,7 @@ def vectors_without(
 def fact_vectors_without(
     sets: Iterable[FactVectorSet], gone: Collection[FactId]
 ) -> tuple[FactVectorSet, ...]:
-    """Without the vectors of these facts, and without empty sets."""
+    """Remove the vectors of these facts, and sets that are then empty."""
     left = (
         replace(one, vectors=tuple(each for each in one.vectors if each.fact not in gone))
         for one in sets
@@ -330,8 +332,8 @@ def without(
     *,
     unsaid: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """The batch without these messages and facts, and without anything that quotes them or
-    `unsaid`."""
+    """Remove these messages and facts from the batch, and everything that quotes them or `unsaid`
+    messages."""
     quoted = message_ids | unsaid
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped
@@ -357,7 +359,7 @@ def without(
 
 
 def readable_state(state: bytes) -> bytes:
-    """A session's state, decoded; its bytes if it cannot be read."""
+    """Decode a session's state. Return its bytes if it cannot be read."""
     try:
         return write_state(join_state(state, (), ()))
     except FormatError:
@@ -370,8 +372,9 @@ def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionW
     try:
         state = join_state(write.state, (), ())
     except FormatError:
-        return None  # it quotes them at an unknown place: the stored one stays
-    # It is not recorded which edit quotes which message: all that quote any are removed.
+        return None  # it quotes them at an unknown place, so the stored state stays
+    # The state does not record which edit quotes which message, so all edits with quotes are
+    # removed.
     edits = (*state.edits, *(edit for edit, _ in state.dormant))
     anchors = frozenset(edit.anchor for edit in edits if edit.anchor is not None)
     return replace(

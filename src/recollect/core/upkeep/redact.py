@@ -1,6 +1,6 @@
-"""Redact: mask secrets in stored content, in place: spools first, then segments with the facts that
-rest on them, then the rest. Ids, places and times stay; a second run finds nothing. After a crash,
-redacting again finishes it."""
+"""Redact: mask secrets in stored content, in place. Spools come first, then segments with the facts
+that rest on them, then the rest. Ids, places and times stay. A second run finds nothing. After a
+crash, redact again to finish."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def mask_segment(
 
 
 def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
-    """A masked fact, with its spans moved to the new places of their texts."""
+    """Mask a fact, and move its spans to the new positions of their texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
     number, imported = split_foreign(fact.foreign or "")
@@ -109,7 +109,7 @@ def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fa
 
 
 def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
-    """A masked body; FormatError for a state that cannot be read."""
+    """Mask a body. Raise FormatError if a state cannot be read."""
 
     def change(text: str) -> str:
         done = masks.text(text)
@@ -126,14 +126,14 @@ def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) ->
 
 
 def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
-    """A masked spooled batch; vectors of changed texts are made again later."""
+    """Mask a spooled batch. Vectors of changed texts are computed again later."""
     moved: dict[SegmentId, MaskedText] = {}
     segments: list[NewSegment] = []
     for new in batch.segments:
         segment, text = mask_segment(new.segment, masks, kinds)
         if text is not None:
             moved[segment.id] = text
-            # unindexed content stays unindexed
+            # content that was not indexed stays so
             new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
         segments.append(new)
     facts = [mask_fact(fact, masks, moved, kinds) for fact in batch.facts]
@@ -166,7 +166,7 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
     try:
         return replace(write, state=mask_body("states", write.state, masks, kinds))
     except FormatError:
-        return None  # its contents are unknown here: the stored one stays
+        return None  # its contents are unknown here, so the stored state stays
 
 
 async def redact(
@@ -178,7 +178,7 @@ async def redact(
     apply: bool,
     progress: Progress | None = None,
 ) -> RedactionResult:
-    """Mask stored content, or without `apply` report what would be masked."""
+    """Mask stored content. Without `apply`, only report what would be masked."""
     walk = _RedactionWalk(store, masks, now=now, apply=apply, progress=progress)
     embedders = (await store.stats()).vectors
     for spool in spools:
@@ -193,7 +193,7 @@ async def redact(
     if apply and walk.found.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
-        # The last one reports whether the replaced bytes are gone from the store's files.
+        # The last step reports whether the replaced bytes are gone from the store's files.
         walk.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
     return walk.result()
 
@@ -275,7 +275,7 @@ class _RedactionWalk:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.masked_in(segment.text))
             moved[segment.id] = text
-            # unindexed content stays unindexed
+            # content that was not indexed stays so
             indexed = await self._store.passages(segment.id)
             order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
         await self._segments_rewritten(order, moved, masks)
@@ -306,7 +306,8 @@ class _RedactionWalk:
         self._raced += len(new)
 
     async def facts(self) -> None:
-        """Mask facts and digests, written only while no other process decides about them."""
+        """Mask facts and digests. They are written only if no other process has changed facts
+        meanwhile."""
         for fact in self._facts_before:
             self._name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
@@ -365,7 +366,7 @@ class _RedactionWalk:
             self._step(PLACES[kind], len(page), None)
 
     async def job_keys(self) -> None:
-        """Check the names of jobs."""
+        """Check the names of jobs for secrets."""
         for job in await self._store.jobs(limit=_MOST_JOBS):
             self._name(JOB_KEYS, job.key)
 
