@@ -47,9 +47,10 @@ def start(*, as_json: bool) -> None:
     load_settings(folder=None)  # report a wrong setting here, not only in the daemon's log
     try:
         ensure_daemon()
-        _show(_health(), as_json=as_json)
+        health = _health()
     except OSError as error:
         raise RecollectError(str(error)) from error
+    _show(health, as_json=as_json)
 
 
 @daemon.command()
@@ -57,11 +58,12 @@ def start(*, as_json: bool) -> None:
 def status(*, as_json: bool) -> None:
     """Print the daemon's status. Exits 1 if it is not running."""
     try:
-        _show(_health(), as_json=as_json)
+        health = _health()
     except OSError:
         idle = "The daemon is not running: a hook or `recollect daemon start` starts it."
         click.echo(json.dumps({"running": False}) if as_json else idle)
         sys.exit(1)
+    _show(health, as_json=as_json)
 
 
 @daemon.command()
