@@ -1,1 +1,1 @@
-"""Wire codecs and transcript readers. Only this package knows how a format is spelled."""
+"""Wire codecs and transcript readers. No other package knows how a format is written."""

@@ -69,11 +69,11 @@ _OWN_ROLES = frozenset({"assistant", "system", "user"})
 ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
-"""Limit for call ids, which match `^[a-zA-Z0-9_-]+$`."""
+"""Length limit of call ids, which must match `^[a-zA-Z0-9_-]+$`."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
 
 _BROKEN_INPUT: Final = "INVALID_JSON"
-"""Key for an input that was cut off, as the provider recommends for resending such a call."""
+"""Key under which the input of an interrupted call is sent again, as the provider recommends."""
 
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
@@ -130,7 +130,7 @@ class AnthropicCodec:
         return str(event.get("type")) in _EVENTS
 
     def claims_body(self, body: Fields) -> bool:
-        """Detect by keys, or by the shape of the first tool."""
+        """Detect the format by keys, or by the form of the first tool."""
         if body.keys() & {"system", "anthropic_version", "stop_sequences", "context_management"}:
             return True
         return "input_schema" in first_tool(body)
@@ -321,13 +321,14 @@ def _linked(part: Part, block: Any) -> Part:
 
 
 def _link(kind: str, named: str) -> CallId:
-    """Provider-run calls of an MCP server have their own kind of results."""
+    """Return the kind of result that a provider-run call needs. Calls of an MCP server have their
+    own kind."""
     return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
 
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
     opened: dict[CallId, None] = {}
-    left: dict[CallId, None] = {}  # called again before they were answered
+    left: dict[CallId, None] = {}  # calls that were repeated before they were answered
     called: set[CallId] = set()
     joined: dict[CallId, None] = {}
     for part in parts:
@@ -412,11 +413,12 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
         elif text := text_in(block):
             blocks.append({"type": "text", "text": text})
     said = any(not block["type"].endswith("thinking") for block in blocks)
-    return blocks if said else []  # some hosts of the API refuse thinking alone
+    return blocks if said else []  # some hosts of the API refuse a message with only thinking
 
 
 def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The API refuses thinking without a signature, as an aborted reply leaves it."""
+    """Return a thinking block to send. The API refuses thinking without a signature, as in an
+    aborted reply."""
     signature = block.get("thinkingSignature")
     if not isinstance(signature, str) or not signature:
         return []
@@ -473,7 +475,8 @@ class AnthropicAssembling:
         return None if self._message.get("stop_reason") is None else self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        """The blocks that have begun. A call whose input broke off keeps it as text."""
+        """Return the blocks that have begun. If the input of a call was interrupted, it is kept as
+        text."""
         content = []
         for at in sorted(self._blocks):
             made = {"input": _input(self._inputs[at])} if at in self._inputs else {}

@@ -1,5 +1,5 @@
-"""Content blocks of all formats and OpenClaw, read into parts. Reading never raises: an unknown
-block becomes `Other` and is carried along."""
+"""Content blocks of all formats and of OpenClaw, read into parts. Reading never raises. An unknown
+block becomes `Other` and is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def word(fields: Mapping[str, Any], name: str) -> str:
 
 
 def wire_flaws(raw: bytes) -> tuple[Flaw, ...]:
-    """List a flaw if the message is not an object."""
+    """Return a flaw if the message is not an object."""
     if raw[:1] == b"{" or raw.lstrip()[:1] == b"{":
         return ()
     return (Flaw(part=None, reason=Reason(Cause.MESSAGE_NO_OBJECT)),)
@@ -82,7 +82,7 @@ def read_block(block: Any) -> Part:
 def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
     nested = block.get("functionCall")
     fields = nested if isinstance(nested, dict) else block
-    if "input" in fields:  # Anthropic's own spelling first: it is read by the thousand
+    if "input" in fields:  # Anthropic's form first, because thousands of these are read
         given = fields["input"]
     else:
         named = [name for name in ("arguments", "args", "params") if name in fields]
@@ -116,7 +116,7 @@ def _read_result(block: Mapping[str, Any]) -> ToolResult:
 
 
 def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
-    """Parse a tool's answer: text, images, and blocks that are only carried."""
+    """Parse a tool's answer: text, images, and blocks that are passed on unchanged."""
     parts: list[Text | Image | Other] = []
     for part in read_content(content):
         if isinstance(part, Text | Image | Other):
@@ -127,7 +127,7 @@ def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
 
 
 def reword_result(content: Any, text: str) -> Any:
-    """Replace the text of a result's content; blocks that are not text stay."""
+    """Replace the text of a result's content. Blocks that are not text stay."""
     if not isinstance(content, list):
         return text
     spelled: dict[str, Any] | None = None
@@ -196,7 +196,7 @@ Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireMessage:
-    """One message of a request, and the position of the pi message that it begins with."""
+    """One message of a request, and the position of the first pi message in it."""
 
     body: dict[str, Any] = field(repr=False)
     source: int
@@ -234,8 +234,8 @@ def data_address(image: tuple[str, str]) -> str:
 
 
 def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
-    """Respell a call's id if the provider would refuse it. A new spelling carries a hash of the
-    whole id, so two ids never become one."""
+    """Rewrite a call's id if the provider would refuse it. The new id contains a hash of the whole
+    old id, so two ids never become the same."""
     whole = str(spelled or "")
     name = whole.partition(ITEM_SEPARATOR)[0]
     if 0 < len(name) <= longest and re.fullmatch(f"[{allowed}]+", name):
@@ -257,11 +257,11 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """Runner of the tool. Each side must answer its own calls."""
+    """Who runs the tool. Each side must answer its own calls."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"
-    """Role of an item that names none itself."""
+    """Role of an item that does not name one."""
 
 
 def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
@@ -307,7 +307,7 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
-    """Make pi's tool call block. Arguments that are not a JSON object become none, so the tool
+    """Make pi's tool call block. Arguments that are not a JSON object are dropped, so the tool
     reports what is missing."""
     if isinstance(given, str):
         try:

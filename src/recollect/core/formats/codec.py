@@ -21,7 +21,7 @@ _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen"
 KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
 _NO_CONTENT = (b"", b"null", b'""', b"[]", b"{}")
 _LOOK_AT = 24
-"""Number of messages examined from each end; formats do not change in between."""
+"""Number of messages examined at each end. The format does not change in between."""
 
 
 class Codec(Protocol):
@@ -29,7 +29,7 @@ class Codec(Protocol):
 
     @property
     def rules(self) -> WireRules:
-        """Requirements of the format."""
+        """The rules of the format."""
 
     def read(self, raw: bytes) -> Message:
         """Read one message leniently. Never raises on JSON that it does not understand."""
@@ -38,16 +38,17 @@ class Codec(Protocol):
         """Write one row. The same slot always gives the same bytes."""
 
     def claims_body(self, body: Fields) -> bool:
-        """Return whether a request of these keys can only be of this format."""
+        """Return whether only a request of this format can have these keys."""
 
     def claims_message(self, message: Fields) -> bool:
-        """Return whether a message of these keys can only be of this format."""
+        """Return whether only a message of this format can have these keys."""
 
     def claims_block(self, block: Fields) -> bool:
-        """Return whether a content block of these keys can only be of this format."""
+        """Return whether only a content block of this format can have these keys."""
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """The messages that a reply adds to the history, as a client would send them back."""
+        """Return the messages that a reply adds to the history, as a client would send them
+        back."""
 
 
 class Assembling(Protocol):
@@ -58,7 +59,7 @@ class Assembling(Protocol):
 
     @property
     def complete(self) -> bool:
-        """True once the reply's end was seen: later events do not change it."""
+        """True once the end of the reply was received. Later events do not change it."""
 
     def reply(self) -> Mapping[str, Any] | None:
         """Return the reply as if it had not been streamed; None if its end is missing."""
@@ -68,8 +69,8 @@ class Assembling(Protocol):
 
 
 class WireCodec(Codec, Protocol):
-    """A provider's format with its streams, and pi's messages in it. The same pi messages give the
-    same wire messages, and a further one never changes earlier ones."""
+    """A provider's format with its streams, and pi's messages in it. The same pi messages always
+    give the same wire messages. An additional message never changes earlier ones."""
 
     @property
     def api(self) -> str:
@@ -80,10 +81,10 @@ class WireCodec(Codec, Protocol):
         """Default provider of the format."""
 
     def assembling(self) -> Assembling:
-        """Start to assemble a streamed reply."""
+        """Start assembling a streamed reply."""
 
     def is_event(self, event: Mapping[str, Any]) -> bool:
-        """Return whether a stream event is of this format."""
+        """Return whether a stream event has this format."""
 
     def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
         """Translate pi messages into wire messages."""
@@ -92,7 +93,7 @@ class WireCodec(Codec, Protocol):
         """Translate a reply's content into pi's blocks."""
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """Return the reply with these wire messages in place of its own."""
+        """Return the reply with these wire messages instead of its own."""
 
 
 WIRES: Final[Mapping[FormatName, WireCodec]] = {
@@ -118,7 +119,7 @@ def codec_of(request: Request) -> Codec:
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:
-    """Detect the format of these messages, with the help of their request."""
+    """Detect the format of these messages, with the help of the request that contains them."""
     body = body or {}
     for name, codec in CODECS.items():
         if codec.claims_body(body):

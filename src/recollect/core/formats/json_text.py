@@ -1,6 +1,6 @@
-"""JSON as bytes: cut into spans without decoding, and written for providers or like JavaScript. If
-msgspec refuses what JavaScript writes (a lone surrogate, NaN), the standard library reads it. Spans
-are exact slices of the input, and a bad line of JSONL is reported, never raised."""
+"""JSON as bytes: split into spans without decoding, and written for providers or like JavaScript.
+If msgspec refuses JSON that JavaScript writes (a lone surrogate, NaN), the standard library reads
+it. Spans are exact slices of the input. An invalid line of JSONL is reported, not raised."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def decode(raw: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Write compact JSON in UTF-8; escapes what UTF-8 cannot carry."""
+    """Write compact JSON in UTF-8. Characters that UTF-8 cannot encode are escaped."""
     try:
         return _COMPACT.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -50,7 +50,7 @@ def encode(value: Any) -> bytes:
 
 
 def canonical(value: Any) -> str:
-    """Write the canonical spelling of a JSON value: compact, keys sorted."""
+    """Write a JSON value in canonical form: compact, with sorted keys."""
     try:
         return _CANONICAL.encode(value).decode()
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -76,8 +76,8 @@ def _plain(value: Any) -> Any:
 
 
 def plain_mapping(value: Any) -> Mapping[str, Any]:
-    """Return a reply or a part of one as a mapping, also from bytes and client objects; else an
-    empty one."""
+    """Return a reply or a part of one as a mapping, also from bytes and client objects. Anything
+    else gives an empty mapping."""
     if value is None or isinstance(value, Mapping):
         return value or {}
     try:
@@ -126,7 +126,7 @@ def text_of(fields: Fields, key: str) -> str | None:
     raw = fields.get(key)
     if raw is None or raw[:1] != b'"':
         return None
-    if b"\\" not in raw:  # nearly all short strings: no JSON reader needed
+    if b"\\" not in raw:  # true for nearly all short strings, which then need no JSON reader
         return raw[1:-1].decode(errors="replace")
     try:
         value = decode(raw)
@@ -136,7 +136,7 @@ def text_of(fields: Fields, key: str) -> str | None:
 
 
 def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int, int]] | None:
-    """Return start and end of each value of `spans` in `body`; None if the keys do not line up."""
+    """Return start and end of each value of `spans` in `body`; None if the keys do not match."""
     positions: dict[str, tuple[int, int]] = {}
     at = _skip(body, 0) + 1
     for key, span in spans.items():
@@ -147,7 +147,7 @@ def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int
         if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode(
             "utf-8", "surrogatepass"
         ):
-            return None  # an escaped or repeated key: the caller rebuilds the object instead
+            return None  # a key is escaped or repeated, so the caller rebuilds the object instead
         at = _skip(body, closing + 1)
         if body[at : at + 1] != b":":
             return None
@@ -167,7 +167,8 @@ def _skip(body: bytes, at: int) -> int:
 
 
 def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
-    """Slower than msgspec, but reads what JavaScript writes."""
+    """Split JSON in Python. This is slower than msgspec, but reads everything that JavaScript
+    writes."""
     try:
         return _scan_text(raw.decode(), opening)
     except (ValueError, RecursionError) as error:
@@ -256,11 +257,11 @@ def _number(value: float) -> str:
 
 
 def _decimal(number: Decimal) -> str:
-    """Shortest digits that name a double, placed as ECMA-262 places them."""
+    """Write the shortest digits that identify a double, in the notation of ECMA-262."""
     _, places, exponent = number.as_tuple()
     assert isinstance(exponent, int), "neither infinite nor NaN"
     written = "".join(map(str, places))
-    point = len(written) + exponent  # digits before the point
+    point = len(written) + exponent  # number of digits before the point
     digits = written.rstrip("0")
     if 0 < point <= _PLAIN_UP_TO:
         whole = digits[:point].ljust(point, "0")
@@ -274,16 +275,16 @@ def _decimal(number: Decimal) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectLine:
-    """A line that holds a JSON object."""
+    """A line that contains a JSON object."""
 
     number: int
     line: str = field(repr=False)
-    """Includes the line end if there is one."""
+    """The line, including its newline if there is one."""
     value: dict[str, Any] = field(repr=False)
 
 
 def object_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[ObjectLine]:
-    """Read the objects of a JSONL file given line by line, line ends included."""
+    """Read the objects of a JSONL file, given line by line with newlines."""
     for number, raw in enumerate(lines, 1):
         if not raw.strip():
             continue

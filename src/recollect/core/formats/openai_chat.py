@@ -1,6 +1,6 @@
 """Codec of OpenAI Chat Completions: messages, replies, streams, and pi's messages in this format.
-The older `function_call` pairs by name. Servers may stream calls without an index, reasoning under
-several names, and usage in any chunk."""
+The older `function_call` is paired by name. Servers may stream calls without an index, reasoning
+under several names, and usage in any chunk."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ ROLES: Final = frozenset(_ROLES)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that are sent whole, by some servers with every chunk; other strings come in pieces."""
+"""Fields that are sent complete; some servers repeat them in every chunk. Other strings are
+streamed in parts."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 
@@ -103,7 +104,7 @@ class OpenAIChatCodec:
         return event.get("object") == "chat.completion.chunk" or "choices" in event
 
     def claims_body(self, body: Fields) -> bool:
-        """Detect by the shape of the first tool."""
+        """Detect the format by the form of the first tool."""
         return "function" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:
@@ -399,7 +400,7 @@ class ChatAssembling:
 
     @property
     def complete(self) -> bool:
-        """False until the stream ends: the usage follows the last choice."""
+        """False until the stream ends, because the usage follows the last choice."""
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -468,7 +469,8 @@ def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[Re
 
 
 def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A new id begins a call even under a known index, because some servers number every call 0."""
+    """Return the call that a chunk belongs to. A new id begins a call even under a known index,
+    because some servers number every call 0."""
     index, call_id = given.get("index"), given.get("id")
     same = [call for call in calls if index is None or call["index"] == index]
     if not same:
@@ -524,7 +526,8 @@ def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def chat_thinking(fields: Mapping[str, Any]) -> str:
-    """Return the reasoning, whatever its field is called. Servers that use both names repeat it."""
+    """Return the reasoning, whatever its field is called. Servers that use both names send the same
+    text twice."""
     said = (fields.get(name) for name in _CHAT_THINKING)
     return next((text for text in said if text and isinstance(text, str)), "")
 

@@ -1,6 +1,6 @@
 """Codec of OpenAI Responses: items, replies, streams, and pi's messages in this format. Every call
-item needs one output item after it, and a reasoning item the item it led to. Item types are those
-of openai-python, November 2026."""
+item needs one output item after it, and every reasoning item needs the item that it produced. Item
+types are those of openai-python, November 2026."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from recollect.errors import FormatError
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 TEXT_ANSWERED = frozenset(ARGUMENTS)
-"""Calls whose output may be plain text; others need structures that we do not invent."""
+"""Calls whose output may be plain text. Others need structures that Recollect does not invent."""
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
@@ -144,7 +144,7 @@ BLOCK_TYPES: Final = (
     result_type(
         "function_call_output",
         "client",
-        ("function_call", "local_shell_call"),  # Codex answers its shell so
+        ("function_call", "local_shell_call"),  # Codex answers its shell calls this way
         "call_id",
         "tool",
     ),
@@ -184,11 +184,11 @@ class OpenAIResponsesCodec:
         return str(event.get("type")).startswith("response.")
 
     def claims_body(self, body: Fields) -> bool:
-        """Detect by `input` in place of `messages`."""
+        """Detect the format by `input` instead of `messages`."""
         return "input" in body and "messages" not in body
 
     def claims_message(self, message: Fields) -> bool:
-        """Detect by type, except `message`, which an Anthropic response has too."""
+        """Detect the format by type, except `message`, which an Anthropic response has too."""
         kind = text_of(message, "type")
         return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
 
@@ -347,8 +347,8 @@ def _text_type(role: Role) -> str:
 
 
 def _call_id(wire: dict[str, Any]) -> str:
-    """`call_id` with the kind, since each kind has its own output. A local shell's items may name
-    the call in `id` alone; Codex answers them with function outputs."""
+    """Return `call_id` with the kind of call, because each kind has its own output. A local shell's
+    items may name the call only in `id`; Codex answers them with function outputs."""
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
@@ -379,7 +379,8 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
-    """Items of a tool search by the provider name no call."""
+    """Return whether an item belongs to a tool search that the provider runs: such items name no
+    call."""
     return kind in ("tool_search_call", "tool_search_output") and (
         wire.get("execution") == "server" or not wire.get("call_id")
     )
@@ -444,7 +445,7 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
         elif text := text_in(block):
             items.append(_sent_text(block, text, keeps_ids=keeps_ids))
     said = any(item["type"] != "reasoning" for item in items)
-    return items if said else []  # the API requires an item after its reasoning
+    return items if said else []  # the API requires an item after reasoning
 
 
 def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -509,7 +510,7 @@ class ResponsesAssembling:
 
     @property
     def complete(self) -> bool:
-        """True after the event that carries the whole response."""
+        """True after the event that contains the whole response."""
         return self._response is not None
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:

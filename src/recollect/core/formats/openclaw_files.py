@@ -1,5 +1,5 @@
 """Reader and writer of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. An imported line is
-exported byte for byte unless its fact changed. Trust, maker and pin of a file count only in a
+exported byte for byte unless its fact changed. Trust, maker and pin in a file are used only in a
 restore."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SegmentLine:
 
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
-    """Read lines one by one; reports bad ones in `passed_over`."""
+    """Read lines one by one. Invalid lines are reported in `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
@@ -90,7 +90,7 @@ OWN_KEYS: Final = frozenset(
     {"trust", "validTo", "recordedAt", "subject", "attribute", "sources", "evidence", "madeBy",
      "change", "session", "pinned", "joint"}
 )  # fmt: skip
-# Integers that every JSON reader holds exactly; stores accept no larger ones.
+# Integers that every JSON reader reads exactly. Stores accept no larger ones.
 _NUMBER_MAX: Final = 2**53
 _TRUSTS: Final[dict[str, Trust]] = {name: name for name in get_args(Trust)}
 _MAKERS: Final[dict[str, MadeBy]] = {name: name for name in get_args(MadeBy)}
@@ -98,7 +98,8 @@ _CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
 
 
 def own_keys(fact: Fact) -> dict[str, Any]:
-    """Return the keys that OpenClaw does not have; times in milliseconds, as OpenClaw has them."""
+    """Return the keys that OpenClaw does not have. Times are in milliseconds, as in OpenClaw's
+    keys."""
     said: dict[str, tuple[Any, bool]] = {
         "trust": (fact.trust, fact.trust != "medium"),
         "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),
@@ -123,8 +124,8 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
-    """Return the fact with these keys of a line applied. If `restored`, trust, maker and pin of the
-    line count."""
+    """Return the fact with these keys of a line applied. Trust, maker and pin of the line are used
+    only if `restored`."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
@@ -225,7 +226,7 @@ def foreign_of(number: int, line: str) -> str:
 
 
 def split_foreign(foreign: str) -> tuple[str, str]:
-    """Split the result of `foreign_of` into number with tab, and line; the number may be empty."""
+    """Split the result of `foreign_of` into number with tab, and line. The number may be empty."""
     number, tab, line = foreign.partition("\t")
     if tab and number.isascii() and number.isdigit():
         return number + tab, line
@@ -262,7 +263,8 @@ def _up_to_date(fact: Fact, line: str) -> str:
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Sort imported facts by their line, then our own by time and id. Leaves out digests."""
+    """Sort imported facts by their line, then Recollect's own by time and id. Digests are left
+    out."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, _ = split_foreign(fact.foreign or "")

@@ -1,5 +1,5 @@
 """Codec of pi and OpenClaw messages. Unfinished assistant turns are not sent. `bashExecution` and
-summaries have no `content`; the model reads them as the user's."""
+summaries have no `content`; the model reads them as user messages."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class PiCodec:
     rules = RULES
 
     def claims_body(self, body: Fields) -> bool:
-        """Detect by pi's key for the system prompt."""
+        """Detect the format by pi's key for the system prompt."""
         return "systemPrompt" in body
 
     def claims_message(self, message: Fields) -> bool:
-        """Detect by a role of pi's own, or by `stopReason`."""
+        """Detect the format by a role that only pi has, or by `stopReason`."""
         return text_of(message, "role") in _OWN_ROLES or "stopReason" in message
 
     def claims_block(self, block: Fields) -> bool:

@@ -1,6 +1,6 @@
 """Reader, writer and migration of pi's session file, and the context that pi shows a model. Lines
-are split on `\\n` alone, because U+2028 is legal inside JSON strings. A bad line never raises, and
-nothing is repaired."""
+are split only at `\n`, because U+2028 is allowed inside JSON strings. An invalid line never raises,
+and nothing is repaired."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PiHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiEntry:
-    """A line after the header, also of an unknown kind."""
+    """A line after the header, of any kind."""
 
     number: int
     line: bytes = field(repr=False)
@@ -67,7 +67,7 @@ class PiEntry:
 
     @property
     def id(self) -> str | None:
-        """Opaque, unique in its file; None in version 1."""
+        """Id of the entry, unique in its file; None in version 1."""
         return self.text("id")
 
     @property
@@ -91,7 +91,7 @@ class PiEntry:
 
     @property
     def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
-        """Messages that a `compaction` carries itself, in place of `first_kept_id`."""
+        """Messages that a `compaction` contains itself, instead of `first_kept_id`."""
         value = self.value.get("retainedTail")
         if self.kind != "compaction" or not isinstance(value, list):
             return None
@@ -108,7 +108,7 @@ class PiEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiSession:
-    """A session file as far as it could be read."""
+    """A session file, as far as it could be read."""
 
     header: PiHeader | None
     entries: tuple[PiEntry, ...]
@@ -147,11 +147,11 @@ def read_session(data: bytes) -> PiSession:
 
 def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntry, ...]:
     """Return the entries from the root to the leaf, by default the last entry. A leaf that is not
-    in the file counts as none, as in pi. A ring of parents (a damaged file) ends at its first
-    repeat."""
+    in the file counts as none, as in pi. If parents form a loop (a damaged file), the path ends at
+    the first repetition."""
     by_id = {entry.id: entry for entry in entries if entry.id is not None}
     if not by_id:
-        return tuple(entries)  # version 1: every line's parent is the line before
+        return tuple(entries)  # in version 1, every line's parent is the line before
     last = next(entry for entry in reversed(entries) if entry.id is not None)
     at: PiEntry | None = by_id.get(leaf, last) if leaf is not None else last
     walked: list[PiEntry] = []
@@ -282,7 +282,7 @@ def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
 
 
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
-    """Build the entry of an extension's state, which the model never sees."""
+    """Build the entry of an extension's state. The model never sees it."""
     return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
 
 
@@ -305,7 +305,7 @@ def _is_index(key: str) -> bool:
 
 
 def migrate(session: PiSession) -> PiSession:
-    """Convert the session to version 3; the notes list the changes."""
+    """Convert the session to version 3. The notes list the changes."""
     if session.version >= PI_VERSION:
         return session
     values = [dict(entry.value) for entry in session.entries]
@@ -328,7 +328,7 @@ def migrate(session: PiSession) -> PiSession:
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
     seed = session.header.id if session.header is not None else ""
-    before_header = 1 if session.header is not None else 0  # the index counts the header
+    before_header = 1 if session.header is not None else 0  # the index includes the header
     taken: set[str] = set()
     parent: str | None = None
     for position, value in enumerate(values):
@@ -399,8 +399,8 @@ class PiContext:
 
 
 def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """Build the context that pi shows: the last summary on the path, what it kept, and everything
-    after it."""
+    """Build the context that pi shows: the last summary on the path, the messages that it kept, and
+    everything after it."""
     path = path_to(entries, leaf)
     cut = _last_compaction(path)
     if cut is None:
@@ -430,8 +430,8 @@ def _last_compaction(path: Sequence[PiEntry]) -> int | None:
 
 
 def kept_from(path: Sequence[PiEntry], cut: int) -> int:
-    """Return the position of the first entry that the compaction at `cut` keeps; `cut` if it is
-    missing, as in pi."""
+    """Return the position of the first entry that the compaction at `cut` keeps. If that entry is
+    missing, return `cut`, as pi does."""
     first = path[cut].first_kept_id
     for position in range(cut):
         if first is not None and path[position].id == first:

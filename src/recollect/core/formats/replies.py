@@ -1,5 +1,5 @@
-"""A provider's reply: its messages, usage or error. Takes dicts, bytes, client objects and
-exceptions, and never raises. A message from a reply has the same identity when the client resends
+"""A provider's reply: its messages, usage or error. It may be a dict, bytes, a client object or an
+exception; reading it never raises. A message from a reply has the same id when the client resends
 it."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def may_be_reply(given: Any) -> bool:
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
     """Return the messages that a reply adds to the history, as a client would resend them. Empty
-    for an error, an unfinished stream, and other formats."""
+    for an error, an unfinished stream, or another format."""
     if isinstance(reply, BaseException):
         return ()
     fields = plain_mapping(reply)
@@ -38,13 +38,13 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
         messages = CODECS[format_name].reply_messages(fields)
     except FormatError:
         return ()
-    # pi's reply is the message itself, so its bytes stay
+    # pi's reply is the message itself, so its bytes are kept
     return (reply,) if messages and format_name == "pi" and isinstance(reply, bytes) else messages
 
 
 def read_usage(reply: Any) -> Usage | None:
-    """Return the usage that a reply or stream event reports, with the whole input counted; else
-    None."""
+    """Return the usage that a reply or stream event reports, with cached input included; None if it
+    reports none."""
     fields = plain_mapping(reply)
     within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
     usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
@@ -75,7 +75,7 @@ def read_cleared_tokens(reply: Any) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyError:
-    """A provider's error as far as it could be read."""
+    """A provider's error, as far as it could be read."""
 
     status: int | None
     message: str
@@ -113,8 +113,8 @@ def _usage(
     details: Mapping[str, Any] | None = None,
     apart: tuple[str, str] | None = None,
 ) -> Usage | None:
-    """`details` holds the cached part of the whole. `apart` names the fields of a provider that
-    counts cached tokens separately, so that the whole is the sum."""
+    """Read usage. `details` contains the cached part of the input. `apart` names the fields of a
+    provider that counts cached tokens separately, so that all must be added."""
     if apart is not None:
         read, write = (_number(usage, name) for name in apart)
         total, reports = _number(usage, whole) + read + write, usage.get(apart[0]) is not None
@@ -141,11 +141,11 @@ def _number(fields: Mapping[str, Any], name: str) -> int:
 
 
 class StreamedReply:
-    """Collects a streamed reply of any format, from events as objects or mappings. Ignores
-    snapshots of the client's library."""
+    """Collects a streamed reply of any format, from events as objects or mappings. Snapshots that
+    the client's library adds are ignored."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
-        """Take all `events`; FormatError if none of them is a stream event."""
+        """Take all `events`. Raise FormatError if none of them is a stream event."""
         self._assembling: Assembling | None = None
         self.events: int = 0
         self.error: Any = None

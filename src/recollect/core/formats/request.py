@@ -1,5 +1,5 @@
-"""Splitting a request body into its messages, and joining it again. A body is never decoded as a
-whole. Untouched parts keep their bytes or objects."""
+"""Splits a request body into its messages, and joins it again. A body is never decoded as a whole.
+Unchanged parts keep their bytes or objects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ABSENT = msgspec.Raw()
 
 
 class _Body(msgspec.Struct):
-    """One pass over the bytes finds all keys that are read."""
+    """A body, in which one pass over the bytes finds all keys that are read."""
 
     messages: list[msgspec.Raw] | None = None
     input: msgspec.Raw = _ABSENT
@@ -61,8 +61,8 @@ def split_request(
     *,
     betas: Iterable[str] = (),
 ) -> Request:
-    """Split an HTTP body, or the mapping a client library is called with. `betas` are beta features
-    from its headers; a mapping may name them itself."""
+    """Split an HTTP body, or the mapping that a client library is called with. `betas` are beta
+    features from its headers. A mapping may name them itself."""
     if isinstance(given, bytes):
         request = _split_body(given, format_name)
     else:
@@ -74,7 +74,7 @@ def split_request(
 
 _HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
 _MARKED_MESSAGES = 8
-"""Cache marks are on the system prompt, the tools and the newest messages."""
+"""Places of cache marks: the system prompt, the tools and the newest messages."""
 
 
 def is_kept_an_hour(request: Request) -> bool:
@@ -100,12 +100,12 @@ def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]
 
 
 _MARK = "\0recollect:"
-"""Prefix of marks, which are JSON strings so that a frame is valid JSON."""
+"""Prefix of placeholders. They are JSON strings, so that a frame is valid JSON."""
 
 
 def frame_of(request: Request, *, as_it_came: bool) -> bytes:
-    """Return the request with marks in place of its messages, system prompt and tools.
-    `as_it_came`: it was sent untouched, so white space between messages is kept, too."""
+    """Return the request with placeholders for its messages, system prompt and tools. With
+    `as_it_came` it was sent unchanged, so white space between messages is kept too."""
     spans = (
         object_spans(request.body)
         if request.body is not None
@@ -163,7 +163,7 @@ def _messages_mark(opening: bytes, between: Sequence[bytes], closing: bytes) -> 
 
 _MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f,x]*):([0-9a-f]*)"')
 _AS_TEXT = b"x"
-"""Replaces the gaps if the messages were one text, not an array."""
+"""Marks that the messages were one text, not an array, so there are no gaps."""
 _TEXT_BEFORE = b'{"role":"user","content":'
 
 
@@ -187,7 +187,8 @@ def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """Bytes before, between and after the messages of an array; one gap if all are equal."""
+    """Return the bytes before, between and after the messages of an array. If all gaps are equal,
+    return one."""
     at, gaps = 1, []
     for message in messages:
         found = array.find(message, at)
@@ -289,7 +290,7 @@ def _input_items(raw: bytes) -> list[bytes]:
 
 
 def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
-    """Only Anthropic's requests must enable thinking; other formats do not ask here."""
+    """Return whether thinking is enabled. Only Anthropic's requests must enable it."""
     if format_name != "anthropic":
         return True
     asked = decode(raw) if raw else None

@@ -1,5 +1,5 @@
-"""Records that stores and the spool keep: session states, compactions, batches. Every record has a
-version; a reader refuses a newer one. Callers redact before they store."""
+"""Records that stores and the spool contain: session states, compactions, batches. Every record has
+a version, and a reader refuses a newer one. Callers redact before they store."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ STATE_VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
 _DEFLATED = b"Z2"
-"""Packed in chunks, so that unchanged ones are not packed again."""
+"""Number of edits per chunk. Edits are packed in chunks, so that unchanged ones are not packed
+again."""
 _CHUNK: Final = 256
 _ID_CHARS = 32
-"""An identity is 16 bytes in hex (rules/identity.py)."""
+"""Length of a message id: 16 bytes in hex (rules/identity.py)."""
 _EDITS: dict[str, type[Edit]] = {
     "left-out": LeaveOut,
     "shortened": Shorten,
@@ -38,9 +39,9 @@ _EDITS: dict[str, type[Edit]] = {
     "cut": Cut,
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
-"""Fields of edits and cuts that hold message content."""
+"""Fields of edits and cuts that contain message content."""
 _LEFT_OUT: Final = "left-outs"
-"""Whole messages that were left out, as columns of their places in the path."""
+"""Record of whole messages that were left out, as columns of their places in the path."""
 _FEW: Final = 16
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
@@ -51,8 +52,8 @@ def write_state(
 ) -> bytes:
     """Return a session's state as bytes for `read_state`.
 
-    It holds no messages, but the text of shortened results and recalled blocks. Identities in
-    `apart` and keys in `path` are stored elsewhere, and left out.
+    It contains no messages, but the text of shortened results and recalled blocks. Message ids in
+    `apart` and keys in `path` are stored elsewhere, and are omitted.
     """
     writer = _EditWriter(widest=_widest(state), apart=apart)
     writer.know_path(path or state.path)
@@ -72,8 +73,8 @@ def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[byte
 
 
 class StateWriter:
-    """Writes the states of one session, turn by turn. Reuses the packed bytes of edits that did not
-    change, because a cut may carry a thousand texts."""
+    """Writes the states of one session, turn by turn. It reuses the packed bytes of edits that did
+    not change, because a cut may contain a thousand texts."""
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
@@ -82,7 +83,7 @@ class StateWriter:
         self._dormant: dict[int, tuple[Edit, Edit]] = {}
 
     def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
-        """Write the state like `split_state`, with its edits masked."""
+        """Write the state as `split_state` does, with its edits masked."""
         writer, widest = self._writer, _widest(state)
         if not writer.know_path(state.path) or widest is not writer.widest:
             self._known = {}
@@ -118,7 +119,7 @@ class StateWriter:
 
 
 def _chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """Divided so that new edits change few chunks: each cut by itself, others by hundreds."""
+    """Divide edits so that new ones change few chunks: each cut separately, others by hundreds."""
     for is_cut, stretch in groupby(edits, lambda edit: isinstance(edit, Cut)):
         some, size = tuple(stretch), 1 if is_cut else _CHUNK
         yield from (some[at : at + size] for at in range(0, len(some), size))
@@ -140,11 +141,11 @@ def _ended(raw: bytes) -> bytes:
 def read_state(
     raw: bytes, *, apart: Sequence[str] = (), path: Sequence[EntryKey] = ()
 ) -> SessionState:
-    """Read the state that `write_state` wrote; FormatError for anything else."""
+    """Read the state that `write_state` wrote. Raise FormatError for anything else."""
     record = _state_record(raw)
     try:
         written, resting = record.pop("edits"), record.pop("dormant")
-        record.pop("outcomes", None)  # earlier versions wrote it
+        record.pop("outcomes", None)  # written by earlier versions
         covered = _covered((*written, *(edit for edit, _ in resting)), apart)
         known = path or record.get("path", ())
         edits: list[Edit] = []
@@ -170,15 +171,15 @@ def _state_record(raw: bytes) -> dict[str, Any]:
 
 
 def split_state(state: SessionState) -> bytes:
-    """Write the state without its path, for a store that keeps the path separately. A long one is
+    """Write the state without its path, for a store that keeps the path separately. A long state is
     packed, because it is written every turn."""
     bare = replace(state, path=(), ids=())
     return _packed(write_state(bare, apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """Reverse `split_state`. Without the path, cuts do not know their messages, and some left-out
-    messages are unknown."""
+    """Join a state from `split_state` with its path. Without the path, the messages of cuts and
+    some left-out messages are unknown."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
@@ -204,7 +205,7 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
 
 
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
-    """Apply `change` to the texts of a stored state; returns the same bytes if none changed."""
+    """Apply `change` to the texts of a stored state. Return the same bytes if none changed."""
     record = _state_record(_unpacked(raw))
     changed = False
 
@@ -276,7 +277,7 @@ class _EditWriter:
         return grew
 
     def written(self, edits: Sequence[Edit]) -> bytes:
-        """Write edits in order, with commas; a run of left-out messages is one record."""
+        """Write edits in order, separated by commas. A run of left-out messages is one record."""
         written: list[bytes] = []
         for is_one, stretch in groupby(edits, self._is_left_out):
             some = list(stretch)
@@ -333,8 +334,8 @@ def _named(edit: Edit) -> dict[str, Any]:
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
-    """The number of messages that the cut shares with the widest; or start and length of the run in
-    `apart`, and the other names, joined."""
+    """Return how many messages the cut shares with the widest cut. Otherwise return start and
+    length of the run in `apart`, and the other names, joined."""
     covers = cut.covers
     if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
         return len(covers)
@@ -367,8 +368,8 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """None: the messages of the widest cut are stored separately. Other cuts share its
-    beginning."""
+    """Return the messages of cuts; None if those of the widest cut are stored separately. Other
+    cuts share its first part."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -406,13 +407,13 @@ def _covers(value: Any, covered: Sequence[str] | None) -> Sequence[str]:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SHORT: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-# JSON as text in JSON, like arguments of tool calls, is escaped twice.
+# JSON inside a JSON string, such as the arguments of tool calls, is escaped twice.
 _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text to forget. Matches ignore case and JSON escapes, and rather report too much than too
-    little."""
+    """A text to forget. Matches ignore case and JSON escapes. If in doubt, it matches too much
+    rather than too little."""
 
     __slots__ = ("_folded",)
 
@@ -440,8 +441,8 @@ class SoughtText:
         return self._folded in text.casefold()
 
     def remove_from(self, state: bytes) -> bytes | None:
-        """Remove quotes from a session's state if it holds the text; None if it still does. An
-        unreadable state is searched as bytes."""
+        """Remove quotes from a session's state if it contains the text; None if it still does
+        afterwards. An unreadable state is searched as bytes."""
         try:
             held = _unpacked(state)
             edits = _state_record(held)["edits"]
@@ -523,8 +524,8 @@ def write_batch(batch: Batch) -> bytes:
 
 
 def read_batch(record: bytes) -> Batch:
-    """Reverse `write_batch`; FormatError for anything else, so that a spool of a newer program is
-    kept."""
+    """Read a batch that `write_batch` wrote. Raise FormatError for anything else, so that the spool
+    of a newer version is kept."""
     if not record.startswith(_BATCH_VERSION):
         raise FormatError("not a batch of this version: it may be a newer one's")
     try:

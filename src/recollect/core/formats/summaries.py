@@ -1,5 +1,5 @@
-"""Marks of a summary: those of other clients, and our own tags. Appended blocks are removed from
-the end only, because the text before them may mention the same tags."""
+"""Marks of a summary: those of other clients, and Recollect's own tags. Appended blocks are removed
+only from the end, because the text before them may mention the same tags."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ OWN_TAGS: Final = (
     "partial-summary",
     "focus",
 )
-"""Tags of text that code writes; no other text may hold them."""
+"""Tags of text that code writes. No other text may contain them."""
 
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"
 PINNED_LINE: Final = re.compile(rf"^- (?:{'|'.join(get_args(ProbeKind))}): ", re.MULTILINE)
-"""Start of a quote: its kind."""
+"""First part of a quote: its kind."""
 _PINNED: Final = f"{PINNED_HEADING}\n{PINNED_NOTE}\n"
 
 _OPENINGS = (
@@ -86,7 +86,7 @@ def without_block(text: str, tag: str) -> str:
     closed = text.rstrip()
     if not closed.endswith(f"\n</{tag}>"):
         return text
-    # the last one: tags in the block are defused, and the text before it may mention the tag
+    # the last one: tags inside the block are disabled, and the text before it may mention the tag
     at = closed.rfind(f"<{tag}>\n")
     if at < 0 or closed[at - 1 : at] not in ("", "\n"):
         return text

@@ -1,6 +1,6 @@
-"""Translation of pi messages into a provider's wire messages, for our own agent. The same messages
-give the same wire messages, so the prompt cache stays valid; a further message never changes
-earlier ones. Nothing is repaired."""
+"""Translates pi messages into a provider's wire messages, for Recollect's own agent. The same
+messages give the same wire messages, so the prompt cache stays valid. An additional message never
+changes earlier ones. Nothing is repaired."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The requested model. Thinking is sent back only to the model that made it."""
+    """The requested model. Thinking is sent back only to the model that wrote it."""
 
     format: FormatName
     model: str
@@ -54,8 +54,8 @@ class WireHistory:
 
 
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
-    """Translate the messages into the speaker's format. Like pi, leaves out aborted replies and
-    messages excluded from the context."""
+    """Translate the messages into the speaker's format. As in pi, aborted replies and messages
+    excluded from the context are left out."""
     written = WIRES[speaker.format].from_pi(
         [
             (at, plain, speaker.made(message))
@@ -122,10 +122,10 @@ def to_pi(
     usage: Usage | None,
     timestamp: int,
 ) -> dict[str, Any]:
-    """Build the assistant message of a whole reply; `timestamp` in milliseconds."""
+    """Build the assistant message of a complete reply. `timestamp` is in milliseconds."""
     content = WIRES[speaker.format].to_pi(reply)
     for at, block in enumerate(content):
-        if block["type"] == "toolCall" and not block["id"]:  # some servers name no calls
+        if block["type"] == "toolCall" and not block["id"]:  # some servers send no call ids
             block["id"] = f"call_{timestamp}_{at}"
     reason = _STOPS[stop]
     calls = any(block["type"] == "toolCall" for block in content)
@@ -148,9 +148,9 @@ def as_resent(
     stop: StopReason,
     message: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
-    """Return the reply as the next request will hold it, with its usage, so that its stored
-    identity matches: respelled ids, no invalid arguments, no unsealed reasoning, no refusals.
-    `message` is the result of `to_pi`, which knows the ids of calls that had none."""
+    """Return the reply as the next request will contain it, with its usage, so that its stored id
+    matches: rewritten call ids, no invalid arguments, no unsigned reasoning, no refusals. `message`
+    is the result of `to_pi`, which has the ids of calls that had none."""
     if message is None:
         message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
     sent = list(to_wire([message], speaker).messages)

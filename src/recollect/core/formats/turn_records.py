@@ -1,5 +1,5 @@
 """The ledger's record of a turn as bytes: its report, and the outcomes that changed. Causes are
-stored by name, outcomes as packed columns. Records hold no message content; the writer masks the
+stored by name, outcomes as packed columns. Records contain no message content; the writer masks the
 texts of reasons."""
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from recollect.errors import FormatError
 
 MaskReason: TypeAlias = Callable[[Reason], Reason]
 REPORT_VERSION: Final = 2
-"""Version 1 stored a sentence per message."""
+"""Current version. Version 1 stored a sentence per message."""
 _MARK: Final = b"\x00O1"
-"""No JSON begins like this. Searches for texts in stored bytes use `texts_of_outcomes`."""
+"""First bytes of packed outcomes; JSON never begins like this. To search their texts, use
+`texts_of_outcomes`."""
 KIND_CODES: Final[dict[FateKind, int]] = {
     "kept": 0,
     "changed": 1,
@@ -30,7 +31,7 @@ KIND_CODES: Final[dict[FateKind, int]] = {
     "inserted": 4,
 }
 ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}
-"""Stored codes: never reuse one for another name."""
+"""Stored codes. Never reuse a code for another name."""
 _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 _ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
 _KEY_BYTES: Final = 16
@@ -47,14 +48,15 @@ class OutcomeChanges:
     fates: Mapping[int, Fate] = field(default_factory=dict)
     kept: Sequence[int] = ()
     own: Sequence[tuple[int, Fate]] = ()
-    """All rows of our own, each with the place of the message that it follows; -1 at the head."""
+    """All rows that Recollect added, each with the place of the message before it; -1 at the
+    start."""
     cut: Reason | None = None
-    """Reason for summarised messages without reasons of their own; each compaction changes it."""
+    """Reason for summarized messages without reasons of their own. Each compaction changes it."""
 
 
 def texts_of_outcomes(raw: bytes) -> bytes | None:
-    """Return the reasons of packed outcomes as JSON; None for other bytes, FormatError for outcomes
-    that cannot be read."""
+    """Return the reasons of packed outcomes as JSON; None for other bytes. Raise FormatError for
+    outcomes that cannot be read."""
     if not raw.startswith(_MARK):
         return None
     packed = _unpacked(raw)
@@ -168,7 +170,8 @@ def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
-    """Return the outcomes in a report's order: by place, our own rows after their message."""
+    """Return the outcomes in a report's order: by place, with added rows after the message they
+    follow."""
     why = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
         (place, 0, fate if fate.reasons else replace(fate, reasons=why))
@@ -179,7 +182,7 @@ def in_order(outcomes: OutcomeChanges) -> list[Fate]:
 
 
 def write_report(report: Report, mask: MaskReason) -> bytes:
-    """Write a turn's work and its reasons, without the outcomes of messages."""
+    """Write what a turn did and why, without the outcomes of messages."""
     lines = [
         [
             line.stage,
@@ -202,7 +205,7 @@ def write_report(report: Report, mask: MaskReason) -> bytes:
 
 def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
     """Read a stored report with its sentences and outcomes. Earlier versions stored the outcomes in
-    the report. FormatError for anything else."""
+    the report. Raise FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict):
         raise FormatError("not the report of a turn")
@@ -221,7 +224,7 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
 
 
 def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
-    """`entry` names a message, because a value after "key" would be taken for a secret."""
+    """Rename `key` to `entry`, because a value after "key" would be masked as a secret."""
     return {"entry": fate.pop("key"), **fate}
 
 

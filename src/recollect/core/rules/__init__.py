@@ -1,1 +1,1 @@
-"""Pure rules: pairing, identity, tokens, budget, redaction, noise."""
+"""Rules without I/O: pairing, identity, tokens, budget, redaction, noise."""

@@ -1,4 +1,4 @@
-"""Limits of a window, and the edit batches in which a view may change before its tail. Between edit
+"""Limits of a window, and the edit batches in which older parts of a view may change. Between edit
 batches the provider's prompt cache stays valid (docs/contributing/sources.md)."""
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS, BatchMoment, 
 from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
 
 RESERVE_SHARE = 4
-"""Maximum reserve: a quarter of the window."""
+"""The reserve is at most a quarter of the window."""
 OUTPUT_SHARE = 2
-"""Maximum output counted as reserve: half of the window. Clients such as Claude Code send a larger
-ceiling with every request (128,000 of 200,000 tokens), which no history would fit."""
+"""At most half of the window is reserved for the output. Clients such as Claude Code ask for more
+with every request (128,000 of 200,000 tokens), and then no history would fit."""
 BLOCK_SHARE = 10
-"""Maximum recalled block: a tenth of the window."""
+"""A recalled block is at most a tenth of the window."""
 TALK_SHARE = 3
-"""Maximum block of a question without tools: a third, since little else could answer it."""
+"""For a question without tools, the block is at most a third of the window, because little else
+could answer it."""
 BLOCKS_SHARE = 4
 BLOCKS_CAP = 2.5
-"""Default limit of all blocks of a view: a quarter of the window, and this many hard caps."""
+"""All blocks of a view take at most a quarter of the window, and this many times the hard cap."""
 FLUSH_SHARE = 20
-"""Maximum soft threshold: a twentieth of the window."""
+"""The soft threshold is at most a twentieth of the window."""
 KEEP_SHARE = 0.4
 STANDING_SHARE = 10
 
 _WINDOWS: tuple[tuple[str, int], ...] = (
-    # Published input windows by prefix of the model's name; the longest match counts.
+    # Published input windows by prefix of the model's name. The longest match is used.
     ("claude-", 200_000),
     ("gpt-3.5", 16_385),
     ("gpt-4", 8_192),
@@ -58,9 +59,10 @@ class WindowLimits:
     window_tokens: int
     reserve_tokens: int
     available_tokens: int
-    """Limit of the view with system prompt, tools and recalled block."""
+    """Limit of the view including system prompt, tools and recalled block."""
     limit_tokens: int
-    """Threshold for pruning and trimming; under `preset = "openclaw"` the block's cap below."""
+    """Threshold for pruning and trimming. With `preset = "openclaw"` it is lower by the size of the
+    block."""
     low_water_tokens: int
     hard_cap_tokens: int
     talk_cap_tokens: int
@@ -83,8 +85,8 @@ class ModelWindow:
 def window_of(
     model: str | None, settings: Settings, *, learned_tokens: int | None = None
 ) -> ModelWindow:
-    """Return the window: as set, but never above what a provider reported; else by table, else
-    200,000."""
+    """Return the window: the setting, but never more than a provider reported. Without a setting,
+    use the table, else 200,000."""
     name = (model or "").rpartition("/")[2].lower()
     matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
     if settings.window_tokens is not None:
@@ -102,7 +104,8 @@ def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> WindowLimits:
     """Return every threshold of a window. `output_tokens` is reserved for the reply, because
-    providers count prompt and reply against the window; more than half of the window is ignored."""
+    providers count prompt and reply against the window. If it is more than half of the window, it
+    is ignored."""
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
@@ -150,9 +153,9 @@ PROMPT_ROOM_SHARE = 2
 def limits_beside(
     fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> tuple[WindowLimits, int]:
-    """Return the thresholds and space left if system prompt and tools alone fill the window. No
-    view can fit, but the window size may be a wrong guess: half of it is left to the conversation,
-    so that recall has space and the cache is not broken every turn."""
+    """Return the thresholds, and the space left, if system prompt and tools alone fill the window.
+    No view can fit, but the window size may be a wrong guess. So half of the window is left for the
+    conversation: recall has space, and the cache is not broken every turn."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
     whole = fixed_tokens + reserve + room
@@ -160,10 +163,10 @@ def limits_beside(
 
 
 WORTHWHILE_SHARE = 20
-"""Minimum share of the window that a ratio-based edit batch must free: a twentieth."""
+"""An edit batch that is due by a ratio must free at least a twentieth of the window."""
 
 LONG_TTL_SECONDS = 3_600.0
-"""Cache lifetime of requests that are marked to be cached for an hour."""
+"""Cache lifetime of requests that ask the provider to cache for an hour."""
 
 
 def batch_moment(
@@ -176,7 +179,8 @@ def batch_moment(
     kept_an_hour: bool = False,
 ) -> BatchMoment | None:
     """Return the edit batch for this turn, if any. The cache has expired if it is older than the
-    setting and than anything still read from it. `kept_an_hour`: the request is marked so."""
+    setting and older than anything that was still read from it. `kept_an_hour` is true if the
+    request asks to be cached for an hour."""
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
         return BatchMoment(kind="over-limit", reason=over)

@@ -1,6 +1,6 @@
-"""Calls and results that belong together, and the check whether a conversation needs repair.
-Leaving out a whole `group` never splits a pair. Most turns pass `is_well_formed`, one cheap pass,
-and skip `pairing`."""
+"""Groups calls with their results, and checks whether a conversation needs repair. Leaving out a
+whole `Group` never splits a pair. Most turns pass `is_well_formed`, one fast check, and skip
+`pairing`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ CALLER_GONE = Reason(Cause.CALLER_GONE)
 
 @dataclass(frozen=True, slots=True)
 class Misfits:
-    """Parts to drop, by message and place, with reasons; and calls whose caller is not shown."""
+    """Parts to drop, by message and position, with reasons. Also calls whose caller is not
+    shown."""
 
     out: Mapping[EntryKey, Mapping[int, Reason]] = field(default_factory=dict)
     direct: Mapping[EntryKey, frozenset[int]] = field(default_factory=dict)
@@ -48,8 +49,8 @@ NONE = Misfits()
 
 
 def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
-    """Find the parts of provider-run calls that cannot stay as they are. With `continues` the
-    provider holds earlier items, so a result or caller may be there."""
+    """Find the parts of provider-run calls that must change. With `continues` the provider stores
+    earlier items, so a result or caller may be there."""
     if not any(map(_is_linked, rows)):
         return NONE
     shown = [(base, row) for row in rows if (base := _base(row)) is not None]
@@ -104,7 +105,7 @@ class _Links:
                     self.out.setdefault(entry.key, {})[at] = reason
 
     def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
-        if paired:  # only its own: a call that still waits under its id gets no result
+        if paired:  # only the call's own result: a call that still waits under its id gets none
             if call in self.waiting and self.answered:
                 open_key, open_at = self.waiting.pop(call)
                 self.out.setdefault(open_key, {})[open_at] = NO_RESULT
@@ -172,7 +173,8 @@ def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
 
 
 def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
-    """True if only the client's calls made next to it or by its code, and their results, follow."""
+    """Return whether only the client's calls (made next to it or by its code) and their results
+    follow."""
     called: set[CallId] | None = None
     for row in rows:
         entry = row if isinstance(row, Entry) else row.base
@@ -192,7 +194,8 @@ def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Members are whole messages (part None) or single parts; `first` is their place."""
+    """Messages or parts that must stay together. Members are whole messages (part None) or single
+    parts. `first` is their position."""
 
     first: int
     members: list[tuple[EntryKey, int | None]] = field(default_factory=list)
@@ -266,7 +269,8 @@ def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: li
 
 
 def is_odd(message: Message, rules: WireRules) -> bool:
-    """Return whether the message by itself needs repair: unfinished, empty, blank, out of order."""
+    """Return whether the message by itself needs repair: unfinished, empty, blank or out of
+    order."""
     parts = message.parts
     if message.role == "system" and rules.system_inside:
         return bool(message.flaws)
@@ -289,7 +293,7 @@ def is_odd(message: Message, rules: WireRules) -> bool:
 
 
 def is_misplaced(part: Part, role: Role) -> bool:
-    """Return whether a message of this role cannot hold the part; calls need an id everywhere."""
+    """Return whether a message of this role cannot contain the part. Calls always need an id."""
     if role == "assistant":
         return isinstance(part, ToolResult) or (isinstance(part, ToolCall) and not part.id)
     return isinstance(part, ToolCall | Thinking)
@@ -304,7 +308,8 @@ def result_ids(message: Message) -> tuple[CallId, ...]:
 
 
 def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Return whether every call is answered where the format wants it, and nothing else is odd."""
+    """Return whether every call is answered where the format requires it, and nothing else needs
+    repair."""
     if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
@@ -315,8 +320,8 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Results lead the user message after the calls; roles alternate, a user first. System messages
-    come after a user's."""
+    """Check formats in which results come first in the user message after the calls. Roles
+    alternate and the user begins. System messages come after a user's."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
@@ -332,7 +337,7 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _adjacent(entries: Sequence[Entry]) -> bool:
-    """Result messages follow their call at once, each id once, and appear nowhere else."""
+    """Check formats in which result messages directly follow their call, each id once."""
     pending: set[CallId] = set()
     for entry in entries:
         if entry.odd:
@@ -349,7 +354,8 @@ def _adjacent(entries: Sequence[Entry]) -> bool:
 
 
 def _loose(entries: Sequence[Entry]) -> bool:
-    """Every call has one later result; reasoning is followed by its item."""
+    """Check formats in which every call has one later result, and reasoning is followed by its
+    item."""
     pending: set[CallId] = set()
     item_ids: set[str] = set()
     leading = False
@@ -392,7 +398,8 @@ def _has_blank(message: Message, rules: WireRules) -> bool:
 
 
 def _ends_badly(entry: Entry) -> bool:
-    """A final assistant message may not end in space, and hold thinking only at times."""
+    """Return whether a final assistant message is invalid. It may not end with white space, and may
+    contain thinking only in some cases."""
     if entry.role != "assistant":
         return False
     last = entry.message.parts[-1]

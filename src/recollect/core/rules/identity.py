@@ -1,6 +1,6 @@
-"""Identity of a message, and its place in a history. Identity is a keyed hash of role and canonical
-content. Keys chain identities, so a repeated "ok" has two keys and a retried history shares keys up
-to its first difference."""
+"""The id of a message, and its key at a place in a history. An id is a keyed hash of role and
+canonical content. A key also includes all messages before it. So a repeated "ok" has two keys, and
+a resent history has the same keys up to its first difference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from recollect.errors import SettingsError
 ROOT = EntryKey("")
 
 SealSecret: TypeAlias = Callable[[], bytes]
-"""Returns the key of seals, a secret of this installation. Other hashes of a space may be keyed by
-its name alone, which a web page can guess."""
+"""Returns the key of seals, a secret of this installation. Other hashes of a space may be keyed
+only by its name, which a web page could guess."""
 
 _DIGEST_BYTES = 16
 _SEAL = "seal "
@@ -39,8 +39,8 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
-    """Return the key of a space's hashes: its name, and the deployment's secret if any. It never
-    comes from the store: messages need an identity while the store is down."""
+    """Return the key of a space's hashes, made from its name and the deployment's secret, if any.
+    It never comes from the store, because messages need an id even while the store is down."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
         name = space.encode()
@@ -57,8 +57,8 @@ def segment_id(session: str, key: EntryKey) -> SegmentId:
 
 
 def unnamed_session(format_name: str, first: str) -> str:
-    """Return the common prefix of unnamed sessions that begin with this message; each has a
-    suffix."""
+    """Return the common prefix of unnamed sessions that begin with this message. Each session adds
+    a suffix."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 
@@ -68,20 +68,20 @@ def identify(message: Message, secret: bytes) -> MessageId:
         described.extend(_described(part))
     try:
         canonical = _ENCODER.encode(described)
-    except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can carry
+    except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can contain
         canonical = json.dumps(described).encode("ascii")
     return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def block_mark(text: str, secret: bytes) -> str:
-    """Return the mark that recognises a recalled block when a client sends it back."""
+    """Return the mark by which a recalled block is recognized when a client sends it back."""
     said = text.strip().encode("utf-8", "surrogatepass")
     return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
 def sealed(text: str, secret: bytes) -> str:
     """Add a seal before the last line of a memory tool's answer. Only the holder of the secret can
-    write it, so any process recognises the answer."""
+    write it, so any process with the secret recognizes the answer."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 
@@ -99,14 +99,14 @@ def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
 
 
 def batch_root(batch: str, secret: bytes) -> EntryKey:
-    """Return the key before the first message of a batch that arrived by itself."""
+    """Return the key before the first message of a batch that was ingested by itself."""
     named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def continued_root(continues_from: str) -> EntryKey:
-    """Return the key before the first message of a request that continues its provider's
-    history."""
+    """Return the key before the first message of a request that continues a history stored by its
+    provider."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 

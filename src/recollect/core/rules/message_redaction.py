@@ -1,6 +1,7 @@
-"""Masks secrets in JSON and in messages before they are stored. A JSON string is judged decoded,
-because an escape can hide a secret, and with its key, because a name can announce one. Keys, ids
-and order stay. Idempotent and linear."""
+"""Masks secrets in JSON and in messages before they are stored. A JSON string is decoded before it
+is searched, because an escape can hide a secret. It is searched together with its key, because a
+name can announce a secret. Keys, ids and order stay. Masking twice changes nothing, and the time is
+linear."""
 
 from __future__ import annotations
 
@@ -27,27 +28,28 @@ from recollect.core.values.message import Image, Message, Other, Part, Text, Thi
 from recollect.system.config.settings import Redaction
 
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-# What decodes to one character each: a pair of surrogates, one unit, a letter.
+# Sequences that each decode to one character: a pair of surrogates, one unit, a letter.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
 _ESCAPE_CHARS = 32
-"""Escapes are shorter: characters read before a place to find an escape that spans it."""
-# Images and files hold no secrets, but may look so by chance.
+"""Number of characters read before a position to find an escape that covers it. Escapes are
+shorter."""
+# Images and files contain no secrets, but may look so by chance.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
 _BESIDE = re.compile(r"[\s=:]")
 _BY_NAME = "assigned-"
-_LEAST_STRING_CHARS = 4  # minimum of a password with a label; without one it is eight
+_LEAST_STRING_CHARS = 4  # minimum length of a password with a label; without a label it is eight
 _MOST_PASSES = 4
 _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
-"""Line ends and tabs as JSON writes them, also in nested JSON."""
+"""Newlines and tabs as JSON writes them, also in nested JSON."""
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 def redact_json(
     raw: bytes, *, pii: bool = False, known: Collection[str] = ()
 ) -> tuple[bytes, bool]:
-    """Mask the secrets of JSON; also returns whether nothing was masked."""
+    """Mask the secrets of JSON. Also return whether nothing was masked."""
     text = raw.decode("utf-8", "surrogateescape")
     changed, _ = redact_json_text(text, pii=pii, known=known)
     if changed is text:
@@ -62,10 +64,11 @@ def redact_json_text(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
-    """Mask as `redact_json` does, for text; also returns the masked secrets that need no label."""
+    """Mask text as `redact_json` does. Also return the masked secrets that are recognizable without
+    a label."""
     judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
     looked_for = dict.fromkeys(known)
-    for _ in range(_MOST_PASSES):  # a mask changes the context of its neighbours
+    for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
         spans = judge(text, pii=pii, known=looked_for, judged=judged)
         if not spans:
             break
@@ -105,13 +108,13 @@ def _as_space(escape: re.Match[str]) -> str:
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> list[RedactedSpan]:
-    """Each span is inside one string and between its escapes."""
-    # the whole text: nested JSON has secrets between escapes of escapes
+    """Find the spans to mask. Each is inside one string and between its escapes."""
+    # search the whole text too, because nested JSON has secrets between escapes of escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
-    read: dict[str, Sequence[RedactedSpan]] = {}  # reports repeat texts for many messages
+    read: dict[str, Sequence[RedactedSpan]] = {}  # reports repeat the same text for many messages
     for string in _strings(text):
         beside = bisect_right(ends, string.start)
         own: list[RedactedSpan] = []
@@ -148,7 +151,8 @@ def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
 
 def _escape_over(written: str, at: int) -> re.Match[str] | None:
     begin = max(0, at - _ESCAPE_CHARS)
-    while begin > 0 and written[begin - 1] == "\\":  # where a run of them begins, none is open
+    # Go back to the start of a run of backslashes, where no escape is open.
+    while begin > 0 and written[begin - 1] == "\\":
         begin -= 1
     for escape in _ESCAPE.finditer(written, begin):
         if escape.end() > at:
@@ -161,7 +165,7 @@ def _decoded_spans(
 ) -> Sequence[RedactedSpan]:
     if "\\" not in written:
         if _BESIDE.search(written) is None:
-            return ()  # a word alone is read the same where a text begins with it
+            return ()  # a single word gives the same result wherever it is
         return redact(written, pii=pii, judged=judged).spans
     decoded, _ = scanstring(f'{written}"', 0, False)
     spans = redact(decoded, pii=pii, judged=judged).spans
@@ -179,7 +183,8 @@ def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
 
 
 def _shifts(written: str) -> list[tuple[int, int]]:
-    """For each escape: the decoded place after it, and the extra length of all text before."""
+    """Return, for each escape, the decoded position after it, and the extra length of all text
+    before."""
     shifts: list[tuple[int, int]] = []
     longer = 0
     for escape in _ESCAPE.finditer(written):
@@ -207,16 +212,17 @@ def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
 
 
 _ENTRY_PASSES = 2
-"""The second pass masks in earlier messages what only a later one gives away."""
+"""Number of passes. The second masks in earlier messages what only a later message reveals as a
+secret."""
 
 
 @dataclass(slots=True)
 class TextMask:
-    """Masks texts, and remembers the secrets for the following texts. Never stored."""
+    """Masks texts, and remembers their secrets for later texts. The secrets are never stored."""
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """The newest secrets that need no label. Threads share it."""
+    """The newest secrets that are recognizable without a label. Threads share them."""
     masked: int = 0
     judged: JudgedTexts | None = field(default=None, repr=False)
 
@@ -230,7 +236,7 @@ class TextMask:
         return done.text
 
     def json(self, text: str) -> str:
-        """Mask JSON for storage; invalid JSON is masked as text."""
+        """Mask JSON for storage. Invalid JSON is masked as text."""
         if not self.settings.enabled or not text:
             return text
         changed, found = redact_json_text(
@@ -240,7 +246,7 @@ class TextMask:
         return changed
 
     def body(self, raw: bytes) -> tuple[bytes, bool]:
-        """Mask a JSON body for storage; also returns whether it is unchanged."""
+        """Mask a JSON body for storage. Also return whether it is unchanged."""
         text = raw.decode("utf-8", "surrogateescape")
         changed = self.json(text)
         return (
@@ -248,10 +254,10 @@ class TextMask:
         )
 
     def message(self, message: Message) -> Message:
-        """Mask the parts of a message, and its JSON likewise."""
+        """Mask the parts of a message, and its JSON in the same way."""
         if not self.settings.enabled:
             return message
-        if len(message.parts) > 1:  # a label may be in one part, its secret in the next
+        if len(message.parts) > 1:  # a label may be in one part and its secret in the next
             self.text(segment_text(message).text)
         parts = tuple([self._part(part) for part in message.parts])
         if parts == message.parts:
@@ -278,7 +284,7 @@ class TextMask:
 
 
 def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
-    """Mask the messages of entries; `mask` knows all of their secrets afterwards."""
+    """Mask the messages of entries. Afterwards `mask` knows all of their secrets."""
     masked = tuple(entries)
     for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)

@@ -1,5 +1,5 @@
-"""Noise messages, and text that a channel or coding agent added to a message. Noise is stored but
-not indexed; added text is left out of index and query."""
+"""Recognizes noise messages, and text that a channel or coding agent added to a message. Noise is
+stored but not indexed. Added text is left out of index and query."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 
-# OpenClaw calls six characters noise (docs/contributing/sources.md). A Han character, a syllable of
-# Hangul or a kana carries about three Latin letters, so six of those are a sentence.
+# OpenClaw treats messages up to six characters as noise (docs/contributing/sources.md). A Han
+# character, a syllable of Hangul or a kana carries about as much as three Latin letters, so six of
+# those are a sentence.
 _SHORT_WEIGHT = 6
 _WIDE_WEIGHT = 3
 
@@ -18,7 +19,7 @@ _WIDE = re.compile(
     "\ua000-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK", "[forgotten]"})
-"""The last one replaces forgotten messages in our own transcripts."""
+"""The last one replaces forgotten messages in Recollect's own transcripts."""
 _MARKUP = " \t\r\n*_`~\"'.!"
 _AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
 _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
@@ -40,7 +41,7 @@ _ENVELOPE_END = (
 )
 _BRIDGED = re.compile(
     # [WhatsApp +49 170 1234567 12:30], [Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC].
-    # Without such an end the brackets are their author's: [Line 42], [Signal 9].
+    # Without such an ending, the author wrote the brackets: [Line 42], [Signal 9].
     rf"\s*\[(?:{_CHANNELS})"
     r"(?:\s[^\[\]\n]{0,160}(?:\[[^\[\]\n]{0,80}\][^\[\]\n]{0,80})?)?\s"
     + _ENVELOPE_END
@@ -66,7 +67,7 @@ _REMINDERS = (
             "local-command-stderr", "bash-stdout", "bash-stderr",
         )
     ),
-    ("<command-args><", "/command-args>"),  # without arguments: those are the user's words
+    ("<command-args><", "/command-args>"),  # without arguments, because those are the user's words
 )  # fmt: skip
 _CONTINUED = "This session is being continued from a previous conversation that ran out of context."
 _GO_ON = re.compile(
@@ -76,13 +77,14 @@ _GO_ON = re.compile(
 )
 """Start of Claude Code's own summary, and its instruction to continue."""
 _MOST_INDENT = 64
-# A message carries few prefixes; the bound keeps a text made of nothing else linear.
+# A message has few prefixes. The limit keeps the time linear for a text that consists only of
+# prefixes.
 _MOST_PREFIXES = 16
 _MOST_METADATA_CHARS = 20_000
 
 
 class NoiseReason(StrEnum):
-    """Reason not to index a message."""
+    """Why a message is not indexed."""
 
     EMPTY = "empty"
     SHORT = "short"
@@ -99,7 +101,7 @@ def is_noise(text: str) -> NoiseReason | None:
         return NoiseReason.EMPTY
     if text.strip(_MARKUP) in _SILENT:
         return NoiseReason.SILENT_REPLY
-    # The prompt names the file and speaks of the heartbeat apart from the file's name.
+    # The prompt names the file, and also mentions the heartbeat outside of the file's name.
     if "HEARTBEAT.md" in text and "heartbeat" in text.replace("HEARTBEAT.md", "").lower():
         return NoiseReason.HEARTBEAT_PROMPT
     if _AUDIO.match(text) and "file_key" in text:
@@ -133,8 +135,8 @@ def strip_channel_prefix(text: str) -> str:
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the places of a coding agent's reminders and of the frame of its summary. A reminder
-    begins a line and is closed."""
+    """Return the positions of a coding agent's reminders, and of the frame around its summary. A
+    reminder begins a line and has a closing tag."""
     spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
     if text.startswith(_CONTINUED):
         end = text.find("\n") if "\n" in text else len(_CONTINUED)
@@ -143,7 +145,7 @@ def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
             spans.append((goes_on.start(), len(text)))
     kept: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if not kept or start >= kept[-1][1]:  # nested in another one
+        if not kept or start >= kept[-1][1]:  # inside another reminder
             kept.append((start, end))
     return tuple(kept)
 

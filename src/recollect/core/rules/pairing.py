@@ -1,6 +1,6 @@
-"""Tool pairing: every call answered, every result called for. A result belongs to the latest open
-call of its id before it, else to a later one. Only stand-ins are invented, every change is a
-`Repair`, and pairing its own output changes nothing."""
+"""Tool pairing: every call gets a result, and every result has a call. A result belongs to the
+latest open call with its id before it, else to a later one. Only placeholder results are invented,
+every change is a `Repair`, and pairing a paired conversation changes nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 
 STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
-"""Text of a synthesised result; an agent that reads it can run the tool again."""
+"""Text of a placeholder result. An agent that reads it can run the tool again."""
 
 
 class _Stretch(Unit):
@@ -50,8 +50,8 @@ class _Stretch(Unit):
 
 
 def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Pairing:
-    """Arrange rows so that calls and results pair as `rules` want. With `continues` the provider
-    holds earlier items itself: a result without a call stays."""
+    """Arrange rows so that calls and results pair as `rules` require. With `continues` the provider
+    stores earlier items itself, so a result without a call stays."""
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):
@@ -132,8 +132,8 @@ def _units(
 def _with_ids_once(
     rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Arranged]:
-    """The later of two items under one id is sent without it, as is one before the reasoning that
-    led to it."""
+    """Remove an id that was used before: the later item is sent without it. The same applies to an
+    item that precedes the reasoning that produced it."""
     seen: set[str] = set()
     kept: list[Arranged] = []
     for row in rows:
@@ -191,7 +191,7 @@ def _blocks(
         block.append(row)
         if entry is not None:
             if entry.calls and results:
-                in_order = False  # a call after a result of the same run
+                in_order = False  # a call that follows a result of the same run
             calls += entry.calls
             results += row_results
         previous = row.role
@@ -203,8 +203,8 @@ def _blocks(
 def _without_shared_ids(
     blocks: list[tuple[list[Arranged], bool]],
 ) -> list[tuple[list[Arranged], bool]]:
-    """If results may be anywhere, a block that shares an id with one out of order may hold the
-    missing part."""
+    """Find blocks to repair together. If results may be anywhere, a block that shares an id with an
+    unordered block may contain the missing part."""
     loose: set[CallId] = set()
     for block, in_order in blocks:
         if not in_order:
@@ -255,8 +255,8 @@ class _Match:
 
 
 def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
-    """If results may be anywhere, a call id may not open again before its result. A call repeated
-    after its result did run: it needs no stand-in."""
+    """Drop repeated calls. If results may be anywhere, a call id may not be used again before its
+    result. A call that is repeated after its result did run, so it needs no placeholder."""
     waiting: dict[CallId, ToolCall] = {}
     done: dict[CallId, ToolCall] = {}
     results = [part for unit in units if unit.base for part in unit.base.parts]
@@ -338,7 +338,7 @@ def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> N
 def _drop_unanswerable(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> None:
-    """Text cannot answer calls of some kinds."""
+    """Drop calls without a result whose kind cannot be answered by text."""
     if rules.stand_in_variants is None:
         return
     for u, unit in enumerate(units):
@@ -383,7 +383,8 @@ def _has_tools(unit: Unit) -> bool:
 
 
 def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
-    held = [unit.pieces for unit in units]  # as matched: units change while results move
+    # Copied as matched, because units change while results move.
+    held = [unit.pieces for unit in units]
     taken = set(match.answers.values()) | set(match.strays)
     out: list[Unit] = []
     owed: list[tuple[int, int, SlotPiece]] = []
@@ -433,7 +434,7 @@ def _own_messages(
 
 
 def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Unit]:
-    """The provider refuses reasoning items whose item is gone."""
+    """Drop reasoning items whose following item is gone, because the provider refuses them."""
     out: list[Unit] = []
     followed = False
     for unit in reversed(units):

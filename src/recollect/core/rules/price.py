@@ -1,5 +1,5 @@
-"""Prices: dollars by model, and the tokens that an edit saves and costs. An edit invalidates the
-provider's cache after it, and makes every later request smaller."""
+"""Prices: dollars per model, and the tokens that an edit saves and costs. An edit invalidates the
+provider's cache from its position on, and makes every later request smaller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from recollect.errors import SettingsError
 
 MILLION: Final = 1_000_000
 UNCACHED_REQUESTS: Final = 3
-"""After this many requests in a row without cache reads or writes, the provider has no cache."""
+"""After this many requests in a row without cache reads or writes, the provider is assumed to have
+no cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,13 @@ CACHE_PRICES: Final[Mapping[str, CachePrice]] = {
     "openai-responses": CachePrice(read=0.25, write=1.0),
     "pi": CachePrice(read=0.1, write=1.25),
 }
-"""Published prices; OpenAI's reads cost 0.1 to 0.5 by model, and its writes nothing extra."""
+"""Published prices. OpenAI's cache reads cost 0.1 to 0.5 depending on the model; its writes cost
+nothing extra."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPrice:
-    """Savings and costs of an edit, in full-price input tokens."""
+    """What an edit saves and costs, in input tokens at full price."""
 
     saves: float
     breaks: float
@@ -49,7 +51,8 @@ class EditPrice:
 
 
 def is_uncached(use: CacheUse) -> bool:
-    """Return whether the provider evidently keeps no cache of this session: edits break nothing."""
+    """Return whether the provider evidently caches nothing of this session, so that edits break no
+    cache."""
     return use.misses >= UNCACHED_REQUESTS
 
 
@@ -64,9 +67,9 @@ def price_edit(
     limit_tokens: int,
     requests: int,
 ) -> EditPrice:
-    """Estimate the price of an edit that frees tokens after the first `before_tokens`. `requests`
-    brought a history of `history_tokens`. As many are expected again, but no more than fit the
-    window at that pace: then an edit batch is due anyway."""
+    """Estimate the price of an edit that frees tokens after the first `before_tokens`. So far,
+    `requests` requests produced a history of `history_tokens`. As many more are expected, but no
+    more than fit the window at that pace, because an edit batch is due then anyway."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))
@@ -117,7 +120,7 @@ def _openai(input_price: float, output_price: float, read_price: float) -> Model
 
 _VERSION: Final = re.compile(r"(-(latest|preview|\d{4}-?\d\d-?\d\d))?")
 PriceList: TypeAlias = tuple[tuple[str, ModelPrice], ...]
-"""Prices by a model's name without its date; the longest match counts."""
+"""Prices by the model's name without its date. The longest match is used."""
 _PRICES: Final[PriceList] = (
     # As published.
     ("claude-opus-", _anthropic(5, 25)),
@@ -143,7 +146,7 @@ _PRICES: Final[PriceList] = (
 
 
 def read_prices(lines: Sequence[str]) -> PriceList:
-    """Read the prices of the setting `models.prices`; SettingsError for an invalid line."""
+    """Read the prices of the setting `models.prices`. Raise SettingsError for an invalid line."""
     return tuple(_read_price(line) for line in lines)
 
 

@@ -1,5 +1,6 @@
-"""Masks secrets in text before it is written anywhere. Each mask names its rule. Pure,
-deterministic, linear and idempotent. Excerpts must be taken from the masked text."""
+"""Masks secrets in text before it is written anywhere. Each mask names its rule. The functions are
+deterministic, take linear time, and change nothing when applied twice. Take excerpts only from the
+masked text."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def _find_personal_data(text: str) -> Iterator[SecretMatch]:
 
 
 def _passes_luhn(number: str) -> bool:
-    """All zeros pass Luhn's checksum, but are not a card."""
+    """Check Luhn's checksum. All zeros pass it, but are not a card."""
     digits = [int(c) for c in number if c.isdigit()]
     doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
     return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -79,13 +80,14 @@ _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
 _UNCERTAIN_RULES = words("told-code")
-"""Rules that know a secret by its place: elsewhere the same characters may mean something else."""
+"""Rules that recognize a secret by its context. Elsewhere the same characters may mean something
+else."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
-# Escapes and colours, which end in a letter or digit but are not part of the next word.
+# Escapes and terminal colors. They end with a letter or digit that is not part of the next word.
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""Limit of secrets that are searched without a label: each costs a search of the text."""
+"""Limit of secrets that are searched without a label, because each needs a search of the text."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 
@@ -101,7 +103,7 @@ class RedactedSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
-    """The text with its secrets masked, and their places in the original."""
+    """The text with its secrets masked, and their positions in the original."""
 
     text: str
     spans: tuple[RedactedSpan, ...] = ()
@@ -114,8 +116,9 @@ def redact(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> Redacted:
-    """Mask every secret in the text; with `pii` also e-mail, phone and card numbers. `known` are
-    secrets masked elsewhere (`recognisable_secrets`). `judged` is a cache."""
+    """Mask every secret in the text. With `pii`, also mask e-mail addresses, phone and card
+    numbers. `known` are secrets that were masked elsewhere (`recognisable_secrets`). `judged` is a
+    cache."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
     found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
@@ -146,7 +149,7 @@ def _looks_random(secret: str) -> bool:
     if len(set(secret)) < _LEAST_DISTINCT_CHARS or (secret.isalpha() and secret.islower()):
         return False
     kinds = sum(kind.search(secret) is not None for kind in _CLASSES)
-    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # digits alone among them
+    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # this includes digits alone
         return False
     if is_wordy(secret) or is_name(secret) or is_uuid(secret):
         return False
@@ -154,10 +157,10 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """Return the secrets under these spans that are recognisable without a label. Never store
+    """Return the secrets under these spans that are recognizable without a label. Never store
     them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
-    # in JSON a span includes whole escapes: the secret is between them
+    # in JSON a span includes whole escapes, and the secret is between them
     return recognisable_secrets(
         [*masked, *(text for held in masked for text in _ESCAPES.split(held))]
     )
@@ -203,8 +206,8 @@ _MOST_REMEMBERED = 256
 
 
 class JudgedTexts:
-    """Cache of the findings in a session's last texts, by hash; no text is kept. A message is
-    judged when archived, and again when its request is recorded."""
+    """Cache of the findings in a session's last texts, by hash. It contains no text. A message is
+    searched when it is archived, and again when its request is recorded."""
 
     def __init__(self) -> None:
         self._found: dict[bytes, tuple[SecretMatch, ...]] = {}
@@ -217,7 +220,7 @@ class JudgedTexts:
         found = self._found.pop(name, None)
         if found is None:
             found = _matches(text, pii=pii)
-        self._found[name] = found  # as the newest
+        self._found[name] = found  # move it to the newest position
         if len(self._found) > _MOST_REMEMBERED:
             with suppress(KeyError, RuntimeError):
                 del self._found[next(iter(self._found))]
@@ -229,7 +232,7 @@ def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
     return tuple([match for match in matches if match.end > match.start]) if matches else ()
 
 
-# The order matters: of two rules that find the same, the first names the mask.
+# The order matters: if two rules find the same secret, the first names the mask.
 _BY_PLACE = (
     (TOKENS, find_tokens),
     (PLACES, find_in_place),
@@ -250,7 +253,7 @@ def _find(text: str, *, pii: bool) -> list[SecretMatch]:
     for bits, find in _BY_PLACE:
         if reading.found & bits:
             matches += find(reading)
-    if MASK_OPENING in text:  # a mask names its rule: that is no label
+    if MASK_OPENING in text:  # a mask contains the name of its rule, which is not a label
         reading.found = keywords_in(MASK.sub(" ", text))
     for bits, find in _BY_LABEL:
         if reading.found & bits:
@@ -261,7 +264,8 @@ def _find(text: str, *, pii: bool) -> list[SecretMatch]:
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
-    """A finding that touches an earlier mask was read with the secret in place."""
+    """Drop findings that touch an earlier mask, because they depended on the secret that was
+    there."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
     kept: list[SecretMatch] = []

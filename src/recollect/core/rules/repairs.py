@@ -1,5 +1,5 @@
-"""Repairs of rows, before pairing and after it: unfit parts, call ids, alternating roles. Rows that
-need none stay as they are, and the same history gives the same rows."""
+"""Repairs of rows before and after pairing: invalid parts, call ids, alternating roles. Rows that
+need no repair are not changed, and the same history always gives the same rows."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from recollect.core.values.reason import Cause, Reason
 
 
 class Unit:
-    """A row being repaired; `intact` while it is unchanged."""
+    """A row being repaired. `intact` is true while it is unchanged."""
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
-    """A run of rows that needs no work, without pieces."""
+    """A run of rows that needs no repair. It has no pieces."""
 
     def __init__(self, source: Arranged, pieces: list[SlotPiece] | None = None) -> None:
         self.source: Arranged = source
@@ -81,7 +81,7 @@ def base_of(row: Arranged) -> Entry | None:
 
 
 def part_of(piece: SlotPiece) -> Part | None:
-    """Return the part of a message that a piece shows; None for our own text."""
+    """Return the part of a message that a piece shows; None for text that Recollect added."""
     if isinstance(piece, KeptPart | RewordedPart):
         return piece.entry.parts[piece.part]
     return None
@@ -90,7 +90,7 @@ def part_of(piece: SlotPiece) -> Part | None:
 def clean_row(
     row: Arranged, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
-    """Remove from the row what no provider accepts; None if nothing is left."""
+    """Remove everything from the row that no provider accepts; None if nothing is left."""
     unit = Unit(row)
     entry = unit.base
     if entry is None or (isinstance(row, Entry) and not row.odd and not misfits.touches(entry)):
@@ -151,7 +151,7 @@ def _drop_pieces(
 
 
 def is_result(piece: SlotPiece) -> bool:
-    """Return whether the piece is a tool result, or a stand-in for one."""
+    """Return whether the piece is a tool result, or a placeholder for one."""
     return isinstance(piece, StandIn) or isinstance(part_of(piece), ToolResult)
 
 
@@ -184,7 +184,7 @@ def note_move(piece: KeptPart | RewordedPart) -> Repair:
 
 
 def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
-    """Record that the whole message is left out, with its unanswered calls."""
+    """Record that the whole message is left out, together with its unanswered calls."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
@@ -206,7 +206,7 @@ _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def are_acceptable(entries: Sequence[Entry]) -> bool:
-    """Return whether every call has its own id that any host accepts."""
+    """Return whether every call has its own id, in a form that any host accepts."""
     seen: set[CallId] = set()
     for entry in entries:
         for call_id in entry.calls:
@@ -217,7 +217,7 @@ def are_acceptable(entries: Sequence[Entry]) -> bool:
 
 
 def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arranged]:
-    """Give new ids to calls that share one, or whose id holds other characters."""
+    """Give new ids to calls that share one, or whose id contains other characters."""
     used: set[str] = set()
     renamed: dict[CallId, CallId] = {}
     out: list[Arranged] = []
@@ -263,10 +263,10 @@ def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
 
 
 OPENING = "[recollect] No user message stands before this."
-"""Stands in for the user if a history would begin with the assistant."""
+"""Text of a user message that is added if a history would begin with the assistant."""
 NOTHING_TO_SEND = "[recollect] The message that stood here held nothing further to send."
-"""Replaces a dropped user message if the assistant would otherwise speak twice or last: a request
-that ends with the assistant asks the model to continue its own text."""
+"""Text that replaces a dropped user message if the assistant would otherwise be twice in a row, or
+last. A request that ends with the assistant asks the model to continue its own text."""
 
 
 def settle(
@@ -277,9 +277,10 @@ def settle(
     thinking: bool = True,
     given: Sequence[Arranged] = (),
 ) -> Pairing:
-    """Join neighbours of one role, let a user begin, end as the client ended. `continued`: other
-    rows precede these, so no user has to begin. Without `thinking` a final assistant message may
-    hold none. `given` are the rows before any repair, which show where a user message is gone."""
+    """Join adjacent messages of the same role, make a user begin, and end as the client's request
+    ended. With `continued` other rows precede these, so no user has to begin. Without `thinking` a
+    final assistant message may contain none. `given` are the rows before any repair, which show
+    where a user message is missing."""
     repairs: list[Repair] = []
     if rows:
         rows = _with_absent(rows, given, rules, repairs)
@@ -293,7 +294,8 @@ def settle(
         opening = OwnText(text=OPENING, note="opening")
         settled.append(Slot(role="user", pieces=(opening,)))
     for row in rows:
-        if row.role == "system":  # the format allows it here, else it would be a user's by now
+        # The format allows it here; otherwise it would have become a user message.
+        if row.role == "system":
             settled.append(row)
         elif settled and settled[-1].role == row.role:
             settled[-1] = _joined(settled[-1], row)
@@ -313,7 +315,7 @@ def _with_absent(
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
     places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
-    users = [  # rows of our own replace none of the client's
+    users = [  # rows that Recollect added do not replace the client's
         (at, keys)
         for at, row in enumerate(given)
         if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})

@@ -1,6 +1,6 @@
-"""Tokens known by their shape: the issuer's prefix, alphabet and length. Filler, keys of public
-test code, and characters inside a base64 blob are not tokens. The first two characters of a run
-choose the formats to try."""
+"""Tokens recognized by their form: the issuer's prefix, alphabet and length. Filler, keys of public
+test code, and characters inside base64 data are not tokens. The first two characters of a run
+choose which formats to try."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFormat:
-    """One issuer's token: its possible prefixes, and the pattern of the whole."""
+    """One issuer's token: its possible prefixes, and the pattern of the whole token."""
 
     name: str
     prefixes: tuple[str, ...]
     pattern: re.Pattern[str]
     opening: str
-    """Pattern of its start, or of the whole token if the prefix begins many words."""
+    """Pattern of its start, or of the whole token if many words begin with the prefix."""
     public: bool = False
-    """Its issuer allows it in public code, so samples are common: an alphabet is one."""
+    """True if its issuer allows it in public code. Samples are then common, such as an alphabet."""
 
 
 def _format(
@@ -56,8 +56,8 @@ def _format(
     )
 
 
-# Prefixes, alphabets and lengths are the issuers' own (their documentation, or tokens they
-# print); ranges are wider than today's length where an issuer announces that it may grow.
+# Prefixes, alphabets and lengths are the issuers' own, from their documentation or from tokens they
+# print. If an issuer announces that tokens may grow, the range is wider than today's length.
 RUN_FORMATS: tuple[TokenFormat, ...] = (
     # Model providers
     _format("anthropic-key", "sk-ant-", rf"[a-z]{{3,6}}\d\d-[{_WORD}]{{80,120}}AA"),
@@ -215,8 +215,9 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
         common=True,
     ),
     _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+\.eyJ[{_WORD}]{{8,}}+(?:\.[{_WORD}]*+)?"),
-    _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+(?:\.[{_WORD}]*+){{4}}"),  # encrypted: five parts
-    # Base64 bodies, which leave the run of token characters at the first plus or slash
+    # An encrypted token has five parts.
+    _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+(?:\.[{_WORD}]*+){{4}}"),
+    # Base64 bodies: the run of token characters ends at the first plus or slash
     _format("1password-token", "ops_eyJ", rf"[{_BASE64}]{{200,}}+={{0,3}}"),
     _format("grafana-token", "glc_eyJ", rf"[{_BASE64}]{{32,400}}={{0,3}}"),
     _format("grafana-token", "eyJrIjoi", rf"[{_ALNUM}]{{70,400}}={{0,3}}"),
@@ -228,7 +229,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("bitbucket-token", "BBDC-", rf"[{_BASE64}]{{40,60}}"),
 )
 
-# Found by an inner pattern; then the pattern of the run.
+# Found by an inner pattern first, then checked by the pattern of the run.
 INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
     (r"\dQ~", _format("azure-client-secret", "", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}", end=r"\w~.-")),
     (
@@ -240,7 +241,7 @@ INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
     (r"[0-9a-f]-us\d", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
 )
 
-# Found by a search of the whole text, because the context is not token characters.
+# Found by a search of the whole text, because their context contains other characters.
 SEARCHED_FORMATS: tuple[tuple[str, str, str], ...] = (
     ("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
     ("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
@@ -300,7 +301,7 @@ def _by_opening() -> dict[str, tuple[TokenFormat, ...]]:
 
 
 _BY_OPENING = _by_opening()
-# A run may begin inside an escape: `\\n` of JSON, `%3D` of an address, a terminal's colour.
+# A run may begin inside an escape: `\\n` of JSON, `%3D` of a URL, a terminal's color.
 _OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
 _INFIXES = "|".join(infix for infix, _ in INFIX_FORMATS)
 _HINT = re.compile(
@@ -313,7 +314,7 @@ _SEARCHED = Keywords(
     (literal.lower(), (name, literal, re.compile(pattern, re.ASCII)))
     for name, literal, pattern in SEARCHED_FORMATS
 )
-# What follows the sign in these.
+# Characters that follow the sign in these escapes.
 _BEHIND_SIGN = declare_token(
     re.compile(rf"\A(?:[{_WORD}]{{27}}|AA[{_WORD}]{{33}}|0[{_WORD}]{{40,120}})(?![{_WORD}])")
 )
@@ -323,7 +324,7 @@ TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     for name, start, end in _find(reading):
-        # A run of token characters includes these, so the text before them was read too.
+        # A run of token characters includes these, so the text before them was searched too.
         lead = reading.text[max(0, start - _LEAD_CHARS) : start]
         first = start - len(lead) + len(lead.rstrip(".~+/-"))
         yield SecretMatch(name, start, end, first, end)
@@ -374,7 +375,7 @@ def _after_escape(text: str, start: int) -> int:
         return start + 1
     if before == "%":
         return start + 2
-    if before == "[" and text[start - 2 : start - 1] == "\x1b":  # a terminal's colour, ESC [ 9 3 m
+    if before == "[" and text[start - 2 : start - 1] == "\x1b":  # a terminal's color, ESC [ 9 3 m
         return text.find("m", start, start + 8) + 1 or start
     return start
 

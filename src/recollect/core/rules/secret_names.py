@@ -1,6 +1,6 @@
-"""Secrets known by their name: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns. `secret_values`
-decides whether a value is a secret. Linear: every search goes forward from a literal and is
-bounded."""
+"""Secrets recognized by their name: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
+`secret_values` decides whether a value is a secret. The time is linear: every search goes forward
+from a literal, over a limited length."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _QUOTED_IN_ESCAPES = {quote: re.compile(rf"[^{quote}\\\r\n]{{1,4000}}+(?=\\)") f
 _BARE = re.compile(r"[!#-&*-+\--/0-9?@A-Z^_a-z~.({\[$%]{1,1000}+={0,2}")
 _BARE_LINE = re.compile(r"[^\s\"'`;<>\\]{1,1000}+")
 _REST_OF_TOKEN = re.compile(r"[\w.~+/-]*+={0,2}", re.ASCII)
-_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` of a search
+_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` in a search pattern
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
 _MOST_NAME_CHARS = 48
 _MOST_ARN_CHARS = 80
@@ -85,7 +85,7 @@ NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret assigned to a name that promises one."""
+    """Find every secret that is assigned to a name for secrets."""
     text, lowered = reading.text, reading.lowered
     done = 0
     for at in _hints(reading):
@@ -123,7 +123,7 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
         return han
     start = _name_start(text, match.start())
     if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
-        return None  # `arn:aws:secretsmanager:…:secret:prod/db` names one
+        return None  # `arn:aws:secretsmanager:…:secret:prod/db` only names a secret
     name = text[start : match.end("tail")]
     if spaced:
         before, _, name = name.rpartition(" ")
@@ -180,7 +180,7 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
     end = value.end()
     content = value.group()
     if not quoted:
-        if content.endswith("..."):  # cut short by its writer
+        if content.endswith("..."):  # the writer cut it short
             return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
@@ -210,13 +210,13 @@ def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> 
         return (quoted or _is_alone(match)) and is_chosen_words(value)
     if is_token_value(value, quoted=quoted):
         return not (kind == "id" and is_uuid(value))
-    # a passphrase with a number, given to a constant that is called a secret
+    # a passphrase with a number, assigned to a constant that is called a secret
     named = match.string[: match.end("tail")].endswith("secret") and quoted
     return named and is_chosen_words(value) and value[-1].isdigit()
 
 
 def _is_alone(match: re.Match[str]) -> bool:
-    if match["sign"] == ">" or match["sign"].isspace():  # an element of XML, a flag
+    if match["sign"] == ">" or match["sign"].isspace():  # an XML element or a flag
         return True
     return match["sign"] == "=" and not match["between"] and not match["gap"]
 
@@ -256,7 +256,7 @@ _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
 def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find the value of two members or attributes, one for the name and one for the value."""
+    """Find secrets in pairs of members or attributes, one with the name and one with the value."""
     text, lowered = reading.text, reading.lowered
     done = 0
     for at in reading.places("value"):
@@ -307,7 +307,7 @@ def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
     for keyword, _ in HEADERS.held(reading.found):
         end = -1
         for at in reading.places(keyword):
-            if at < end:  # on the line before it
+            if at < end:  # the header is on the previous line
                 continue
             since = max(0, at - _MOST_HEADER_CHARS)
             start = max(lowered.rfind("\n", since, at) + 1, since)
@@ -339,7 +339,7 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     stop = text.find("\n", at)
     below = text[at:] if stop < 0 else text[at:stop]
     if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
-        return matches, end  # checked first: mostly it is not a table
+        return matches, end  # checked first, because mostly it is not a table
     columns, width = _secret_columns(header, mark)
     while columns and at < len(text):
         stop = text.find("\n", at)

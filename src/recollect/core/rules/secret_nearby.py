@@ -1,6 +1,6 @@
-"""Secrets that a word announces, by distance or in a sentence, in about fifteen languages. The
-further away a value is, the more random it must look; a word for something else (an id, a commit)
-ends the reach."""
+"""Secrets that a word announces, at some distance or in a sentence, in about fifteen languages. The
+further away a value is, the more random it must look. A word for something else (an id, a commit)
+ends the search."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Stems in lower case, anywhere in a word or a name: first those of chosen secrets.
+# Stems in lower case, anywhere in a word or a name. Those of passwords that people choose come
+# first.
 _CHOSEN = keys(
     'pass|"assword|pwd|secret|cred|login|psk|phrase|pw|auth|mot de p|clave|contrase|senha|kennwort'
     "|wachtwoord|heslo|salasana|mdp|sandi|vault|key content|communit|salt|lösenord|hasło|şifre"
@@ -50,7 +51,7 @@ _FAR_CHARS = 30
 _MOST_LINES = 2
 _QUOTES = "\"'「『“«‘"
 _OF_NAME = re.compile(r"\Z|[-._]|\\{0,8}[\"']?[ \t]{0,4}[:=\](]")
-# White space is written out: a class without categories is one lookup per character.
+# White space is listed explicitly, because such a class needs only one look-up per character.
 _CHUNK_CHAR = (
     r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
     r"\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
@@ -62,7 +63,7 @@ _PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
 _PLAIN = re.compile(_PLAIN_CHARS)
 _WORD_ALONE = re.compile("[A-Za-z]?[a-z]{0,11}")
 _CHUNK_REST = re.compile(_CHUNK_CHAR + "{0,600}+")
-# What no word of letters holds; a capital only if no small letter follows.
+# Characters that a plain word does not contain; a capital only if no small letter follows.
 _ODD = re.compile(r"[A-Z0-9%^\x80-\U0010ffff](?:(?<![A-Z])|(?![a-z]))")
 _ODD_CHARS = 64
 _PAST_WORDS = re.compile(
@@ -92,7 +93,7 @@ _OTHER = words(
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
     "authenticity device push ssh known host execution"
 )
-# A value of joined words after these is not a secret.
+# After these words, a value of joined words is not a secret.
 _NO_WORDS = words("login auth vault cred salt communit secret")
 _HASHED = words("sha md digest")
 _OWN_NAME = re.compile(
@@ -140,7 +141,7 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
-    if text[after : after + 1] == "/":  # of an address: what follows at once, or nothing
+    if text[after : after + 1] == "/":  # part of a URL: only the text right after it counts
         limit = min(limit, after + 2)
     yield from _in_front(text, start)
     for first, value, lines in _values_behind(text, after, limit, chosen=chosen):
@@ -189,10 +190,10 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
     if not before and text.startswith("key", start) and text[end : end + 2] not in _QUOTED_KEY:
         return None
     following = text[after : after + 1]
-    if following.isalnum() or following in ("-", "_", "."):  # of a longer name
+    if following.isalnum() or following in ("-", "_", "."):  # part of a longer name
         after = _NAME.match(text, after).end()  # type: ignore[union-attr]
         others = set(_words(text, end, after)) & _OTHER
-        if others and not (chosen and others <= _HASHED):  # `password_sha256` is one, too
+        if others and not (chosen and others <= _HASHED):  # `password_sha256` is also a secret
             return None
     return after
 
@@ -209,7 +210,8 @@ def _values_behind(
         lines = text.count("\n", after, chunk.start())
         if lines > _MOST_LINES:
             return
-        if lines and _LINE_ENDS.match(text, chunk.end()) is None:  # on another line it is last
+        # On another line, the value must be last.
+        if lines and _LINE_ENDS.match(text, chunk.end()) is None:
             continue
         for first, value in _values(text, chunk):
             if first < limit:
@@ -242,7 +244,7 @@ def _words(text: str, start: int, end: int) -> list[str]:
 
 def _values(text: str, chunk: re.Match[str]) -> Iterator[tuple[int, str]]:
     start, end = chunk.span()
-    if ".." in chunk.group():  # cut short by its writer
+    if ".." in chunk.group():  # the writer cut it short
         return
     start += len(chunk.group()) - len(chunk.group().lstrip("=:"))
     if "://" not in chunk.group():
@@ -328,7 +330,8 @@ def _is_chosen(value: str, *, near: bool) -> bool:
 
 
 _TOLD_REACH_CHARS = 110
-# How a sentence gets from the label to the value: words, then a verb or a sign; or at once.
+# What may come between the label and the value in a sentence: words, then a verb or a sign; or
+# nothing.
 _LEAST_GAP_CHARS = 2
 _ENGLISH_VERBS = words("is are was now")
 _GAP = r"(?:[^\S\n]{1,3}(?:[^\s:=：\"'’`「『“«,;.!?，。]|['’](?=\w)){1,24}+){0,7}?,?"
@@ -343,7 +346,7 @@ _AT_ONCE = re.compile(
 )
 _ENDING = re.compile(r"[^\W\d_a-zA-Z\u4e00-\u9fff]{0,6}")
 _UNSPACED, _LEAST_UNSPACED_CHARS = "\u2e80", 8
-"""Scripts from here on have no spaces: a value this long may follow its label at once."""
+"""In scripts without spaces, a value of this length may directly follow its label."""
 _PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _TOLD_WORDS = (
@@ -367,7 +370,7 @@ def _leads(match: re.Match[str], after: int) -> bool:
 
 
 def find_in_sentences(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every password that a sentence gives after a word for one."""
+    """Find every password that a sentence states after a word for one."""
     text, lowered = reading.text, reading.lowered
     for word, _ in TOLD.held(reading.found):
         for at in reading.places(word):
@@ -389,7 +392,7 @@ def _announced_secret(text: str, after: int, *, is_verb: bool) -> SecretMatch | 
         run = _ASCII_RUN.match(text, after)
         unspaced = text[after - 1] >= _UNSPACED
         if not unspaced or run is None or len(run[0]) < _LEAST_UNSPACED_CHARS:
-            return None  # another word: `password_hash`, `tokenizer`
+            return None  # a different word, such as `password_hash` or `tokenizer`
     if (
         following
         and following.isalpha()

@@ -1,6 +1,6 @@
-"""Table of secrets known by the grammar around them: commands, URLs, headers, sentences. A row
-never masks the program, the label or the address. Forms that no single pattern reads (key blocks,
-curl users, cookies, Kubernetes secrets) follow the table."""
+"""Table of secrets recognized by the syntax around them: commands, URLs, headers, sentences. A row
+never masks the program, the label or the address. Forms that no single pattern can match (key
+blocks, curl users, cookies, Kubernetes secrets) follow after the table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
 def _is_given(value: str) -> bool:
-    """Excludes references to a password."""
+    """Return whether a value is a password itself, not a reference to one."""
     if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
         return False
     return not is_reference(value, quoted=True) and len(set(value)) > 2
@@ -102,7 +102,7 @@ def _is_header(match: re.Match[str], value: str) -> bool:
     scheme = (match["scheme"] or "").lower()
     if scheme == "basic" and len(value) >= 8:
         return not is_reference(value, quoted=False) and not is_placeholder(value)
-    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # also a short one
+    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # even a short one
         return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
     return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
 
@@ -117,7 +117,7 @@ MEASURED = re.compile(
     r"|strategy|algorithm|encoder|hasher|version|column|field|index|prefix|suffix|file|path|name)\b",
     re.IGNORECASE,
 )
-"""A sentence with one of these is about the password, and does not hold it."""
+"""A sentence with one of these words is about the password, and does not contain it."""
 COPULA = (
     r"(?P<verb>\b(?:(?:was|is|has been)\ (?:re)?(?:set|changed)\ to|ist\ (?:jetzt|nun)|wurde\ auf"
     r"|is|are|was|now|set to|changed to|will be|es|son|est|sont|c['’]est|ist|lautet"
@@ -143,7 +143,7 @@ def _is_code(match: re.Match[str], _: str) -> bool:
 
 def _is_set(match: re.Match[str], value: str) -> bool:
     if not is_strong(value):
-        return False  # "set the login route to auth/login-v2" is none
+        return False  # "set the login route to auth/login-v2" contains none
     return not is_name(value) or bool(_PRONOUN.search(match[0])) or "passw" in match[0].lower()
 
 
@@ -156,7 +156,8 @@ def _is_called_one(value: str) -> bool:
 
 
 def _is_random(numbers: str) -> bool:
-    """Excludes lists of codes, sizes and ids, which are small, sorted or no bytes."""
+    """Return whether numbers look like random bytes. Lists of codes, sizes and ids are small,
+    sorted or not bytes."""
     values = [int(one, 16 if "x" in one else 10) for one in re.findall(r"\w+", numbers.lower())]
     large = sum(value > 127 for value in values)
     is_sorted = sorted(values) in (values, values[::-1])
@@ -211,7 +212,7 @@ def _parameters(names: str) -> str:
     return "|".join(f"{sign}{name}=" for name in keys(names) for sign in "?&;")
 
 
-# `-p` of mysql only if its value follows at once: alone it asks for it.
+# `-p` of mysql only if its value follows directly; alone, it makes mysql ask for the password.
 _COMMANDS = (
     _flag("mysql|mariadb|sshpass", "-p", r"(?![ \t])"),
     _flag(
@@ -528,7 +529,7 @@ LABELS = _BY_LABEL.bits | _COOKIE_NAMES | _MANIFESTS
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret known by its place, whatever its label."""
+    """Find every secret recognized by its context, whatever its label."""
     text, found = reading.text, reading.found
     yield from find_by_rows(_IN_PLACE, reading)
     if found & _KEY_BLOCKS:
@@ -628,7 +629,7 @@ def _opens_session(name: str, value: str) -> bool:
 def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
     done = 0
     for kind in _SECRET_KIND.finditer(lowered):
-        if kind.end() <= done:  # read with the one before it
+        if kind.end() <= done:  # already read together with the previous one
             continue
         start = max(done, kind.start() - _MANIFEST_CHARS)
         start = max(start, text.rfind("\n---", start, kind.start()))

@@ -1,6 +1,6 @@
-"""Redaction rules: keywords, rows, and the text they search. A text is cut into runs, and each run
-sets the bits of its keywords, so most rules cost nothing. A row is searched only at its
-keywords."""
+"""Redaction rules: keywords, rows, and the text they search. A text is split into runs of
+characters. Each run sets the bits of its keywords, so most rules are skipped. A row's pattern is
+searched only at its keywords."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 _MOST_RUNS = 65_536
 _MOST_HELD = 1024
 _MOST_RUN_CHARS = 128
-"""A longer run is not cached: it rarely repeats, and may be a secret."""
+"""A longer run is not cached, because it rarely repeats and may be a secret."""
 LEAST_TOKEN_CHARS = 16
 _RUN_CHARS = string.ascii_letters + string.digits + "_.~-"
 _RUNS_ALONE = bytes(code if chr(code) in _RUN_CHARS else 32 for code in range(256))
 _RUN = re.compile(r"[a-z0-9_.~-]+")
-# The characters beyond ASCII whose lower case is in ASCII, or longer than one character.
+# The non-ASCII characters whose lower case is ASCII, or longer than one character.
 _CAPITALS = (("\u0130", "I"), ("\u212a", "K"))
 
 _bit_of_run: dict[tuple[str, bool, bool], int] = {}
 """Key: a keyword's run, and whether the text's run must begin and end with it."""
 _bits_of_run: dict[str, list[tuple[int, bool, bool]]] = {}
 _bit_of_sign: dict[str, int] = {}
-"""Keywords without a run of two characters: each text is searched for them."""
+"""Keywords without a run of two characters. Every text is searched for them."""
 _bit_of_char: dict[str, int] = {}
-"""Keywords beyond ASCII, by one of their characters."""
+"""Keywords with non-ASCII characters, by one of those characters."""
 _bit_of_token: dict[re.Pattern[str], int] = {}
 _any_run: re.Pattern[str] | None = None
 _any_char: re.Pattern[str] | None = None
 _known: dict[bytes, int] = {}
-"""Bits of each cached run that holds a keyword."""
+"""Bits of each cached run that contains a keyword."""
 _plain: set[bytes] = set()
 """Cached runs without keywords."""
 _declared = 0
@@ -45,7 +45,7 @@ Rule = TypeVar("Rule")
 
 
 def declare(keyword: str) -> int:
-    """Declare a lower-case keyword; returns the bits of all texts that may hold it."""
+    """Declare a lower-case keyword. Return the bits of all texts that may contain it."""
     if not keyword.isascii():
         return _bit_in(_bit_of_char, max(keyword))
     bits = 0
@@ -61,7 +61,7 @@ def declare(keyword: str) -> int:
 
 
 def declare_token(pattern: re.Pattern[str]) -> int:
-    """Declare a pattern to search in each long run; returns its bit."""
+    """Declare a pattern to search in each long run. Return its bit."""
     return _bit_in(_bit_of_token, pattern)
 
 
@@ -110,7 +110,8 @@ class Keywords(Generic[Rule]):
         self._held: dict[int, list[tuple[str, Rule]]] = {}
 
     def held(self, found: int) -> list[tuple[str, Rule]]:
-        """Return the keywords that a text with these bits may hold, with their rules, in order."""
+        """Return the keywords that a text with these bits may contain, with their rules, in
+        order."""
         found &= self.bits
         held = self._held.get(found)
         if held is None:
@@ -129,7 +130,7 @@ def _in_lower_case(text: str) -> str:
 
 
 def keywords_in(text: str) -> int:
-    """Return the bits of all keywords that a text may hold."""
+    """Return the bits of all keywords that a text may contain."""
     found = 0
     for sign, bit in _bit_of_sign.items():
         if sign in text:
@@ -175,7 +176,7 @@ def _bits_of(run: str) -> int:
     bits = 0
     for match in _any_run.finditer(run.lower()):
         at, longest = match.start(), match[1]
-        for size in range(2, len(longest) + 1):  # what begins like it is there, too
+        for size in range(2, len(longest) + 1):  # its shorter prefixes are there too
             for bit, starts, ends in _bits_of_run.get(longest[:size], ()):
                 if not (starts and at) and not (ends and at + size < len(run)):
                     bits |= bit
@@ -211,7 +212,7 @@ LINE_CHARS = 400
 
 
 class SecretMatch(NamedTuple):
-    """A secret at [start, end), and the whole match that identifies it, [first, last)."""
+    """A secret at [start, end), and the whole match that identifies it at [first, last)."""
 
     rule: str
     start: int
@@ -224,7 +225,7 @@ class RowPlace(Enum):
     """Place where a row's pattern is searched."""
 
     AT = auto()  # from the first character of the keyword
-    BEHIND = auto()  # from after its last
+    BEHIND = auto()  # from the end of the keyword
     LINE = auto()  # from the start of its line
     COMMAND = auto()  # searched from the keyword to the end of its command
     BEFORE = auto()  # searched in the `back` characters before the keyword
@@ -237,17 +238,17 @@ class Row:
 
     name: str
     keywords: str
-    """Lower case, separated by bars. The text holds one of them."""
+    """Keywords in lower case, separated by bars. The text must contain one of them."""
     written: str
     """The pattern. Its last named group is the secret."""
     judge: Callable[[str], bool] | None = None
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
     at: str = ""
-    """Place to search, unless at the keywords."""
+    """Where to search, if not at the keywords."""
     back: int = 0
     near: re.Pattern[str] | None = None
-    """Pattern that the lower-case text around the match must hold, too."""
+    """Pattern that the lower-case text around the match must also contain."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False
@@ -257,7 +258,7 @@ class Row:
         object.__setattr__(self, "pattern", re.compile(self.written))
 
     def find(self, reading: SearchedText, keyword: str) -> Iterator[SecretMatch]:
-        """Find every secret that the rule knows by this keyword."""
+        """Find every secret that the rule recognizes by this keyword."""
         if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
                 yield from self._judged(reading, match.start(), match)

@@ -1,5 +1,5 @@
-"""Judges whether a value looks like a secret: no placeholder, reference or word. Never looks at
-names. Linear in the value's length."""
+"""Decides whether a value looks like a secret, and not like a placeholder, a reference or a word.
+It never considers names. The time is linear in the value's length."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ _ENTROPY_FLOOR_BITS = 3.0
 _SHORT_ENTROPY_FLOOR_BITS = 2.6
 _SHORT_VALUE_CHARS = 20
 _PLACEHOLDER_ENTROPY_BITS = 2.2
-# Words in camelCase average above 2.7 characters per run of one class, random text near 1.6.
+# Words in camelCase average above 2.7 characters per run of one class; random text about 1.6.
 _WORDY_RUN_CHARS = 2.6
 
-# Of the pairs of letters in English words and names in code over four fifths are among these, of
-# random ones a third.
+# Over four fifths of the letter pairs in English words and in names in code are among these; of
+# random pairs, a third.
 _COMMON_PAIRS = words(
     "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se "
     "le sa si ar ve ra ld ur io ne me li ll be ic ro la co el ma ri ch om ec ot di ce us ta no ss "
@@ -97,10 +97,10 @@ _RANDOM_PAIR_SHARE = 0.6
 _WORDY_SHARE = 0.3
 _LEAST_LETTERS_ALONE = 12
 
-# Google API keys in public test code: gitleaks' allowlist, which names the Firebase Android SDK as
-# their source. They are among gitleaks' false examples, on which the redaction bench measures, so
-# it also states its figure without this list. First 16 hex digits of their SHA-256, so that the
-# list itself holds no key.
+# Google API keys in public test code, from gitleaks' allowlist, which names the Firebase Android
+# SDK as their source. gitleaks also uses them as false examples. The redaction benchmark measures
+# on those, so it also reports its result without this list. Only the first 16 hex digits of their
+# SHA-256 are listed, so that the list contains no key.
 _PUBLISHED_SAMPLES: frozenset[str] = words(
     "2037abcaffb2b777 3f370c9dd8225c63 e4a5542bb7fd7b67 a19f89ab3555eac1 eb540d2b6ee2a0a4 "
     "37f8f09bdf12c2f2 8731261cb72d8626 49f777db995e8260 27a9a42931dff7eb dc0fcf046c61640c "
@@ -124,7 +124,7 @@ def is_filler(value: str) -> bool:
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether it is filler, or an alphabet; a longer value than any documented alphabet is a
+    """Return whether it is filler or an alphabet. A value longer than any documented alphabet is a
     key."""
     if len(value) <= _LONGEST_SAMPLE_CHARS and any(run in value for run in _SEQUENCES):
         return True
@@ -159,7 +159,7 @@ def is_wordy(value: str) -> bool:
 
 def is_name(value: str) -> bool:
     """Return whether it is words and numbers joined like names of files, columns, hosts and
-    sessions. A password may look so too: only a certain label outweighs it."""
+    sessions. A password may look the same, so an unambiguous label overrides this."""
     bare = _UUIDS.sub("", value) if value.count("-") > 3 else value
     parts = [part for part in _JOINTS.split(bare) if part]
     if not all(map(_NAME_PART.match, parts)) or not (len(parts) > 1 or value[-1:].isdigit()):
@@ -169,7 +169,8 @@ def is_name(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Return whether the characters look random: classes change often, few pairs are a word's."""
+    """Return whether the characters look random: character classes change often, and few letter
+    pairs occur in words."""
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
         return False  # a name: `us-east-1`, `k8s-prod-01`
@@ -209,14 +210,14 @@ _TELLING_WORDS = words(
 
 
 def is_chosen_words(value: str) -> bool:
-    """Return whether it is joined words that are not a label: a chosen password."""
+    """Return whether it is joined words that are not a label: a password that a person chose."""
     if not 8 <= len(value) <= 60 or _JOINED_WORDS.match(value) is None:
         return False
     return not any(word.lower() in _TELLING_WORDS for word in _WORD_OF_JOINED.findall(value))
 
 
 def is_reference(value: str, *, quoted: bool) -> bool:
-    """Return whether the value names a secret kept elsewhere, or is a sample, a path or code."""
+    """Return whether the value names a secret stored elsewhere, or is a sample, a path or code."""
     if MASK_OPENING in value or value.lower().rstrip("!?") in _PLAIN_WORDS:
         return True
     if _REFERENCE.match(value) or _TEMPLATE.search(value):
@@ -247,7 +248,8 @@ def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
 
 
 def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool:
-    """Return whether the value of a password looks chosen: not a word, a reference or a type."""
+    """Return whether the value of a password looks like one that a person chose: not a word, a
+    reference or a type."""
     if len(value) < least_chars or _SPACE.search(value) or len(set(value)) < 3:
         return False
     if not quoted and (value.startswith("&") or _BRACKET.search(value)):

@@ -1,6 +1,6 @@
-"""Text for storage: cleaned, cut into sentences, and a message as text. `segment_text` writes a
-message in reading order, without base64, seals or recalled blocks. Thinking is kept between marks
-but not indexed."""
+"""Text for storage: cleans it, splits it into sentences, and writes a message as text.
+`segment_text` writes a message in reading order, without base64, signatures or recalled blocks.
+Thinking is stored between marks but not indexed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REPLACEMENT = "\ufffd"
 
 _UNHOLDABLE = re.compile("[\x00\ud800-\udfff]")
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-"""Every line end that `str.splitlines` knows."""
+"""Every line ending that `str.splitlines` recognizes."""
 _LABEL = re.compile(
     r"\[ ?(?:user|human|customer|assistant(?: thinking| tool calls?)?|model|ai|system|developer"
     r"|(?:tool|function)(?: calls?| results?| outputs?| response)?|earlier summary|summary) ?\]",
@@ -40,19 +40,19 @@ _OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
 _CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
 _BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
 QUOTED = "> "
-"""Prefix of a line that begins like a label, so that it reads as a quotation."""
+"""Prefix of a line that looks like a label, so that it reads as a quotation."""
 
 
 def clean_text(text: str) -> str:
-    """Replace characters that no store can hold, one by one."""
+    """Replace characters that no store accepts, one by one."""
     if text.isascii():
         return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
     return _UNHOLDABLE.sub(REPLACEMENT, text)
 
 
 def quote_labels(text: str) -> str:
-    """Mark every line that begins like a speaker's label, in any spelling that looks like one:
-    other brackets and letter widths, spaces and invisible characters make no difference."""
+    """Mark every line that begins like a speaker's label, in any spelling that looks similar. Other
+    brackets, letter widths, spaces and invisible characters make no difference."""
     lines: list[str] = []
     start, changed = 0, False
     for line_break in _LINE_BREAKS.finditer(text):
@@ -80,11 +80,11 @@ SENTENCE_CHARS: Final = 300
 """Maximum length of a stored sentence."""
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
-# A mark ends a sentence only before white space, so that no path or number is cut in two.
+# A punctuation mark ends a sentence only before white space, so that no path or number is split.
 _ENDS: Final = re.compile(
     r"(?<=[.!?…])\s+(?=[\"'“‘(\[*_`]?[^\Wa-z])|(?<=[!?…])\s+|(?<=[。！？])\s*(?=\S)"
 )
-# As `_ENDS`, and before a small letter too.
+# Same as `_ENDS`, but also before a small letter.
 _CHAT_ENDS: Final = re.compile(r"\.\s+(?=[a-z`\"'(])|;\s+|；\s*(?=\S)")
 _ABBREVIATION_CHARS: Final = 12
 _ABBREVIATION: Final = re.compile(
@@ -92,7 +92,8 @@ _ABBREVIATION: Final = re.compile(
     r"|[a-z])\.\s+$",
     re.IGNORECASE,
 )
-# Before a name or a number: a dot after these ends no sentence, though a capital follows.
+# Abbreviations before a name or a number. A dot after them ends no sentence, though a capital
+# follows.
 _TITLE: Final = re.compile(
     r"\b(?<!\d )(?:(?:mr|mrs|ms|mx|dr|prof|st|sen|gov|gen|col|capt|lt|sgt|rev|hon|mt|nr|fig|vs|ca"
     r"|cf|approx|e\.\ ?g|i\.\ ?e|bzw|z\.\ ?b|d\.\ ?h|u\.\ ?a|hr|fr|inkl|evtl)"
@@ -106,7 +107,7 @@ _LIST_MARK: Final = re.compile(r"(?:[-*+•>#]+|\d{1,3}[.)])\s+")
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     for line in _LINES.finditer(text):
         start, end = line.span()
-        mark = _LIST_MARK.match(text, start, end)  # the dot of "1." ends nothing
+        mark = _LIST_MARK.match(text, start, end)  # the dot of "1." does not end a sentence
         for gap in _ENDS.finditer(text, mark.end() if mark else start, end):
             before = max(start, gap.start() - _ABBREVIATION_CHARS)
             if _TITLE.search(text[before : gap.start()]):
@@ -119,8 +120,8 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the places of the statements in a span: sentences as typed in a chat, which may begin
-    small or end with a semicolon."""
+    """Yield the positions of the statements in a span. These are sentences as typed in a chat,
+    which may begin with a small letter or end with a semicolon."""
     for first, last in sentence_spans(text[start:end]):
         at, stop = start + first, start + last
         mark = _LIST_MARK.match(text, at, stop)
@@ -138,7 +139,7 @@ def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]
 
 
 def one_line(text: str) -> str:
-    """Put a text on one line, without a leading list mark."""
+    """Put a text on one line, without a leading list marker."""
     joined = " ".join(text.split())
     mark = _LIST_MARK.match(joined)
     return joined[mark.end() :] if mark else joined
@@ -164,15 +165,16 @@ THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "
 BROKEN_OFF_MARK = "[broken off]"
-"""Follows a message that its model did not finish: stopped, or cut off by an error."""
+"""Added after a message that its model did not finish: it was stopped, or cut off by an error."""
 UNKNOWN_TOOL = "unknown"
-"""Tool of a result whose call is unknown."""
+"""Tool name of a result whose call is unknown."""
 
 _ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
 _ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _OWN_BLOCK = re.compile(f"^{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
-# Fields with words in blocks that are only carried: documents, searches, refusals, transcripts.
+# Fields with words in blocks that Recollect does not interpret: documents, searches, refusals,
+# transcripts.
 _WORDY_FIELDS = frozenset(
     {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
     | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
@@ -187,15 +189,15 @@ class SegmentText:
 
     text: str = field(repr=False)
     role: Role
-    """Results are a tool's words, even if the format has the user carry them."""
+    """The role. Results are a tool's words, even if the format puts them into a user message."""
     tool: str | None
     says_something: bool
     only_recalled: bool = False
-    """It held nothing but a recalled block."""
+    """True if the message contained only a recalled block."""
 
 
 def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = None) -> SegmentText:
-    """Write a message as text; `tool_names` maps known call ids to their tools."""
+    """Write a message as text. `tool_names` maps known call ids to their tools."""
     pieces: list[str] = []
     tool: str | None = None
     says = stripped = False
@@ -220,9 +222,9 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
 
 
 def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
-    """Remove recalled blocks. With `any_spelling`, any tag of that name that begins a line opens a
-    block, up to the end if nothing closes it. Otherwise only our own closed literal does, because
-    tools and models quote files about it."""
+    """Remove recalled blocks. With `any_spelling`, any tag with that name at the start of a line
+    opens a block, which extends to the end if nothing closes it. Otherwise only Recollect's exact
+    tags with a closing tag count, because tools and models quote files about them."""
     if "<recalled-context" not in text:
         return text
     kept: list[str] = []
@@ -258,7 +260,7 @@ def without_thinking(text: str) -> str:
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the places of thinking in a model's segment, marks included."""
+    """Return the positions of thinking in a model's segment, including the marks."""
     spans: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(THINKING_OPENING, at)) >= 0:
@@ -290,7 +292,8 @@ def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
 
 
 def _result(part: ToolResult) -> tuple[str, bool, bool]:
-    if part.recalls is not None:  # answers of memory are stored with the message they quote
+    # Answers of memory tools are stored already, as the messages they quote.
+    if part.recalls is not None:
         return "", False, True
     pieces: list[str] = []
     says = recalled = False
@@ -317,7 +320,7 @@ def _words_of(part: Other) -> Iterator[str]:
         value = json.loads(part.payload)
     except (ValueError, RecursionError):
         return
-    if isinstance(value, str):  # a refusal is a string by itself
+    if isinstance(value, str):  # a refusal is a plain string
         yield value
         return
     source = value.get("source") if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
 """Token estimates of texts, images and messages without a tokenizer, before calibration. The
-estimate sums fitted costs of byte pairs, about a tenth above o200k; images use the providers'
-formulas. More text never costs less."""
+estimate adds fitted costs of byte pairs, and is about a tenth above o200k. Images use the
+providers' formulas. A longer text never gets a lower estimate."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from recollect.system.config.settings import Counter
 UNKNOWN_IMAGE_TOKENS = 1600
 """Cost of an image of unknown size: Anthropic's maximum, which is above OpenAI's."""
 
-# Anthropic's vision guide: width * height / 750 after scaling the long edge to 1568, about 1600
-# at most. OpenAI's vision guide, high detail: 85 + 170 a tile of 512, after fitting into a square
-# of 2048 and bringing the short side to 768.
+# Anthropic's vision guide: width * height / 750 after scaling the long edge to 1568, about 1600 at
+# most. OpenAI's vision guide, high detail: 85 + 170 per tile of 512, after fitting into a square of
+# 2048 and scaling the short side to 768.
 _ANTHROPIC_LONG_EDGE_PX = 1568
 _ANTHROPIC_PX_PER_TOKEN = 750
 _OPENAI_SQUARE_PX = 2048
@@ -36,8 +36,8 @@ _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
 
 def count_image(*, media_type: str | None, data: str | None) -> int:
-    """Return the highest cost of an image among providers; `data` is base64 or a data URL, anything
-    else is of unknown size."""
+    """Return the highest cost of an image among providers. `data` is base64 or a data URL; for
+    anything else the size is unknown."""
     if data is None or (media_type is not None and not media_type.startswith("image/")):
         return UNKNOWN_IMAGE_TOKENS
     size = _image_size_px(data)
@@ -79,7 +79,7 @@ def _decoded_prefix(data: str, start: int, chars: int) -> bytes:
     text = text.rstrip("=")
     try:
         return binascii.a2b_base64(text[: len(text) - len(text) % 4])
-    except ValueError:  # binascii.Error is one; so is text outside ASCII
+    except ValueError:  # raised for invalid base64 (binascii.Error) and for non-ASCII text
         return b""
 
 
@@ -125,13 +125,14 @@ def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-# The fitted cost of a byte after the byte before it: three tables of byte classes, each with costs
-# of pairs (`class before * 16 + class`, at most 127). Never edit the costs.
+# The fitted cost of a byte, given the byte before it: three tables of byte classes, each with costs
+# of pairs (`class before * 16 + class`, at most 127). Never edit the costs by hand.
 
 UNITS_PER_TOKEN = 64
 
-# Letters by how they combine: hex letters apart, to distinguish digests from words; `A` apart,
-# which is what zero bytes become in base64; marks by the company they keep.
+# Letters are grouped by how they combine. Hex letters have their own class, to distinguish digests
+# from words. `A` has its own class, because zero bytes become `A` in base64. Punctuation is grouped
+# by the characters next to it.
 _LETTER_GROUPS = (
     "ae",
     "bcdf",
@@ -176,7 +177,7 @@ _EAST_ASIAN_STARTS = (
 
 
 def _letter_classes() -> bytes:
-    # Control characters count as marks: class 0 would make them free.
+    # Control characters count as punctuation, because class 0 would make them free.
     classes = bytearray([len(_LETTER_GROUPS)]) * 128 + bytearray(128)
     for number, group in enumerate(_LETTER_GROUPS, start=1):
         for character in group:
@@ -278,7 +279,7 @@ EAST_ASIAN_COSTS = bytes((
 ))
 # fmt: on
 
-# The sum of the costs is taken from Adler-32's low half, which counts modulo 65521: so many
+# The sum of the costs is taken from the low half of Adler-32, which counts modulo 65521. This many
 # bytes of the highest cost, 127, still fit.
 _CHUNK_BYTES = 512
 _SUM_MASK = 0xFFFF
@@ -296,7 +297,7 @@ _COMMA_PAIR, _EMPTY_UNITS = 0xDD, 29
 
 
 def count_text(text: str) -> int:
-    """Estimate the tokens of a text: 0 for the empty one, at least 1 for any other."""
+    """Estimate the tokens of a text: 0 if it is empty, at least 1 otherwise."""
     if not text:
         return 0
     if text.isascii():
@@ -329,8 +330,8 @@ def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
 
 
 def _rare_units(text: str, data: bytes) -> int:
-    """A vocabulary without words of a script spells it by the byte: extra cost for characters in
-    scripts that the tables were not fitted on."""
+    """Return the extra cost of characters in scripts that the tables were not fitted on. A
+    vocabulary without words of a script encodes it byte by byte."""
     pages = text.encode("utf-16-be", "surrogatepass")[::2].translate(None, KNOWN_PAGES)
     units = 0
     for start in range(0, len(pages), _CHUNK_BYTES):
@@ -343,8 +344,8 @@ def _rare_units(text: str, data: bytes) -> int:
 
 
 def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
-    """All classes are below 16: read as one large integer and shifted by half a byte, they make a
-    byte of every pair, in four passes in C."""
+    """Add up the costs of a row of bytes. All classes are below 16. Read as one large integer and
+    shifted by half a byte, they make one byte of every pair, in four passes in C."""
     each = int.from_bytes(row, "big")
     if not each:
         return 0
@@ -365,20 +366,20 @@ def _run_units(chunk: bytes, row: bytes, pairs: bytes) -> int:
 
 
 MESSAGE_TOKENS = 4
-"""Role and delimiters of one message; OpenAI's cookbook counts 3 to 4."""
+"""Tokens for role and delimiters of one message. OpenAI's cookbook counts 3 to 4."""
 CALL_TOKENS = 10
-"""Id, name fields and delimiters around one tool call or result."""
+"""Tokens for id, name fields and delimiters around one tool call or result."""
 SEALED_CHARS_A_TOKEN = 6
-"""Encrypted reasoning is base64 of some encoding of its tokens."""
+"""Cost of encrypted reasoning, which is base64 of some encoding of its tokens."""
 CARRIED_DATA_CHARS_A_TOKEN = 20
-"""A document's base64 costs far less than text: providers read its pages."""
+"""Cost of a document's base64. It is far below that of text, because providers read the pages."""
 LONG_DATA_CHARS = 4096
 
 CountText = Callable[[str], int]
 
 
 class Weigher:
-    """Counts parts with one text counter."""
+    """Counts the tokens of parts with one text counter."""
 
     __slots__ = ("_count_text",)
 

@@ -1,5 +1,5 @@
-"""Trust in a message by its source. User and operator: high; model: medium; tool output: low;
-fetched content: outside. A message is trusted no more than its least trusted part. A tool is judged
+"""Trust in a message by its source. User and operator: high. Model: medium. Tool output: low.
+Fetched content: outside. A message is trusted no more than its least trusted part. A tool is judged
 by its name, a shell by its command."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BY_ROLE: Final[dict[Role, Trust]] = {
     "tool": "low",
 }
 _PLACE: Final = {trust: place for place, trust in enumerate(TRUST_ORDER)}
-# Blocks with answers of a provider's own tools: web pages, files, other servers' output.
+# Blocks with results of a provider's own tools: web pages, files, output of other servers.
 _BROUGHT_IN: Final = ("_tool_result", "_call", "_output")
 
 # Names of tools, by the words they are made of: `mcp__fetch__get`, `WebSearch`, `browser_click`.
@@ -35,8 +35,8 @@ mail email emails gmail imap inbox outlook
 _FETCHING: Final = frozenset(_FETCHING_LINES.split())
 _GOOGLE_SEARCH: Final = frozenset({"google", "brave", "search"})
 _NOT_FROM_ELSEWHERE: Final = frozenset({"git", "send", "db", "sql", "store"})
-"""`git_fetch` returns commits, `send_email` an acknowledgement, `fetch_from_db` the user's own
-rows."""
+"""Exceptions: `git_fetch` returns commits, `send_email` an acknowledgement, `fetch_from_db` the
+user's own rows."""
 _SHELL_LINES: Final = """
 bash sh zsh shell terminal exec execute command cmd powershell console run process
 """
@@ -56,7 +56,7 @@ _ADDRESS: Final = re.compile(
 _OWN_MACHINE: Final = re.compile(
     r"localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1?\]|host\.docker\.internal", re.IGNORECASE
 )
-# A word with a dot after a fetcher's option is a file more often than a host.
+# After an option of a fetching command, a word with a dot is more often a file than a host.
 _FILE_END: Final = re.compile(r"\.(?:json|txt|html?|sh|gz|zip|tar|tgz|md|py|js|ya?ml|log|xml|csv)$")
 
 
@@ -77,9 +77,9 @@ def trust_of(
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Container[CallId] = frozenset(),
 ) -> Trust:
-    """Return the trust of a message: its role's, or less if it carries less trusted words, such as
-    tool results or a summary under the user's role. `tool_names` maps calls to tools, `fetched`
-    lists calls that fetch from elsewhere whatever their tool (see `fetched_calls`)."""
+    """Return the trust of a message: that of its role, or less if it contains less trusted words,
+    such as tool results or a summary in a user message. `tool_names` maps calls to tools. `fetched`
+    lists calls that fetch outside content, whatever their tool (see `fetched_calls`)."""
     own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
     return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
 
@@ -118,7 +118,8 @@ def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[Call
 
 
 def _server_tool_fetches(part: Other) -> bool:
-    """A call of a tool on another server names the tool inside the block."""
+    """Return whether a call of a tool on another server fetches content. Such a call names the tool
+    inside the block."""
     if not part.kind.startswith("mcp"):
         return False
     try:

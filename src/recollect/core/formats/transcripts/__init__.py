@@ -1,4 +1,4 @@
-"""Readers of recorded sessions. The content decides the kind, never the file's name. A bad line
+"""Readers of recorded sessions. The content decides the kind, not the file's name. An invalid line
 never raises: it is listed in `passed_over`. Unknown kinds raise `UnknownFormat`."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SAMPLED_RECORDS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedRecording:
-    """The kind, and the documents of the file unless it is one JSONL recording."""
+    """The kind of recording, and the documents in the file unless it is one JSONL recording."""
 
     kind: TranscriptKind
     parts: tuple[bytes, ...] | None = None
@@ -75,7 +75,8 @@ def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
     detected = None
     if document.startswith(b"[") and is_utf8(document):
         detected = _detect_array(document)
-    elif object_fields(first_line) is None and is_utf8(document):  # printed over several lines
+    elif object_fields(first_line) is None and is_utf8(document):
+        # JSON that is printed over several lines.
         found = _kind_of_part(document)
         detected = DetectedRecording(kind=found, parts=(document,)) if found == "request" else None
     detected = detected or _detect_lines(data)
@@ -161,7 +162,7 @@ def _nothing_found(first_line: bytes, name: str) -> str:
 
 
 def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
-    """Read a recording that holds one session; `name` is for error messages only."""
+    """Read a recording of one session. `name` is only used in error messages."""
     sessions = read_transcripts(data, name=name)
     if len(sessions) != 1:
         raise FormatError(
@@ -172,7 +173,7 @@ def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
 
 
 def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, ...]:
-    """Read a recording that may hold several sessions."""
+    """Read a recording of one or more sessions."""
     data = unpack(data, name=name)
     detected = _detect(data, name=name)
     if detected.parts is not None:
@@ -208,7 +209,7 @@ def _read_messages(
             lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
         if "role" in message and text_of(message, "role") not in KNOWN_ROLES:
-            # no codec knows the role, so it would be read as the user's
+            # no codec knows the role, so the message would be read as the user's
             lines.append(f"item {number}: unknown role {message['role'][:40]!r}")
             continue
         usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None

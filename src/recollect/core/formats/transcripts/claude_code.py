@@ -1,6 +1,7 @@
-"""Reader of Claude Code session files (docs/contributing/sources.md), lenient because the format is
-undocumented. The lines of one response are one assistant message, the results of its calls one user
-message. `parentUuid` defines what was shown; `logicalParentUuid` is never followed."""
+"""Reader of Claude Code session files (docs/contributing/sources.md). It is lenient, because the
+format is undocumented. The lines of one response form one assistant message, and the results of its
+calls form one user message. `parentUuid` defines what was shown; `logicalParentUuid` is never
+followed."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class LoggedBlock:
 
 @dataclass(slots=True, kw_only=True)
 class LoggedMessage:
-    """One message of the request, which grows line by line."""
+    """One message of the request. It grows line by line."""
 
     role: str
     whole: bytes
@@ -58,7 +59,7 @@ class LoggedMessage:
     answered: set[str] = field(default_factory=set)
 
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
-        """Add a line's blocks; returns the ids of the tool calls among them."""
+        """Add a line's blocks. Return the ids of the tool calls among them."""
         self.additions += 1
         known = {block.call_id for block in self.blocks if block.type == "tool_use"}
         fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
@@ -92,7 +93,8 @@ _KEPT_FIELDS = frozenset(
     {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
     | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}
 )
-"""Other fields are dropped: `toolUseResult` repeats every tool's output."""
+"""Fields that are read. Others are dropped; `toolUseResult`, for example, repeats every tool's
+output."""
 _USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC_MODEL = "<synthetic>"
 
@@ -129,7 +131,8 @@ class ClaudeCodeReader:
         self._lines = 0
         self._taken = 0
         self._has_main = False
-        """A subagent's own file holds only sidechain lines: they are its conversation."""
+        """True if there are lines of a main conversation. A subagent's own file has only sidechain
+        lines, which are its conversation."""
 
     def feed(self, data: bytes) -> None:
         session, had_main = self._session, self._has_main
@@ -152,7 +155,8 @@ class ClaudeCodeReader:
                 if not self._has_main and _speaks(fields):
                     self._has_main = not is_set(fields, "isSidechain")
         self._lines += data.count(b"\n")
-        if self._has_main and not had_main and self._taken:  # the messages so far were a subagent's
+        # The messages so far belonged to a subagent.
+        if self._has_main and not had_main and self._taken:
             for line in session.lines:
                 line.message = None
             self._session = _ClaudeSession(lines=session.lines, passed_over=passed_over)
@@ -193,11 +197,11 @@ def _speaks(fields: Fields) -> bool:
 
 
 def _queued_prompt(fields: Fields) -> bytes | None:
-    """Claude Code logs a prompt that was typed while the agent worked as an attachment."""
+    """Read a prompt that was typed while the agent worked. Claude Code logs it as an attachment."""
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
         return None
-    if text_of(attachment, "commandMode") != "prompt":  # a notification, not typed by a user
+    if text_of(attachment, "commandMode") != "prompt":  # a notification that no user typed
         return None
     # a key that no request has, so that the item counts as derived
     return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
@@ -209,7 +213,7 @@ def _is_boundary(fields: Fields) -> bool:
 
 def _take(line: _SessionLine, session: _ClaudeSession) -> None:
     fields = line.record.fields
-    # An error the client wrote in the model's name is never sent back to the model.
+    # An error that the client wrote in the model's name is never sent back to the model.
     if not _speaks(fields) or is_set(fields, "isMeta") or is_set(fields, "isApiErrorMessage"):
         return
     message = object_fields(fields["message"])
@@ -309,7 +313,7 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
             context = found.shown_to.setdefault(message, context).then(message)
         elif message is not None and message not in context:
             # Only one result of parallel calls is on the path to the next response. Its first line
-            # adds the message that holds them all.
+            # adds the message that contains all results.
             context = context.then(message)
         for item in preserved.get(line.uuid, ()):
             context = context.then(item)

@@ -1,6 +1,6 @@
 """Reader of Codex rollouts (docs/contributing/sources.md). Items keep the file's order and bytes. A
-`compacted` line is the new base, a rollback ends the turns it undoes. A model call ends at a tool's
-output, a message to the model, or a token count."""
+`compacted` line replaces the history so far, and a rollback removes the turns that it undoes. A
+model call ends at a tool's output, a message to the model, or a token count."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ LINE_TYPES = frozenset(
     {"session_meta", "response_item", "compacted", "turn_context", "event_msg"}
     | {"world_state", "token_usage_record"}
 )
-_NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points of the client
+_NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points that only the client uses
 _KEPT_USER_BYTES = 80_000
-"""Without a replacement history, Codex keeps user messages up to 20k tokens of 4 bytes."""
+"""If a compaction has no replacement history, Codex keeps user messages up to 20k tokens of 4
+bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +121,8 @@ def _take(record: Record, rollout: _Rollout) -> None:
         _take_compaction(payload, record, rollout)
     elif kind == "turn_context":
         rollout.model = text_of(payload, "model") or rollout.model
-    elif kind == "session_meta" and rollout.meta is None:  # a fork repeats its parent's
+    elif kind == "session_meta" and rollout.meta is None:
+        # A fork repeats the metadata of its parent.
         rollout.meta = payload
 
 

@@ -1,6 +1,6 @@
-"""JSON records of a recording, and code that its readers share. Lines are split on `\\n` alone,
-because U+2028 is legal inside JSON strings. A bad line is left out and reported with its number.
-Field values stay the file's own bytes."""
+"""JSON records of a recording, and code that its readers share. Lines are split only at `\n`,
+because U+2028 is allowed inside JSON strings. An invalid line is skipped and reported with its
+number. Field values stay the file's own bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS_FROM = 1e11
-"""Larger timestamps are in milliseconds: in seconds this is the year 5138."""
+"""Larger timestamps are in milliseconds. In seconds, this would be the year 5138."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +68,13 @@ def unpack(data: bytes, *, name: str = "") -> bytes:
 
 
 def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
-    """Yield the JSON objects of a JSONL recording; reports bad lines in `passed_over`. `before` is
-    the number of earlier lines."""
+    """Yield the JSON objects of a JSONL recording. Invalid lines are reported in `passed_over`.
+    `before` is the number of earlier lines."""
     for number, raw in enumerate(data.split(b"\n"), before + 1):
         line = raw.strip()
         if not line:
             continue
-        # msgspec skips strings without checking them, so bad UTF-8 must be found here
+        # msgspec skips strings without checking them, so invalid UTF-8 must be found here
         fields = object_fields(line) if is_utf8(line) else None
         if fields is None:
             passed_over.append(f"line {number}: {_complaint(line)}")
@@ -120,8 +120,8 @@ def tokens_of(usage: Mapping[str, Any], key: str) -> int:
 
 
 def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
-    """Return the usage of an assistant message, with the whole input; None if it has none or only
-    zeros (an aborted call)."""
+    """Return the usage of an assistant message, with cached input included; None if it has none or
+    only zeros (an aborted call)."""
     usage = mapping_of(message.get("usage"))
     fresh, output, read, written = (tokens_of(usage, key) for key in keys)
     whole = fresh + read + written
@@ -166,7 +166,8 @@ def _complaint(line: bytes) -> str:
 
 
 def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:
-    """Yield every position with its parent in file order, but parents before children."""
+    """Yield every position with its parent, in file order except that parents come before
+    children."""
     done = bytearray(len(parents))
     for position in range(len(parents)):
         branch: list[int] = []
@@ -207,14 +208,14 @@ def is_written_by_model(item: Fields) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class ModelRuns:
-    """Model calls found so far in a list of Responses items; the last may still be open."""
+    """Model calls found so far in a list of Responses items. The last may still be open."""
 
     _found: list[RecordedRequest] = field(default_factory=list)
     _shown: ShownItems = field(default_factory=ShownItems)
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item by the model; `shown` counts if it is the first of its call."""
+        """Add an item by the model. `shown` is used if the item is the first of its call."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
