@@ -41,8 +41,8 @@ SidePurpose: TypeAlias = Literal["summary", "flush"]
 def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
     """List the compactions of a prepared turn that the transcript lacks.
 
-    There are three causes: the turn waited for a compaction, the process ended between the engine's
-    commit and the transcript's, or the user did not wait for a compaction.
+    There are three causes. The turn waited for a compaction. Or the process ended between the
+    engine's commit and the transcript's. Or the user did not wait for a compaction.
     """
     made = context.compaction
     cut = newest_cut(context.edits)

@@ -2,8 +2,8 @@
 
 Every message is on the disk before the next request is sent. A turn ends in exactly one `Ended`,
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
-exactly one result, in order: a broken tool gives an error result, and calls of a reply that was cut
-off are answered but not run. One run of an agent is active at a time. Tool definitions are sent
+exactly one result, in order. A tool that fails gives an error result. Calls of a reply that was cut
+off get a result but are not run. One run of an agent is active at a time. Tool definitions are sent
 with every request, so in a small window the search is the only memory tool.
 """
 

@@ -1,7 +1,7 @@
 """The memory that a command works on, and the ways every command prints.
 
 Data goes to standard output, everything else to standard error. Text from a memory is printed so
-that it cannot move the cursor or colour the screen.
+that it cannot move the cursor or color the screen.
 """
 
 from __future__ import annotations

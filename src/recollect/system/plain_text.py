@@ -15,7 +15,7 @@ GREATEST_WINDOW_TOKENS = 100_000_000
 _UNITS = {"k": 1_000, "m": 1_000_000}
 _UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _SEQUENCE = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor (ECMA-48, 5.4)
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colors, cursor (ECMA-48, 5.4)
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
     r"|\x1b[ -/]*[0-~]?"
 )

@@ -1,7 +1,7 @@
-"""Rules of OpenAI's two APIs and pi, and helpers that all rules share (sources:
-docs/contributing/sources.md and the issues named beside the rules). Chat: roles need not alternate.
-Responses: pairs are found by call id anywhere after the call. pi: results follow their call at
-once, aborted and failed answers are left out."""
+"""Rules of OpenAI's two APIs and of pi, and helpers that all rules share. Sources are in
+docs/contributing/sources.md and in the issues named at each rule. In Chat Completions, roles need
+not alternate. In Responses, an output may be anywhere after its call, and is paired by call id. In
+pi, results directly follow their call, and aborted and failed answers are left out."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def broken(rule: str, where: str, sentence: str) -> Violation:
 
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
-"""Every spelling of a call block that OpenClaw's design names (pairing)."""
+"""All forms of a call block that OpenClaw's design lists (pairing)."""
 RESULT_TYPES = frozenset({"tool_result", "toolResult"})
 TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 
 
 def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the mappings of a list with their places; nothing for other values."""
+    """Yield the mappings in a list with their positions; nothing for other values."""
     if isinstance(value, list):
         for place, item in enumerate(value):
             if isinstance(item, Mapping):
@@ -54,7 +54,7 @@ def is_blank(text: Any) -> bool:
 
 
 def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
-    """Report `call-id-reused` for every (id, place) whose id came before."""
+    """Report `call-id-reused` for every (id, place) whose id was used before."""
     seen: dict[str, str] = {}
     violations = []
     for identity, where in ids:
@@ -83,8 +83,8 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used more than once in the request (Mistral and others refuse:
-    hermes#11722)."""
+    """List call ids used more than once in the request. Mistral and others refuse that
+    (hermes#11722)."""
     return repeated(
         (str(call.get("id")), f"messages[{place}].tool_calls[{index}]")
         for place, message in mappings(body.get("messages"))
@@ -179,7 +179,7 @@ def _answered_at_once(
 
 
 def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """A legacy `function_call` is followed at once by the `function` of that name."""
+    """A legacy `function_call` must be followed directly by the `function` message of that name."""
     for place, message in enumerate(messages):
         legacy = message.get("function_call")
         after = messages[place + 1] if place + 1 < len(messages) else {}
@@ -211,7 +211,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "computer_call": ("computer_call_output",),
     "tool_search_call": ("tool_search_output",),
 }
-"""Calls the client must answer, and the items that answer them."""
+"""Calls that the client must answer, and the items that answer them."""
 _OUTPUTS = frozenset(kind for kinds in _ANSWERS.values() for kind in kinds)
 # A patch may be answered by its status alone, a tool search by its tools.
 _WITH_OUTPUT = _OUTPUTS - {"apply_patch_call_output", "tool_search_output"}
@@ -252,7 +252,7 @@ def check_responses(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used by more than one call (openai/gpt-oss#309 answers 422)."""
+    """List call ids used by more than one call. The server answers 422 (openai/gpt-oss#309)."""
     return repeated(
         (_pair_id(item), f"input[{place}]")
         for place, item in mappings(body.get("input"))
@@ -261,7 +261,8 @@ def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _pair_id(item: Mapping[str, Any]) -> str:
-    """By its schema a local shell's output names the call in `id`."""
+    """Return the id that pairs an item. By its schema, a local shell's output names the call in
+    `id`."""
     if item.get("type") in _LOCAL_SHELL and not item.get("call_id"):
         return str(item.get("id") or "")
     return str(item.get("call_id") or "")
@@ -302,7 +303,7 @@ def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violati
             continue
         identity = _pair_id(item)
         if kind in _TOOL_SEARCH and (not identity or item.get("execution") == "server"):
-            continue  # the server searched by itself
+            continue  # the server ran the search
         if not identity:
             yield broken("call-id-missing", where, "The item has no call_id.")
         elif kind in _ANSWERS:
@@ -400,7 +401,8 @@ def check_pi(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used more than once: pi keys results by `toolCallId` (oh-my-pi#2055)."""
+    """List call ids used more than once, because pi finds results by `toolCallId`
+    (oh-my-pi#2055)."""
     return repeated(
         (call_id(block), f"messages[{place}].content[{index}]")
         for place, message in mappings(body.get("messages"))

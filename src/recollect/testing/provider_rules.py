@@ -1,7 +1,7 @@
-"""Rules of the providers, checked on a decoded request body. `violations` names every rule that it
-breaks; `unfaithful` adds those that need the request as the client sent it. Never imports the code
-it judges. Each rule's docstring names its source. If hosts of one format differ, the strictest
-holds."""
+"""Rules of the providers, checked on a decoded request body. `violations` names every rule that the
+body breaks. `unfaithful` adds rules that need the request as the client sent it. This module never
+imports the code that it checks. Each rule's docstring names its source. If hosts of one format
+differ, the strictest rule applies."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def violations(
     return check(body) + (reused_ids(body) if ids_unique_across_messages else [])
 
 
-# Bedrock and other hosts refuse two messages of one role in a row, so strict alternation holds for
-# all. Not checked, because it depends on the model: whether the last message may be the
-# assistant's, and that a tool loop under extended thinking begins with a thinking block.
+# Bedrock and other hosts refuse two messages of the same role in a row, so strict alternation is
+# required for all. Two rules depend on the model and are not checked: whether the last message may
+# be the assistant's, and that a tool loop under extended thinking begins with a thinking block.
 
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 _SERVER_RESULTS = {
@@ -77,14 +77,16 @@ _THINKING = frozenset({"thinking", "redacted_thinking"})
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
 _SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
-"""Beta features without dates under which Claude Code sends system messages between the turns."""
+"""Names (without dates) of beta features with which Claude Code sends system messages between the
+turns."""
 _Block = tuple[str, Mapping[str, Any]]
 _Numbered = list[tuple[int, Mapping[str, Any]]]
 
 
 def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
-    """With the beta of system messages between turns (in the headers or in a client library's
-    mapping), those have their own rule, and the others ignore them."""
+    """List the rules of Anthropic Messages that `body` breaks. With the beta feature for system
+    messages between turns (in the headers or in a client library's mapping), those messages have
+    their own rule, and other rules ignore them."""
     numbered = list(mappings(body.get("messages")))
     roles = _roles(numbered)
     marked = [_blocks(place, message) for place, message in numbered]
@@ -120,7 +122,7 @@ def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
-    """A plain string is one text block."""
+    """Return the blocks of a message. A plain string is one text block."""
     content = message.get("content")
     where = f"messages[{place}].content"
     if isinstance(content, str):
@@ -149,8 +151,8 @@ def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Viol
 
 def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Violation]:
     """Errors: "all messages must have non-empty content except for the optional final assistant
-    message" (claude-code#3196; we refuse the exception too, hosts differ), "text content blocks
-    must be non-empty" and "text content blocks must contain non-whitespace text"
+    message" (claude-code#3196; the exception is refused here too, because hosts differ), "text
+    content blocks must be non-empty" and "text content blocks must contain non-whitespace text"
     (claude-code#23440). A result without content is documented, a blank text block inside one is
     not (hermes-agent#41985)."""
     for (place, message), own in zip(numbered, blocks, strict=True):
@@ -270,8 +272,8 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
 
 
 def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
-    """A call without result may still run if only results of the calls beside it, and answers in
-    which its code calls again, follow."""
+    """Return whether a call without a result may still be running. That is so if only results of
+    the calls next to it, and replies in which its code makes more calls, follow."""
     calls: set[str] = set()
     for place, own in enumerate(blocks):
         kinds = {str(block.get("type")) for _, block in own}
@@ -344,7 +346,7 @@ def _final(
 
 
 def _cache_marks(body: Mapping[str, Any], blocks: list[list[_Block]]) -> Iterator[Violation]:
-    """At most four blocks carry `cache_control`, those inside results among them."""
+    """At most four blocks may have `cache_control`, including blocks inside results."""
     marked = [block for own in blocks for _, block in own]
     marked += [inner for block in marked for _, inner in mappings(block.get("content"))]
     marked += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
@@ -396,7 +398,7 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
 
 
 def _answers_code(body: Mapping[str, Any]) -> set[bool]:
-    """For every block of a last user message: True if it answers a call of code."""
+    """For every block of a last user message, return whether it answers a call made by code."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if len(messages) < 2 or messages[-1].get("role") != "user":
         return set()
@@ -420,7 +422,8 @@ def _thinking_of(message: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]
 
 
 def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Violation]:
-    """Every thinking block that is sent was received, signature and data included."""
+    """Every thinking block that is sent must have been received, with the same signature and
+    data."""
     known = [
         block
         for _, message in mappings(original.get("messages"))

@@ -329,12 +329,13 @@ class _Places(dict[str, int]):
 class HashEmbedder:
     """Embeds as OpenClaw does: character trigrams folded into 384 numbers.
 
-    The definition must never change under its name, because old vectors are compared with new ones:
-    the first 2,000 characters; lower case; every run of white space one space; every character but
-    letters, numbers, white space and `@.+-` a space; none at the ends; then one space before and
-    after. Each trigram's SHA-256 over UTF-8 gives its place (the first four bytes, little-endian,
-    modulo 384) and its sign (the lowest bit of the fifth byte, set for minus); the sum at length
-    one. A text of up to three characters is one gram. Characters are counted in UTF-16, as
+    The definition must never change under its name, because old vectors are compared with new ones.
+    The text is prepared in these steps: take the first 2,000 characters, in lower case. Replace
+    every run of white space by one space, and every character but letters, numbers, white space and
+    `@.+-` by a space. Strip spaces at the ends, then add one before and after. Each trigram's
+    SHA-256 over UTF-8 gives its place (the first four bytes, little-endian, modulo 384) and its
+    sign (the lowest bit of the fifth byte, set for minus). The vector is their sum, scaled to
+    length one. A text of up to three characters is one gram. Characters are counted in UTF-16, as
     JavaScript does. An empty rest gets `nothing` (OpenClaw: zeros, which no store could compare).
     """
 

@@ -3,8 +3,9 @@
 A tool reports failures in its result. It never raises because of the model's arguments.
 
 A returned path is resolved, links followed, and inside the workspace. No tool writes a settings
-file or opens Recollect's own folders: they decide which server gets a key and which projects are
-trusted, and hold the transcripts of other spaces. Nothing here creates or opens a file.
+file or opens Recollect's own folders. Settings decide which server gets a key and which projects
+are trusted, and the folders contain the transcripts of other spaces. Nothing here creates or opens
+a file.
 """
 
 from __future__ import annotations

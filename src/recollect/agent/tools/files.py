@@ -1,7 +1,7 @@
 """The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
 
 A file is replaced in one step. Nothing outside the workspace is read or written, even if a folder
-is replaced by a link meanwhile: folders are opened one by one, and never through a link. If `read`
+is replaced by a link meanwhile. Folders are opened one by one, and never through a link. If `read`
 cuts a file, it names the next offset. Images are returned as images.
 """
 

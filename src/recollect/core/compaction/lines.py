@@ -236,7 +236,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def rank_names(entries: Sequence[Entry], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names in `entries` and in the list `before`, ranked by worth."""
+    """Return the names in `entries` and in the list `before`, ranked by importance."""
     fresh: dict[str, float] = {}
     in_results: dict[str, float] = {}
     for entry in entries:

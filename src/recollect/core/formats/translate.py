@@ -149,8 +149,8 @@ def as_resent(
     message: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
     """Return the reply as the next request will contain it, with its usage, so that its stored id
-    matches: rewritten call ids, no invalid arguments, no unsigned reasoning, no refusals. `message`
-    is the result of `to_pi`, which has the ids of calls that had none."""
+    matches. Call ids are rewritten; invalid arguments, unsigned reasoning and refusals are removed.
+    `message` is the result of `to_pi`, which has the ids of calls that had none."""
     if message is None:
         message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
     sent = list(to_wire([message], speaker).messages)

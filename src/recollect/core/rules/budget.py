@@ -61,8 +61,8 @@ class WindowLimits:
     available_tokens: int
     """Limit of the view including system prompt, tools and recalled block."""
     limit_tokens: int
-    """Threshold for pruning and trimming. With `preset = "openclaw"` it is lower by the size of the
-    block."""
+    """Threshold for pruning and trimming. With `turn.trim_first` it is lower by the hard cap
+    of a block."""
     low_water_tokens: int
     hard_cap_tokens: int
     talk_cap_tokens: int

@@ -138,8 +138,8 @@ def redact(
 
 
 def recognisable_secrets(secrets: Iterable[str]) -> dict[str, None]:
-    """Select the secrets that are recognisable without their label. A short one, or one like a
-    word, number, path or version, may mean something else elsewhere."""
+    """Select the secrets that are recognizable without their label. A short secret, or one that
+    looks like a word, number, path or version, may mean something else elsewhere."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
 
 

@@ -165,8 +165,9 @@ _SCRIPT_STARTS = (
     (0xEE, 15),  # private use, full-width forms
     (0xF0, 12),  # emoji and the rarest scripts
 )  # fmt: skip
-# Simplified and traditional characters share the planes but not the radicals, which Unicode keeps
-# together: an eighth of each lead byte's range tells them apart well enough.
+# Simplified and traditional characters share the Unicode planes but not the radicals, and Unicode
+# keeps each radical together. So splitting each lead byte's range into eighths separates them well
+# enough.
 _EAST_ASIAN_STARTS = (
     (0x80, 1), (0x88, 2), (0x90, 3), (0x98, 4), (0xA0, 5), (0xA8, 6), (0xB0, 7), (0xB8, 8),
     (0xC0, 0),
@@ -196,10 +197,10 @@ LETTER_CLASSES = _letter_classes()
 SCRIPT_CLASSES = _byte_classes(_SCRIPT_STARTS)
 EAST_ASIAN_CLASSES = _byte_classes(_EAST_ASIAN_STARTS)
 
-# Pages of 256 characters: what one costs beyond its bytes' pairs, in units of PAGE_UNITS. Nothing
-# where the corpus has the script. A fitted cost is 1.1 times o200k's tokens a letter less our
-# pairs, on random words of FITTED_SCRIPTS (`bench/token_generated.py`); every other page is taken
-# to be as unknown to a vocabulary as the median of those.
+# Pages of 256 characters: the extra cost of one character beyond its byte pairs, in units of
+# PAGE_UNITS. It is 0 if the corpus contains the script. A fitted cost is 1.1 times o200k's tokens
+# per letter, minus the cost of the byte pairs, measured on random words of FITTED_SCRIPTS
+# (`bench/token_generated.py`). All other pages get the median of the fitted ones.
 PAGE_UNITS = 2
 _KNOWN = (
     *range(0x07), *range(0x09, 0x0F), 0x10, 0x17, 0x1E, *range(0x20, 0x2C),
@@ -214,7 +215,8 @@ KNOWN_PAGES = bytes(_KNOWN)
 PAGE_COSTS = bytes(
     0 if page in _KNOWN else _FITTED_PAGES.get(page, _OTHER_PAGE) for page in range(256)
 )
-# Scripts that share a page with a known one, or lie beyond the pages: what begins their characters.
+# Scripts that share a page with a known one, or are beyond the pages, with the first bytes of their
+# characters.
 RARE_PREFIXES = (
     (0xE0, (b"\xe0\xba", b"\xe0\xbb"), 100),  # Lao
     (0xF0, tuple(bytes((0xF0, at)) for at in range(0x90, 0x99)), 140),  # historic scripts
@@ -284,11 +286,11 @@ EAST_ASIAN_COSTS = bytes((
 _CHUNK_BYTES = 512
 _SUM_MASK = 0xFFFF
 
-# What a table of pairs cannot see: long runs without a seam, which a vocabulary has no words for.
-# Capitals without an end (sequences of proteins and genes) cost by the letter from so many on,
-# empty fields of a table by the pair of commas. Measured against o200k like the tables, on the
-# shapes of `bench/token_generated.py`. Every eighth pair tells whether a row is read for runs.
-# Rows of `A` are zero bytes in base64, and cheap.
+# Costs that a table of pairs cannot show: long runs of one class, for which a vocabulary has no
+# words. Capitals in a long run (sequences of proteins and genes) cost extra per letter after the
+# first few. Empty fields of a table cost extra per pair of commas. Measured against o200k like the
+# tables, on the shapes of `bench/token_generated.py`. Every eighth pair is checked to decide
+# whether a row is searched for runs. Rows of `A` are zero bytes in base64, and cheap.
 _CAPITALS = re.compile(rb"(?:\x06{0,2}\x07){17,}")
 _LOOKED_AT = 8
 _CAPITAL_PAIR, _FEW_CAPITALS = 0x77, 4

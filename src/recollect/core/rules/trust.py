@@ -77,9 +77,9 @@ def trust_of(
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Container[CallId] = frozenset(),
 ) -> Trust:
-    """Return the trust of a message: that of its role, or less if it contains less trusted words,
-    such as tool results or a summary in a user message. `tool_names` maps calls to tools. `fetched`
-    lists calls that fetch outside content, whatever their tool (see `fetched_calls`)."""
+    """Return the trust of a message: that of its role, or less if it contains less trusted words.
+    Such words are tool results, or a summary in a user message. `tool_names` maps calls to tools.
+    `fetched` lists calls that fetch outside content, whatever their tool (see `fetched_calls`)."""
     own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
     return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
 

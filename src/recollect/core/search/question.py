@@ -358,7 +358,8 @@ def leans(text: str) -> bool:
         before, _, _ = so_far.rpartition(",")
         set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
         named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
-        if not set_off and not named:  # "when did Ada lose her keys?" names whom the pronoun means
+        # "when did Ada lose her keys?" names the person that the pronoun means.
+        if not set_off and not named:
             return True
     return _LEANS.search(text) is not None
 

@@ -103,7 +103,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Neighbours of some segments, unordered."""
+    """Neighbors of some segments, unordered."""
 
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
@@ -147,7 +147,7 @@ class FactCandidates:
 PartName: TypeAlias = Literal[
     "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age", "kind"
 ]
-"""Parts of a score: shared words, similarity, neighbours, the surrounding conversation, speaker,
+"""Parts of a score: shared words, similarity, neighbors, the surrounding conversation, speaker,
 date, standing instruction, age, and kind (a decision, or a tool's call or output)."""
 
 
@@ -291,8 +291,9 @@ class Recalled:
 
 
 Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
-"""What a message asks for: earlier messages; an answer; advice ("how do I …?"), which needs no
-memory; work that refers to earlier agreements ("our definition"); or none of these."""
+"""What a message asks for. It may ask about earlier messages, or for an answer. It may ask for
+advice ("how do I …?"), which needs no memory. It may be work that refers to earlier agreements
+("our definition"). Or it is none of these."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -32,7 +32,7 @@ class Tenant:
     name: str
     created_at: float
     requests_per_minute: int | None = None
-    """None: no limit."""
+    """Limit per minute; None means no limit."""
     tokens_per_day: int | None = None
 
     def limit(self, budget: BudgetName) -> int | None:

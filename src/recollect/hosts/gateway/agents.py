@@ -1,7 +1,7 @@
 """The agents that `recollect wrap` starts, and how each gets the gateway's base URL for one run.
 
-If you add an agent, also add its name in two places: the choices of the command line, which must
-not import this module, and `caller`, which recognizes its requests.
+If you add an agent, also add its name in two other places. These are the choices of the command
+line, which must not import this module, and `caller`, which recognizes the agent's requests.
 """
 
 from __future__ import annotations

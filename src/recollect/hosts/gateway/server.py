@@ -73,7 +73,7 @@ LIGHT_READING: Final = 24
 """Identifying the caller without decoding messages is this many times faster."""
 NEARLY_FULL_RATIO: Final = 0.5
 """If a request fills more than this share of the window, the first events of its stream are held
-back until the next one arrives, because it may be a refusal."""
+back until the next event. That event may be a refusal."""
 SHOWN_RECORDS: Final = 50
 OWN_PATH: Final = "/recollect/"
 _REPORTS: Final = f"{OWN_PATH}reports/"

@@ -266,7 +266,7 @@ class TurnsAnswer(ApiAnswer):
 
 
 class ReplayAnswer(ApiAnswer):
-    """A past request as it was sent, as far as it is stored."""
+    """A past request, rebuilt from the parts that are stored."""
 
     turn: Annotated[int, about("Its number, from 1")]
     exact: Annotated[bool, about("Whether it is what was sent, byte for byte")]

@@ -1,10 +1,10 @@
 """Tasks of a database's owner: distribute tables on Citus, scrub data files, check the database.
 
-Tables of spaces are distributed by space_id next to `spaces`, those of tenants by tenant_id next to
-`api_keys`; `tenants` is on every node, all others stay on the coordinator. `distribute` can be
-interrupted and repeated. A scrub rewrites tables, which locks each one: a plain VACUUM leaves most
-removed bytes in place (197 of 200 rows). WAL that other servers or archives hold cannot be
-rewritten.
+Tables of spaces are distributed by space_id and colocated with `spaces`. Tables of tenants are
+distributed by tenant_id and colocated with `api_keys`. `tenants` is on every node; all others stay
+on the coordinator. `distribute` can be interrupted and repeated. A scrub rewrites tables, which
+locks each one: a plain VACUUM leaves most removed bytes in place (197 of 200 rows). WAL that other
+servers or archives hold cannot be rewritten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers a search: the best passages by words and by each vector, and their neighbours.
+"""Answers a search: the best passages by words and by each vector, and their neighbors.
 
 Words and vectors are queried in one round trip, then the found passages are described together. An
 excluded passage takes no place in the result and changes no statistic. A passage's description does

@@ -1,4 +1,4 @@
-"""Finds the passages that may answer a query, and their neighbours in the session.
+"""Finds the passages that may answer a query, and their neighbors in the session.
 
 This module chooses the best passages by words and by each vector, in one snapshot; `search` scores
 them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times as
