@@ -58,6 +58,7 @@ export TOKEN=$(gh auth token)
 Authorization: Bearer $ACCESS_TOKEN
 session_id: 0f8fad5b-d9cb-469f-a165-70867728950e
 sessionId=2024-11-15T22-19-31-main
+{"turn": 3, "session": "unnamed:5598fb36dcc255d0-8b2984a6", "tokens": 812}
 session=main-2
 session file: ~/.openclaw/agents/main/sessions/main-telegram-2.jsonl
 passwd: password updated successfully
@@ -130,6 +131,7 @@ def test_all_of_them_in_one_transcript_are_left_alone() -> None:
     [
         ("Your verification code is 482913", "482913"),
         ("one-time code: 482913", "482913"),
+        ('{"session": "other:5598fb36dcc255d0-8b2984a6"}', "5598fb36dcc255d0-8b2984a6"),
         ("mysql -u root -pTr0ub4dor inventory", "Tr0ub4dor"),
         ("docker login -u ci -p Tr0ub4dor registry.local", "Tr0ub4dor"),
         ("the password is Sommer-2024", "Sommer-2024"),

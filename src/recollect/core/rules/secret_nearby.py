@@ -115,6 +115,8 @@ _FRONT_CHARS = 100
 _MOST_FRONT_WORDS = 4
 _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=quote)")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
+# The name that the gateway gives a session (`unnamed_session`), which the ledger contains.
+_UNNAMED = re.compile(r"unnamed:[0-9a-f]{16}-[0-9a-f]{8}")
 
 
 def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
@@ -205,7 +207,7 @@ def _values_behind(
     for chunk in _CHUNK.finditer(text, after, limit + _MOST_CHUNK_CHARS):
         if chunk.start() >= limit:
             return
-        if plain.fullmatch(chunk[0]):
+        if plain.fullmatch(chunk[0]) or _UNNAMED.fullmatch(chunk[0]):
             continue
         lines = text.count("\n", after, chunk.start())
         if lines > _MOST_LINES:
