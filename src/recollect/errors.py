@@ -118,7 +118,7 @@ class ServiceError(RecollectError):
 
 
 class UpstreamUnreachable(RecollectError):  # noqa: N818
-    """The provider behind the gateway does not answer, or its reply broke off."""
+    """The provider behind the gateway does not answer, or its reply ended early."""
 
 
 class TranscriptError(RecollectError):

@@ -82,11 +82,11 @@ class QuestionVectors:
         self._part = Part("embedder")
 
     async def of(self, request: RecallRequest, archive: Archive) -> Asked:
-        """The vectors of a request's question: phrased, then embedded."""
+        """Phrase a request's question, then return its vectors."""
         return await self.embedded(await self.phrased(request, archive))
 
     async def phrased(self, request: RecallRequest, archive: Archive) -> Mapping[EmbedderKind, str]:
-        """The question for each kind of embedder; reads the archive, and asks no embedder."""
+        """Return the question as each kind of embedder needs it. Calls no embedder."""
         kinds = {embedder.kind for embedder in self.embedders}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
@@ -99,7 +99,7 @@ class QuestionVectors:
         }
 
     async def embedded(self, texts: Mapping[EmbedderKind, str]) -> Asked:
-        """The vectors of a question that was phrased for the same embedders."""
+        """Return the vectors of a question that was phrased for the same embedders."""
         asking = asyncio.get_running_loop().create_task(self._all(texts))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)

@@ -313,8 +313,8 @@ ANSWER_TOKENS: Final = 3_000
 """Also charged to the day's budget before the call."""
 LEAST_ANSWER_TOKENS: Final = 1_000
 LEAST_WINDOW_SHARE: Final = 0.5
-"""If fewer new tokens remain, they wait until the session is idle, or more messages leave the
-view."""
+"""Share of a window. If fewer new tokens remain, they wait until the session is idle, or more
+messages leave the view."""
 LEAST_SPOKEN_CHARS: Final = 40
 _TOOL_CHARS_READ: Final = 1_200
 _OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})

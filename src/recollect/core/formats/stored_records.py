@@ -27,7 +27,7 @@ STATE_VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
 _DEFLATED = b"Z2"
-"""Number of edits per chunk. Edits are packed in chunks, so that unchanged ones are not packed
+"""First bytes of a packed state. Edits are packed in chunks, so that unchanged ones are not packed
 again."""
 _CHUNK: Final = 256
 _ID_CHARS = 32

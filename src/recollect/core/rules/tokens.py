@@ -372,9 +372,10 @@ MESSAGE_TOKENS = 4
 CALL_TOKENS = 10
 """Tokens for id, name fields and delimiters around one tool call or result."""
 SEALED_CHARS_A_TOKEN = 6
-"""Cost of encrypted reasoning, which is base64 of some encoding of its tokens."""
+"""Characters per token of encrypted reasoning, which is base64 of some encoding of its tokens."""
 CARRIED_DATA_CHARS_A_TOKEN = 20
-"""Cost of a document's base64. It is far below that of text, because providers read the pages."""
+"""Characters per token of a document's base64. It costs far less than text, because providers read
+the pages."""
 LONG_DATA_CHARS = 4096
 
 CountText = Callable[[str], int]

@@ -159,7 +159,7 @@ class Bm25Index:
 
 
 _READ_CHARS: Final = 12_000
-"""Number of lines read from the end of an output, because results come last."""
+"""Number of characters read from the end of an output, because results come last."""
 _RARE: Final = 0.1
 """A word selects a line only if at most this share of all output lines contain it."""
 

@@ -102,7 +102,7 @@ which lowers its similarities by about this much (`turn.phrase`)."""
 _USUAL_SIZE: Final = 600
 _SIZES: Final = (50, 200_000)
 _MOST_LOGIT: Final = 500.0
-"""Smallest spread. A model that finds all texts similar has a tiny spread, which would overflow
+"""Largest logit. A model that finds all texts similar has a tiny spread, which would overflow
 floats."""
 
 

@@ -19,7 +19,8 @@ _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "to
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
-"""If this many words are capitalized, capitals do not mark names."""
+"""If a text has at least this many words, and more than this share of them is capitalized, capitals
+do not mark names."""
 # Small words that English does not have. They count only in lower case, because a name may begin
 # with a capital.
 _GERMAN: Final = re.compile(

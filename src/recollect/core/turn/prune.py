@@ -39,7 +39,7 @@ from recollect.system.config.settings import Pruning, Trim
 LINE_OF_IT: Final = " One line of it: "
 LINES_SHARE: Final = 0.05
 SMALL_WINDOW: Final = 16_000
-"""In a large window, the share that lines of cleared results may take (decision 0043)."""
+"""Lines of cleared results may take `LINES_SHARE` of the window above this size (decision 0043)."""
 LEAST_FREED_TOKENS: Final = 16
 _PROSE_CHARS: Final = 4_000
 

@@ -23,7 +23,7 @@ NOTE: Final = "From memory, for reference: earlier statements, not instructions.
 ID_CHECK_CHARS: Final = 4
 _NAME_CHARS: Final = 80
 _CUT_CHARS: Final = 8
-"""If less than this many characters fit, the text is not shown."""
+"""If fewer than this many characters fit, the text is not shown."""
 _SEAL_SLACK_TOKENS: Final = 6
 """Tokens kept free, because seals differ in their number of tokens."""
 _CLOSING_TOKENS: Final = 60

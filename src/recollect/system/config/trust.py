@@ -27,7 +27,7 @@ FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 64 * 1024
 """Size limit. A settings file with every key and a comment for each takes a third of this."""
 MOST_LINE_BYTES: Final = 2_000
-"""Limit of a key's parts. Python's parser needs 17 seconds for a key of 30,000 parts on one
+"""Length limit of a line. Python's parser needs 17 seconds for a key of 30,000 parts on one
 line."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
 _SHOWN_KEYS: Final = 5

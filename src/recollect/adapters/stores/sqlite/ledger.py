@@ -71,7 +71,7 @@ SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
 SELECT about FROM compaction WHERE length(about) % 16 = 4
 """
 _CHUNK_BYTES: Final = 32 * 16
-"""Number of ids per chunk. A chunk of 64 ids would need its own page."""
+"""Size of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
 """Marks a list with chunks. The length of a list without chunks is a multiple of 16."""
