@@ -42,6 +42,9 @@ import os, sys, types
 if os.environ.get("STUB_VERSION"):
     import recollect
     recollect.__version__ = os.environ["STUB_VERSION"]
+if os.environ.get("STUB_INSTALLED"):
+    import recollect
+    recollect.__file__ = os.environ["STUB_INSTALLED"]
 if os.environ.get("STUB_NO_UVICORN"):
     sys.modules["uvicorn"] = None
 if os.environ.get("STUB_ANSWERS"):
@@ -375,6 +378,23 @@ def test_after_an_upgrade_the_new_version_takes_over(lab: Lab) -> None:
     assert soon(lambda: lab.health().get("version") == recollect.__version__)
     assert lab.ask("newer")["pid"] != old
     assert soon(lambda: len(lab.processes()) == 1)
+
+
+def test_a_newer_build_of_the_same_version_takes_over(lab: Lab) -> None:
+    lab.scripted()
+    ours, other = lab.folder / "installed.py", lab.folder / "other.py"
+    for number, file in enumerate((other, ours)):
+        file.touch()
+        os.utime(file, (1_000 + number, 1_000 + number))
+    old = lab.hook({"prompt": "old"}, STUB_INSTALLED=str(ours))["pid"]
+    for file in (ours, other):
+        lab.hook({"prompt": "the same, or an older one"}, STUB_INSTALLED=str(file))
+        assert lab.health()["pid"] == old, file
+    os.utime(ours, (2_000, 2_000))
+    assert lab.hook({"prompt": "new"}, STUB_INSTALLED=str(ours))["pid"] == old
+    assert soon(lambda: lab.health().get("pid", old) != old)
+    new = lab.hook({"prompt": "newer"}, STUB_INSTALLED=str(ours))["pid"]
+    assert lab.health()["pid"] == new != old
 
 
 def test_a_newer_version_beside_ours_is_left_in_place(lab: Lab) -> None:

@@ -264,15 +264,27 @@ def run_hook(agent: AgentName) -> None:
 
 def is_older(version: str) -> bool:
     """Return whether this version must replace a daemon of the given version."""
-    return bool(version) and _age(version) < _age(recollect.__version__)
+    return bool(version) and _age(version) < _age(installed_version())
 
 
-def _age(version: str) -> tuple[list[int], bool, str]:
+def installed_version() -> str:
+    """Return the version, and when it was installed: builds of a checkout share a version. An
+    installer writes every file again, so one file is enough."""
+    try:
+        installed_at = os.stat(recollect.__file__).st_mtime_ns
+    except OSError:
+        installed_at = 0
+    return f"{recollect.__version__}+{installed_at}"
+
+
+def _age(version: str) -> tuple[list[int], bool, str, int]:
     """Return a sort key for versions. Only an older daemon is replaced; otherwise two installed
     versions would keep replacing each other."""
+    version, _, installed_at = version.partition("+")
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
-    return numbers, len(numbers) == len(parts), version
+    built = int(installed_at) if installed_at.isdigit() else 0
+    return numbers, len(numbers) == len(parts), version, built
 
 
 def _try(work: Callable[[], None]) -> None:

@@ -16,7 +16,7 @@ import recollect
 from recollect.core.boundary import Failure, attempted, guarded
 from recollect.core.formats.json_text import decode, encode
 from recollect.errors import FormatError
-from recollect.hosts.daemon.client import HOOK_SECONDS, MCP_PATH, MOST_BYTES
+from recollect.hosts.daemon.client import HOOK_SECONDS, MCP_PATH, MOST_BYTES, installed_version
 from recollect.hosts.gateway.asgi import Message, Receive, Send, read_body
 from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread
 from recollect.hosts.hooks.memory import HookMemory
@@ -38,7 +38,7 @@ OPENCLAW: Final = "/openclaw/"
 OPENCLAW_SECONDS: Final = 120.0
 """Time limit of one step of a compaction, or of storing a long conversation."""
 _STOP_LOOK_SECONDS: Final = 0.2
-_VERSION: Final = (b"x-recollect-version", recollect.__version__.encode())
+_VERSION: Final = (b"x-recollect-version", installed_version().encode())
 LOG: Final = logging.getLogger(__name__)
 
 
