@@ -47,10 +47,12 @@ class MemoryClient:
         except ImportError:
             raise MissingExtra(feature="the client of a service", extra="remote") from None
         if not url.startswith(("http://", "https://")):
-            raise ServiceError("the address of a service begins with http:// or https://")
+            raise ServiceError("the address of a service must begin with http:// or https://")
         key = key.strip()  # a key read from a file may end with a newline
         if not (key.isascii() and key.isprintable() and key):
-            raise ServiceError("the key is none: give one as `recollect key create` prints it")
+            raise ServiceError(
+                "the key is not valid: pass a key that `recollect key create` printed"
+            )
         self._seconds, self._patience = seconds, patience_seconds
         self._trouble = httpx2.HTTPError
         self._http: httpx2.Client = httpx2.Client(
@@ -281,7 +283,7 @@ class MemoryClient:
             return msgspec.json.decode(answer.content, type=kind)
         except msgspec.DecodeError:
             raise ServiceError(
-                "something else than a service answered: check its address", status=200
+                "the server that answered is not a Recollect service: check the address", status=200
             ) from None
 
     def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
@@ -321,7 +323,10 @@ def _refusal(answer: httpx2.Response) -> ServiceError:
     try:
         told = msgspec.json.decode(answer.content, type=m.ProblemAnswer)
     except msgspec.DecodeError:
-        return ServiceError(f"the service answered {status}, and no problem of ours", status=status)
+        return ServiceError(
+            f"the server answered {status}, but not as a Recollect service does: check the address",
+            status=status,
+        )
     return ServiceError(
         f"{told.title}: {told.detail}",
         status=status,

@@ -80,7 +80,7 @@ def test_spaces_are_listed_with_what_is_in_them(talked: Recollect, tmp_path: Pat
     assert sorted(line.rpartition("  ")[2] for line in shown[1:])[1:] == [
         *("/src/app one", "/src/größe")
     ]
-    assert any("is encrypted, or is no memory" in line for line in shown)
+    assert any("is encrypted, or is not a memory" in line for line in shown)
     told = {one["space"]: one for one in json.loads(here("space", "list", "--json"))["spaces"]}
     assert (told["/src/app one"]["sessions"], told["/src/app one"]["segments"]) == (1, 1)
     assert told["/src/app one"]["bytes_on_disk"] > 4_096
@@ -239,7 +239,7 @@ def test_forgetting_is_real_and_certified(talked: Recollect, tmp_path: Path) -> 
     assert talked.json("memory", "stats")["tombstones"] == 1
     note = talked.run("memory", "add", turns[0]["content"])
     assert note.returncode == 1
-    assert "stays out" in note.stderr.decode()
+    assert "was not stored" in note.stderr.decode()
 
 
 def said(*texts: str) -> Batch:
@@ -357,7 +357,7 @@ def test_sessions_segments_and_ages_can_be_forgotten(talked: Recollect) -> None:
     assert talked.json("memory", "stats")["segments"] == 9
     told = talked.json("memory", "forget", "--before", "2100-01-01", "--yes")
     assert told["counts"]["segments"] == 9
-    assert "say what to forget" in talked.refused("memory", "forget", "--yes")
+    assert "what to forget: --segment" in talked.refused("memory", "forget", "--yes")
     assert "such as 30d" in talked.refused("memory", "forget", "--before", "soon", "--yes")
     assert "give a text" in talked.refused("memory", "forget", "--matching", " ", "--yes")
 

@@ -93,7 +93,7 @@ def test_a_pipe_is_not_waited_for(recollect: Recollect, command: tuple[str, ...]
     os.mkfifo(pipe)
     done = run(recollect.home, *command, str(pipe))
     assert done.returncode == 2
-    assert "no regular file" in only_line(done)
+    assert "a regular file" in only_line(done)
 
 
 def test_an_import_of_junk_leaves_no_memory(recollect: Recollect) -> None:

@@ -127,7 +127,7 @@ class ModelServer:
         left = 0 if callable(self._steps) else len(self._steps)
         if left or self._unexpected:
             raise AssertionError(
-                f"{left} steps of the script were not asked for, {self._unexpected} requests "
+                f"{left} steps of the script were not used, {self._unexpected} requests "
                 "were not foreseen"
             )
 

@@ -103,7 +103,7 @@ def test_where_nobody_can_be_asked_nothing_is_forgotten(workspace: Path) -> None
         code, out, _ = plain(order_for(server, workspace), "forget the host")
         _, shown, _ = plain(order_for(server, workspace), "/memory show")
     assert (code, out) == (0, "done\n")
-    assert "nobody can be asked here" in results[1]
+    assert "this client cannot ask one" in results[1]
     assert "gull-7" in shown
 
 

@@ -277,7 +277,7 @@ def test_of_many_starters_one_starts_it(lab: Lab) -> None:
     assert {one["told"] for one in told} == {f"starter {number}" for number in range(20)}
     assert len({one["pid"] for one in told}) == 1
     assert [process.pid for process in lab.processes()] == [told[0]["pid"]]
-    assert lab.log().count(" listens, ") == 1
+    assert lab.log().count(" listening, ") == 1
 
 
 def test_many_sessions_are_answered_at_once_by_memory_itself(lab: Lab) -> None:
@@ -411,7 +411,7 @@ def test_it_ends_when_idle(lab: Lab) -> None:
     lab.ask("hello")
     assert soon(lambda: not lab.processes())
     assert lab.left() == KEPT_FILES
-    assert "ends: idle" in lab.log()
+    assert "stopping: idle" in lab.log()
 
 
 def posted(lab: Lab, body: Any, path: str = "/hooks/claude-code") -> tuple[int, bytes]:

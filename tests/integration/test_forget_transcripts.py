@@ -133,7 +133,7 @@ def test_a_text_is_in_no_byte_afterwards_and_the_session_goes_on(
     assert counts["summaries in transcripts, withdrawn"] == 1
     assert counts["lines of daily notes"] == 1
     assert any("transcripts" in line for line in told["covers"])
-    assert any("blocks of the disk" in line for line in told["cannot"])
+    assert any("disk blocks" in line for line in told["cannot"])
     assert (planted / "memory" / "2026-02-13.md").read_text() == "# Friday\n- water the plants\n"
 
     with opened() as transcript:

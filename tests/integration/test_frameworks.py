@@ -391,7 +391,7 @@ def test_openai_agents_goes_on_where_the_sdk_would_refuse_the_view(
         told = [row["content"] for row in server.asked[-1].body["messages"]]
     assert told == ["Is anybody there?", "Aye.", "Still?"]
     warned = [one for one in caplog.records if one.name == "recollect.openai_agents"]
-    assert "does not take the view" in warned[0].getMessage()
+    assert "does not accept the prepared messages" in warned[0].getMessage()
 
 
 @asynccontextmanager

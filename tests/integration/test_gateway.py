@@ -183,7 +183,7 @@ def test_a_client_that_goes_away_ends_the_request_at_the_provider(wire: str) -> 
     with ModelServer([says]) as server, gateway(server) as running:
         leave_in_mid_stream(running, wire)
         assert server.wait_until_hung_up(1.0)
-        assert records(running, 1)[0]["outcome"] == "the client went away"
+        assert records(running, 1)[0]["outcome"] == "the client disconnected"
 
 
 def test_a_client_that_goes_away_before_the_first_byte_ends_it_too() -> None:

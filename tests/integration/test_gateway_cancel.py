@@ -51,6 +51,6 @@ def test_a_request_that_was_cut_off_stands_once_in_the_records(wire: str) -> Non
         records(running, 1)
         time.sleep(0.5)
         (record,) = records(running, 1)
-    assert record["outcome"] == "the client went away"
+    assert record["outcome"] == "the client disconnected"
     assert record["handling"] == "as it came"
     assert record["turn"] == 1

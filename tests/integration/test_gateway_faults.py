@@ -296,7 +296,7 @@ def test_clients_that_vanish_leave_what_they_said_and_nothing_open(tmp_path: Pat
         while json.loads(ask(running.url, "/recollect/health", method="GET").body)["running"]:
             assert time.monotonic() < until
             time.sleep(0.05)
-        gone = [one for one in records(running, 10) if one["outcome"] == "the client went away"]
+        gone = [one for one in records(running, 10) if one["outcome"] == "the client disconnected"]
         assert len(gone) == 8
     kept = stored(str(file))
     assert {text for text in kept if text.startswith("leave")} == {

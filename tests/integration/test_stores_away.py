@@ -331,7 +331,7 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
         assert await stored(file) == [str(one["content"]) for one in talk.messages]
 
     asyncio.run(run())
-    given_up = [one for one in caplog.records if "although they are durable nowhere" in one.message]
+    given_up = [one for one in caplog.records if "without being stored" in one.message]
     assert len(given_up) == 1
 
 

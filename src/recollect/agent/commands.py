@@ -252,7 +252,7 @@ def _entry_lines(entry: PiEntry) -> Iterator[str]:
         if is_undo(entry):
             yield "*A compaction was undone here.*"
             return
-        yield "*Compacted here; what was said before is shown to the model as this summary:*"
+        yield "*Compacted here. The model sees this summary instead of the messages before:*"
         yield ""
         yield from (f"> {line}".rstrip() for line in (entry.text("summary") or "").splitlines())
     elif entry.message is not None and entry.role in ("user", "assistant"):

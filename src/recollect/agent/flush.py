@@ -97,7 +97,7 @@ def append_note(note: NoteFile, text: str, redaction: Redaction) -> int:
     handle = _open_locked(place, flags)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise PermissionError(f"{note.name} is no regular file")
+            raise PermissionError(f"{note.name} is not a regular file")
         size = os.fstat(handle).st_size
         if not note.is_daily:
             before = os.pread(handle, min(size, _COMPARED_BYTES), 0).decode("utf-8", "replace")
@@ -253,7 +253,7 @@ async def _last_event(model: ChatModel, body: Mapping[str, Any]) -> ReplyDone:
         if isinstance(event, ReplyDone):
             done = event
     if done is None:
-        raise ModelError(f"{model.name} broke off its reply")
+        raise ModelError(f"{model.name} ended its reply early")
     return done
 
 

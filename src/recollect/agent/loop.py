@@ -134,7 +134,11 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
     outcome: Any = await attempted(work())  # a tool of the host may raise anything
     if isinstance(outcome, ToolOutcome):
         return outcome
-    why = outcome.error.__name__ if isinstance(outcome, Failure) else "its answer is no ToolOutcome"
+    why = (
+        outcome.error.__name__
+        if isinstance(outcome, Failure)
+        else "its answer is not a ToolOutcome"
+    )
     return failed(f"{tool.name} broke: {why}. Try it another way.")
 
 
@@ -425,7 +429,7 @@ class Agent:
         finally:
             if self.conversation is not before:
                 self._engine.end(before.session_id)
-        return f"A new session has begun; the one before is kept as {before.session_id}."
+        return f"A new session has begun; the previous one is kept as {before.session_id}."
 
     def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
         """Change the session without an await, so that every open transcript belongs to a

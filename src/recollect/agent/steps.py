@@ -213,7 +213,7 @@ def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
     if isinstance(error, RecollectError):
         hearing.trouble = trouble_of(error)
     elif hearing.done is None:
-        hearing.trouble = trouble_of(ModelUnavailable("the reply broke off before its end"))
+        hearing.trouble = trouble_of(ModelUnavailable("the reply ended early"))
     elif hearing.done.overflow is not None:
         name = hearing.done.overflow.pattern_name
         reason = f"the request was larger than the window ({name})"

@@ -44,7 +44,7 @@ _HEAD: Final = """\
 
 """
 _NO_MODEL: Final = """\
-# No model is set: Recollect trims a full window and does not summarise it. Name a provider to
+# No model is set: Recollect trims a full window and does not summarize it. Name a provider to
 # change that:
 # [models]
 # provider = "{wire}"        # the key from {variable}
@@ -112,7 +112,7 @@ def chat(
     git log | recollect chat --plain      one message per line
     """
     if new and resume is not None:
-        raise click.UsageError("--new begins another session, --resume continues one")
+        raise click.UsageError("pass either --new or --resume, not both")
     check_url(store)
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, chosen_settings
@@ -388,8 +388,8 @@ def _find(folder: Path) -> ProjectFile:
         )
     if found is None:
         raise RecollectError(
-            f"{printable(folder.resolve())} has no {FILE_NAME} of a project: run this in the "
-            "folder of one, or name the file"
+            f"{printable(folder.resolve())} has no {FILE_NAME}: run this in a project's folder, "
+            "or name the file"
         )
     return found
 

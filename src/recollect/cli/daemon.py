@@ -79,7 +79,7 @@ def stop(*, as_json: bool) -> None:
         sys.exit(1)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CLOEXEC)
     if not locked_within(lock, STOP_SECONDS):
-        raise RecollectError(f"the daemon does not stop: see {log_path()}")
+        raise RecollectError(f"the daemon did not stop: see {log_path()}")
     click.echo(json.dumps({"stopped": True}) if as_json else "The daemon has stopped.")
 
 

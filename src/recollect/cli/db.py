@@ -218,7 +218,9 @@ def _password(file: TextIO | None) -> str | None:
 
 
 def _waiting(name: str) -> None:
-    click.echo(f"recollect: {name}: others hold a lock on its tables; trying again", err=True)
+    click.echo(
+        f"recollect: {name}: other transactions hold a lock on its tables; trying again", err=True
+    )
 
 
 def _print(

@@ -158,7 +158,7 @@ def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
 def _check_settings(loaded: LoadedSettings) -> Check:
     idle = [notice for notice in loaded.notices if notice.without_effect]
     if not idle:
-        return Check(name="settings", state="ok", said="every key that was read has an effect")
+        return Check(name="settings", state="ok", said="every key in the settings has an effect")
     todo = "remove these keys from the file, or ignore this"
     return Check(name="settings", state="note", said="; ".join(map(str, idle)), todo=todo)
 
@@ -223,12 +223,15 @@ def _check_provider(settings: Settings) -> Check:
 
     models = settings.models
     if models.provider is None and models.main is None:
-        said = "no model is named: a full view is trimmed, not summarised, and there is no chat"
+        said = (
+            "no model is named: Recollect trims a full window without a summary, and `recollect "
+            "chat` does not work"
+        )
         return Check(name="provider", state="note", said=said, todo=_name_a_model())
     try:
         choose_model(settings, "main")
     except (SettingsError, MissingExtra, ModelRefused) as problem:
-        todo = "set what it names, or run `recollect init` in a new folder"
+        todo = "set the value that it names, or run `recollect init` in a new folder"
         return Check(name="provider", state="broken", said=str(problem), todo=todo)
     assert models.provider is not None
     address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
@@ -236,11 +239,13 @@ def _check_provider(settings: Settings) -> Check:
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except OSError as problem:
-        said = f"{host}:{port} does not take a connection: {problem.strerror or problem}"
+        said = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
         todo = "start that server, or check the network, a proxy or models.base_url"
         return Check(name="provider", state="broken", said=said, todo=todo)
     asked = models.main or models.summary or "no model"
-    said = f"{asked}, {models.provider}; {host}:{port} takes connections (no more was tried)"
+    said = (
+        f"{asked}, {models.provider}; {host}:{port} accepts connections (nothing else was tested)"
+    )
     return Check(name="provider", state="ok", said=said)
 
 
@@ -266,7 +271,9 @@ def _check_permissions(loaded: LoadedSettings) -> Check:
     source = loaded.sources["store.url"]
     url = loaded.settings.store.url or ""
     if source.kind == "file" and "@" in url and _others_read(Path(source.name.split(" [")[0])):
-        said = f"{source.name} holds the store's URL with its password, and others may read it"
+        said = (
+            f"{source.name} contains the store's URL with its password, and other users can read it"
+        )
         todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
         return Check(name="permissions", state="note", said=said, todo=todo)
     return Check(name="permissions", state="ok", said="private folders are yours alone")
@@ -330,7 +337,7 @@ def list_(*, as_json: bool) -> None:
         if known.name not in there:
             size = f"{known.megabytes} MB"
             click.echo(f"  {known.name}  {size}  {known.languages}  {known.licence}")
-    click.echo(f"auto takes {chosen.said}")
+    click.echo(f"auto uses {chosen.said}")
 
 
 @models.command("download")

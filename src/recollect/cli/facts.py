@@ -219,7 +219,7 @@ def _draw_source(source: FactSource) -> None:
     for span in source.spans:
         click.echo(f"     {_quote(segment.text, span.start, span.end)}")
     if source.lost_spans:
-        click.echo("     the words were masked since")
+        click.echo("     these words have been masked since")
     elif not source.spans:
         click.echo(f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}")
     if segment.origin is not None:

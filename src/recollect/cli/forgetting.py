@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
 _LISTED = 20
 _EXCERPT_CHARS = 100
-_OWN_PATTERNS = (
-    "A --pattern masks what is stored now, but not what arrives later: run this again after that."
-)
+_OWN_PATTERNS = "--pattern masks only data that is stored now. For later messages, run this again."
 _OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
 _NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
 
@@ -107,10 +105,12 @@ def memory_forget(
     )
     if not (segments or sessions or order.by_time or matching or pattern):
         raise RecollectError(
-            "say what to forget: --segment, --session, --since, --before, --matching or --pattern"
+            "pass what to forget: --segment, --session, --since, --before, --matching or --pattern"
         )
     if matching is not None and not matching.strip():
-        raise RecollectError("--matching: every message holds that; give a text")
+        raise RecollectError(
+            "--matching must not be empty, because every message would match: give a text"
+        )
     if pattern is not None:
         own_patterns((pattern,))
 
@@ -241,10 +241,10 @@ def _counted(meant: ForgetTargets, files: dict[str, int]) -> str:
 
 
 def _report_nothing(cannot: Sequence[str]) -> None:
-    click.echo("Nothing that is stored matches that; nothing was forgotten.", err=True)
+    click.echo("No stored message matches; nothing was forgotten.", err=True)
     for line in cannot:
         if line not in _standing():
-            click.echo(f"Not looked into: {plain_line(line)}", err=True)
+            click.echo(f"Not searched: {plain_line(line)}", err=True)
 
 
 def _standing() -> frozenset[str]:

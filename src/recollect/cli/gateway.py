@@ -148,7 +148,7 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
             taken[key] = url = own[family].url
             named_by = own[family].named_by
         if named_by and url:
-            _say(f"requests go to {_without_secrets(url)}, as {named_by} says")
+            _say(f"requests are sent to {_without_secrets(url)}, as set by {named_by}")
         elif variable := agent.ignored_variables().get(family):
             _say(
                 f"{agent.name} does not read {variable}: requests go to {url}. "
@@ -253,7 +253,7 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
             for line in lines_of(record):
                 click.echo(line)
         if not once:
-            click.echo("the gateway has ended")
+            click.echo("the gateway has stopped")
     except KeyboardInterrupt:
         click.echo()
     if shown:
@@ -279,7 +279,7 @@ def _gateway(url: str | None) -> RunningGateway:
         found = _gateways()
         if len(found) > 1:
             listed = "".join(f"\n  {_describe(one)}" for one in found)
-            raise RecollectError(f"several of your gateways run: name one with --url{listed}")
+            raise RecollectError(f"several gateways are running: name one with --url{listed}")
         return found[0]
     parts = urlsplit(url)
     address = f"{parts.scheme}://{parts.netloc}"
@@ -294,8 +294,8 @@ def _gateways() -> list[RunningGateway]:
     found = running_gateways()
     if not found:
         raise RecollectError(
-            "none of your gateways runs: start one with `recollect gateway` or "
-            "`recollect wrap AGENT`, or watch another with `recollect tail --url URL`"
+            "no gateway is running: start one with `recollect gateway` or `recollect wrap AGENT`, "
+            "or watch another with `recollect tail --url URL`"
         )
     project = project_space(str(Path.cwd()))
     return [one for one in found if one.project == project] or list(found)
@@ -305,11 +305,13 @@ def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any
     with _ask(gateway, f"/recollect/activity?follow={int(follow)}") as response:
         if response.status == 401:
             raise RecollectError(
-                f"{gateway.address} wants another token: give its base URL with the token as --url"
+                f"{gateway.address} needs another token: pass its base URL, which contains the "
+                "token, as --url"
             )
         if response.status != 200:
             raise RecollectError(
-                f"{gateway.address} answers {response.status}: is that a gateway of ours?"
+                f"{gateway.address} answered {response.status}: check that it is a Recollect "
+                "gateway"
             )
         while line := response.readline():
             yield json.loads(line)
@@ -349,8 +351,8 @@ def show_live(session: str, *, as_json: bool) -> None:
         return
     asked = " or ".join(gateway.address for gateway in gateways)
     raise RecollectError(
-        f"no session {session or 'at all'} has crossed the gateway at {asked} lately: "
-        "`recollect tail` shows which did"
+        f"no session {session or 'at all'} has used the gateway at {asked} lately: `recollect "
+        "tail` shows its sessions"
     )
 
 
@@ -393,7 +395,7 @@ def sums_of(records: list[dict[str, Any]]) -> str:
     priced = "" if len(costs) == len(records) else some
     parts = [
         number_of(len(records), "request"),
-        f"{came:,} tokens came, {sent:,} were sent",
+        f"{came:,} tokens received, {sent:,} sent",
         *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
         f"{out:,} tokens written",
         *([f"${sum(costs):.2f}{priced}"] if costs else []),

@@ -122,7 +122,7 @@ def import_(
 
         outcomes = memory.run_at_need(work)
     if not outcomes:
-        raise FormatError("nothing in there could be a recording; name the files themselves")
+        raise FormatError("the folder has no file that looks like a session; name the files")
     value = {"files": [asdict(outcome) for outcome in outcomes], "totals": totals(outcomes)}
     text = f"in all: {counted(sum_outcomes(outcomes))}\n" if len(outcomes) > 1 else ""
     memory.show(value, lambda: click.echo(text, nl=False))
@@ -132,12 +132,14 @@ def import_(
 
 def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
     if not paths:
-        raise RecollectError("give files or folders, or --all for what every agent keeps here")
+        raise RecollectError(
+            "give files or folders, or --all for the sessions of every agent on this machine"
+        )
     for path in paths:
         if not path.exists():
             raise FormatError(f"{path} does not exist; give a file or a folder")
         if not (path.is_file() or path.is_dir()):  # reading a pipe would block
-            raise FormatError(f"{path} is no regular file; give a file or a folder")
+            raise FormatError(f"{path} must be a regular file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
         raise RecollectError("--session names one session, but several files were found")
 
@@ -242,8 +244,8 @@ def print_outcome(outcome: FileOutcome) -> None:
         click.echo(f"{name}: {plain_line(text)}", err=True)
     if outcome.altered:
         click.echo(
-            f"{name}: {number_of(outcome.altered, 'line')} held secrets; kept masked, "
-            "and an export differs there",
+            f"{name}: {number_of(outcome.altered, 'line')} contained secrets, which are stored "
+            "masked; an export differs there",
             err=True,
         )
     sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
@@ -330,7 +332,7 @@ async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
     transcripts = read_transcripts(source.read(), name=source.name)
     if run.session is not None and len(transcripts) > 1:
         raise RecollectError(
-            f"--session names one session, but {source.name} holds {len(transcripts):,}"
+            f"--session names one session, but {source.name} contains {len(transcripts):,}"
         )
     several = len(transcripts) > 1
     outcome = FileOutcome(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
@@ -501,7 +503,7 @@ async def _import_project(
 
 def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
     if not projects:
-        click.echo("no histories of Claude Code, Codex, pi or OpenClaw are here")
+        click.echo("found no sessions of Claude Code, Codex, pi or OpenClaw")
     else:
         click.echo(f"{'agent':11}  sessions  {'size':>9}  {'last':10}  project")
         for project in projects:
@@ -553,7 +555,8 @@ def export(*, folder: Path, force: bool, memory: Memory) -> None:
     there = [name for name in (SEGMENTS, KNOWLEDGE) if (folder / name).exists()]
     if there and not force:
         raise RecollectError(
-            f"{folder} holds {' and '.join(there)}; give another folder, or --force to replace them"
+            f"{folder} already contains {' and '.join(there)}; give another folder, or --force to "
+            "replace them"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

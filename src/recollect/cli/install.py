@@ -105,7 +105,7 @@ def uninstall(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> Non
     if as_json:
         _print_plan(plan, dry_run=dry_run)
     elif not plan.changes:
-        click.echo(f"There are no hooks of ours in {printable(path)}.")
+        click.echo(f"There are no Recollect hooks in {printable(path)}.")
     elif dry_run:
         click.echo(harmless(plan.diff()))
     else:

@@ -87,7 +87,7 @@ def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
         ("jobs", stats.jobs_waiting, "waiting"),
     ]
     if stats.jobs_dead:
-        rows.append(("", stats.jobs_dead, "dead: `recollect memory jobs` says why"))
+        rows.append(("", stats.jobs_dead, "dead: `recollect memory jobs` shows why"))
     for embedder, count in sorted(stats.vectors.items()):
         # long tool results get fewer vectors than passages, so a percentage would never reach 100
         done = "incomplete" if embedder in waiting else "complete"
@@ -140,7 +140,7 @@ def memory_sessions(*, memory: Memory) -> None:
 
     def draw() -> None:
         if not sessions:
-            click.echo("No session has said anything in this memory yet.")
+            click.echo("This memory has no sessions yet.")
             return
         # the name is last and complete, because people copy it and grep for it
         click.echo(f"{'first':16}  {'last':16}  {'messages':>8}  session")

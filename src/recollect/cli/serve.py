@@ -152,7 +152,7 @@ class WorkLog:
         parts = [f"{total.done} jobs done"]
         parts += [f"{number_of(self.found, 'fact')} found"] if self.found else []
         parts += [f"{total.failed} to be tried again"] if total.failed else []
-        parts += [f"{total.dead} set aside"] if total.dead else []
+        parts += [f"{total.dead} failed permanently"] if total.dead else []
         parts += [f"{total.lost} lost to another worker"] if total.lost else []
         return ", ".join(parts)
 
@@ -205,9 +205,11 @@ async def _work(
             await _serve_fleet(url, settings, jobs, log, metrics, stop, once=once)
             return
         if url is not None and not is_server(url) and len(spaces) > 1:
-            raise SettingsError("a file holds one space: give --store a server, or one --space")
+            raise SettingsError(
+                "a file has only one space: pass a server as --store, or one --space"
+            )
         if url is None and not spaces:
-            log.info("serves the memories of the data folder: no server is named")
+            log.info("serving the memories of the data folder, because no server is named")
         elif not spaces:
             spaces = ("default",)
         await _serve_each(url, spaces, settings, jobs, log, stop, once=once)
@@ -271,7 +273,7 @@ async def _serve_fleet(
     if fleet is None:
         return
     if not once:
-        log.info(f"serves every space of the server, {VISITS} at once")
+        log.info(f"serving every space of the server, {VISITS} at once")
     if metrics is not None:
         metrics.watch(lambda: fleet.pool)
     try:
@@ -375,7 +377,9 @@ class FleetWorker:
         due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
         if due.unreached != self._unreached:
             down = ", ".join(due.unreached)
-            self._log.warn(f"down: {down}: its spaces wait" if down else "every node answers again")
+            self._log.warn(
+                f"down: {down}: the jobs of its spaces wait" if down else "every node answers again"
+            )
             self._unreached = due.unreached
         if self._metrics is not None:
             oldest = due.oldest_due_at
@@ -462,7 +466,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
         def on_draining() -> None:
             seconds = settings.serve.drain_seconds
             line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
-            tell("draining", f"{line}; a second signal ends that", seconds=seconds)
+            tell("draining", f"{line}; a second signal stops it at once", seconds=seconds)
 
         server = server_of(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:

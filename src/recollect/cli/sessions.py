@@ -89,7 +89,7 @@ def explain(
         runs = read_transcripts(_contents(file, name), name=name)
         transcript = runs[0]
         if not transcript.items:
-            raise FormatError(f"{name} holds no messages yet; there is nothing to explain")
+            raise FormatError(f"{name} has no messages yet; there is nothing to explain")
         turns = len(requests_of(transcript))
         at = _turn(turn, turns)
         settings, source = _settings(transcript, window_tokens)
@@ -123,7 +123,7 @@ def _turn(given: int | None, count: int) -> int:
     chosen = given if given > 0 else count + 1 + given
     if given == 0 or not 1 <= chosen <= count:
         raise RecollectError(
-            f"--turn {given}: turns go from 1 to {count:,}, or back from -1 to -{count:,}"
+            f"--turn {given} must be from 1 to {count:,}, or from -1 (the last) to -{count:,}"
         )
     return chosen
 
@@ -133,7 +133,7 @@ def _contents(file: str, name: str) -> bytes:
         return sys.stdin.buffer.read()
     try:
         if Path(file).exists() and not (Path(file).is_file() or Path(file).is_dir()):
-            raise FormatError(f"{name} is no regular file; give `-` to read standard input")
+            raise FormatError(f"{name} must be a regular file; give `-` to read standard input")
         return Path(file).read_bytes()
     except FileNotFoundError:
         stored = f"`recollect replay {shlex.quote(name)} --turn N` shows a stored session"
@@ -198,7 +198,7 @@ def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -
                 "an agent that compacts by itself leaves no receipt. What its summary dropped is "
                 f"in memory: `recollect memory show {shlex.quote(name)}`"
             )
-        raise RecollectError(f"no compaction of session {name!r} is kept in this space; {hint}")
+        raise RecollectError(f"no compaction of session {name!r} is stored in this space; {hint}")
     page = found.page(number)
 
     def draw() -> None:
@@ -215,7 +215,7 @@ def _draw_receipts(found: Receipts) -> None:
     rows = found.rows()
     if not rows:
         name = plain_line(found.session)
-        click.echo(f"No compaction of session {name!r} is kept in this space.")
+        click.echo(f"No compaction of session {name!r} is stored in this space.")
         return
     click.echo("   n  when              trigger     tokens             lost  recallable  pinned")
     for record, row in zip(found.records, rows, strict=True):
@@ -244,7 +244,7 @@ def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> N
     from recollect.hosts.inspect.turns import MOST_LISTED, turns_text
 
     if turn is None and not listed:
-        raise RecollectError("say which turn: --turn N, or --list for those that are kept")
+        raise RecollectError("pass --turn N, or --list to list the stored turns")
     wanted, memory = _of_session(memory, session)
 
     async def work(
@@ -350,7 +350,7 @@ async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
 
 
 def _no_session(name: str) -> RecollectError:
-    return RecollectError(f"no session {plain_line(name)!r} is kept in this space; {NO_SESSION}")
+    return RecollectError(f"no session {plain_line(name)!r} is stored in this space; {NO_SESSION}")
 
 
 def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:

@@ -101,7 +101,7 @@ async def find_tenant(fleet: PostgresFleet, name: str) -> Tenant:
     tenant = await fleet.tenants().tenant_named(name)
     if tenant is None:
         raise RecollectError(
-            f"there is no tenant {plain_line(name)!r}: `recollect tenant list` shows them"
+            f"there is no tenant {plain_line(name)!r}: `recollect tenant list` lists the tenants"
         )
     return tenant
 
@@ -122,7 +122,7 @@ async def create_tenant(fleet: PostgresFleet, memory: Memory, *, name: str) -> N
         raise RecollectError("a tenant's name must have at least one character")
     new = new_tenant(name, now=time.time())
     if not await fleet.tenants().add_tenant(new, actor=actor()):
-        raise RecollectError(f"there is a tenant {plain_line(name)!r} already")
+        raise RecollectError(f"the tenant {plain_line(name)!r} already exists: choose another name")
     memory.show(_tenant_json(new), lambda: click.echo(f"{new.id}  {plain_line(name)}"))
     click.echo(f"Next: recollect key create {shlex.quote(plain_line(name))}", err=True)
 
@@ -414,7 +414,9 @@ def _print_key(memory: Memory, new: MadeKey) -> None:
         print_json({**_key_json(new.record), "key": new.text})
         return
     click.echo(new.text)
-    click.echo("It is shown this once: only a hash of it is stored.", err=True)
+    click.echo(
+        "Save the key now: Recollect stores only its hash and cannot show it again.", err=True
+    )
 
 
 def _key_json(one: ApiKey) -> dict[str, Any]:

@@ -86,13 +86,13 @@ def memory_add(*, text: str, session: str, memory: Memory) -> None:
     noted = memory.run(work)
     segment = noted.segment
     if segment is None:
-        raise RecollectError("the note is nothing but a recalled block; nothing was stored")
+        raise RecollectError("the note contains only a recalled block, so it was not stored")
     value = {"id": segment.id, "session": session, "outcome": noted.outcome}
     memory.show(value, lambda: click.echo(f"{noted.outcome}: {segment.id}"))
     if segment.noise is not None and noted.outcome == "stored":
         click.echo(f"recollect: it is stored but not indexed: {segment.noise}", err=True)
     if noted.outcome == "forgotten":
-        click.echo("recollect: this text was forgotten on purpose and stays out", err=True)
+        click.echo("recollect: this text was forgotten on request, so it was not stored", err=True)
         raise SystemExit(1)
 
 
@@ -192,7 +192,7 @@ def _draw_indexed(looked: list[_FolderResult]) -> None:
             name, reason = plain_line(skipped.file), plain_line(skipped.reason)
             click.echo(f"{name}: not indexed: {reason}", err=True)
         for origin in look.forgotten:
-            text = "was forgotten on purpose and stays out; the file still says it"
+            text = "was forgotten on request and is not indexed again; the file still contains it"
             click.echo(f"{plain_line(origin)}: {text}", err=True)
         if not look.files and not look.skipped:
             click.echo("Found no MEMORY.md, memory.md or memory/**/*.md.")
@@ -246,7 +246,7 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
         except GiveUp as reason:
             raise EmbedderError(
                 f"{embedder.name} cannot be used: {reason}; earlier vectors stay. Choose another "
-                "with recall.embedder"
+                "embedder with recall.embedder"
             ) from None
         if batch.vectors:
             await store.write(batch)
@@ -376,7 +376,7 @@ def memory_jobs(*, pause: str | None, resume: str | None, revive: bool, memory: 
 
     def draw() -> None:
         if revive:
-            click.echo(f"{revived:,} dead jobs wait again")
+            click.echo(f"{revived:,} dead jobs are queued again")
         _draw_jobs(queue, jobs, keys)
 
     queue, jobs, keys, revived = memory.run(work)

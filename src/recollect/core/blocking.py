@@ -121,7 +121,7 @@ class BlockingEngine:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:  # the thread would wait for itself
             work.close()
-            raise RuntimeError("an async hook awaits the calls of `.engine` instead of these")
+            raise RuntimeError("an async hook must await the methods of `.engine` instead")
         return self.submit(work).result()
 
 

@@ -133,7 +133,7 @@ def _written(message: AnyMessage) -> dict[str, Any]:
     rows = convert_to_openai_messages([message])
     assert isinstance(rows, list)
     if len(rows) != 1:
-        raise FormatError("a user message with tool results in it cannot be shaped")
+        raise FormatError("a user message that contains tool results cannot be edited")
     if isinstance(message, AIMessage) and message.invalid_tool_calls:
         # Invalid calls are also sent to the provider, and have results.
         calls = [

@@ -52,8 +52,8 @@ class RecollectStore(BaseStore):
     def __init__(self, memory: BlockingEngine) -> None:
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
-                "the memory of a store is what `recollect.open_blocking_memory()` gives, not a "
-                f"{type(memory).__name__}: it serves blocking and asynchronous code alike"
+                "the memory of a store must come from `recollect.open_blocking_memory()`, which "
+                f"serves blocking and asynchronous code; it is a {type(memory).__name__}"
             )
         self._memory = memory
         self._items = ItemStore(memory.engine, SESSION_PREFIX)
@@ -119,11 +119,13 @@ def _check_put(op: PutOp) -> None:
             "items of this store do not expire: put them without a `ttl`, and delete them"
         )
     if not op.namespace:
-        raise InvalidNamespaceError("an item stands in a namespace of at least one label")
+        raise InvalidNamespaceError("the namespace of an item must have at least one label")
     try:
         ".".join(op.namespace).encode()
     except UnicodeEncodeError:
-        raise InvalidNamespaceError("a label holds half of a character") from None
+        raise InvalidNamespaceError(
+            "a label is not valid Unicode: it contains an unpaired surrogate"
+        ) from None
 
 
 def _new(op: PutOp, value: Mapping[str, Any]) -> NewItem:
@@ -196,7 +198,7 @@ def _compared(value: Any, operator: str, other: Any) -> bool:
     if operator in ("$eq", "$ne"):
         return bool(value == other) is (operator == "$eq")
     if operator not in ("$gt", "$gte", "$lt", "$lte"):
-        raise ValueError(f"filters know no operator {operator!r}")
+        raise ValueError(f"filters do not support the operator {operator!r}")
     try:
         mine, theirs = float(value), float(other)
     except (TypeError, ValueError):

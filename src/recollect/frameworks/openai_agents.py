@@ -157,7 +157,9 @@ def _view(
     shown = [_item(items, row) for row in rows]
     refused = _refused(shown)
     if refused is not None and _refused(items) is None:
-        raise FormatError(f"the SDK does not take the view ({refused.error.__name__})")
+        raise FormatError(
+            f"the SDK does not accept the prepared messages ({refused.error.__name__})"
+        )
     return shown
 
 

@@ -37,8 +37,8 @@ class Turns:
         """`framework` is the name used in log lines."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
-                f"the memory of {framework} is what `recollect.open_blocking_memory()` gives, not "
-                f"a {type(memory).__name__}: it serves blocking and asynchronous code alike"
+                f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "
+                f"which serves blocking and asynchronous code; it is a {type(memory).__name__}"
             )
         self.memory = memory
         self._part = Part(framework)

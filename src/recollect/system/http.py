@@ -30,9 +30,9 @@ _LONGEST_ASKED_SECONDS: Final = 86_400.0
 class TroubleCause(Enum):
     """Why no answer was received."""
 
-    ADDRESS = "the address cannot be asked"
-    UNREACHABLE = "nobody answers at the address"
-    LATE = "the answer did not come in time"
+    ADDRESS = "the address cannot be used"
+    UNREACHABLE = "no server answers at the address"
+    LATE = "the answer did not arrive in time"
     BROKEN = "the connection broke off"
 
 

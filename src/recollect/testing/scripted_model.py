@@ -161,8 +161,8 @@ class ScriptedModel:
         left = 0 if callable(self._steps) else len(self._steps)
         if left or self._unexpected:
             raise AssertionError(
-                f"{left} steps of the script were not asked for, {self._unexpected} calls were "
-                "not foreseen"
+                f"{left} steps of the script were not used, and {self._unexpected} calls were not "
+                "expected"
             )
 
     async def _next(self, asked: Any) -> Given:
@@ -174,7 +174,7 @@ class ScriptedModel:
             step = self._steps.pop(0)
         else:
             self._unexpected += 1
-            raise AssertionError(f"{self._name} was asked once more than its script foresees")
+            raise AssertionError(f"{self._name} was asked more often than its script expects")
         given = step(asked) if callable(step) else step
         if isinstance(given, BaseException):
             raise given

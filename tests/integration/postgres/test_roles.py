@@ -60,7 +60,7 @@ def test_the_applications_role_must_be_under_row_security(
                 await PostgresFleet.open(database.admin_url, app_role=role)
             with pytest.raises(StoreError, match="would see every space"):
                 await migrate(database.admin_url, app_role=role)
-        with pytest.raises(StoreError, match="there is no role 'nobody_here'"):
+        with pytest.raises(StoreError, match="the role 'nobody_here' does not exist"):
             await PostgresFleet.open(database.admin_url, app_role="nobody_here")
 
     asyncio.run(look())

@@ -95,7 +95,7 @@ def test_a_scrub_rewrites_the_tables_with_content_once(database: TestDatabase) -
         second = files()
         again = await mine.scrub(database.admin_url)
         assert files() == second
-        assert again.done == ("no tables hold what this space removed",)
+        assert again.done == ("no tables contain the data that this space removed",)
         await fleet.close()
 
     asyncio.run(look())

@@ -78,7 +78,7 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
         assert client.tenant().name == "client"
         assert client.delete_space("a/b").certificate["asked"]["whole_space"]
         assert next(client.audit()).act == "space deleted"
-        with pytest.raises(ServiceError, match="no space of this name") as refused:
+        with pytest.raises(ServiceError, match="no space with this name") as refused:
             list(client.sessions("a/b"))
         assert (refused.value.status, refused.value.problem) == (404, "not-found")
     with (

@@ -48,7 +48,7 @@ def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
     assert "compaction 1" in answer
     assert "messages shown as a summary" in told(harness, "/why")
     assert "there is no message 99" in told(harness, "/why 99")
-    assert "holds these words" in told(harness, "/why submarine")
+    assert "contains these words" in told(harness, "/why submarine")
     words = (tmp_path / "session-1.jsonl").read_text()
     assert "submarine" not in words, "what is looked for is not kept"
 

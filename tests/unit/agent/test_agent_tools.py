@@ -62,7 +62,7 @@ def test_what_is_no_file_is_told_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary").write_bytes(b"a\0b")
-    for name, hint in (("pipe", "no regular file"), ("folder", "ls"), ("binary", "not text")):
+    for name, hint in (("pipe", "not a regular file"), ("folder", "ls"), ("binary", "not text")):
         outcome = use(read_tool, tmp_path, path=name)
         assert outcome.is_error
         assert hint in outcome.text

@@ -148,7 +148,7 @@ def test_summaries_at_the_clients_expense_have_a_limit_without_a_setting(
         model = ClientModel(Upstreams(Settings().gateway), day_tokens=None)
         await model.ask(Prompt(text="summarise", max_output_tokens=100, purpose="summary"))
 
-    with pytest.raises(ModelUnavailable, match="1,000,000 tokens a day"):
+    with pytest.raises(ModelUnavailable, match="1,000,000 tokens per day"):
         asyncio.run(ask())
 
 

@@ -124,7 +124,7 @@ def test_a_record_says_what_was_done_and_why() -> None:
         *("803", "ms"),
     ]
     assert sums_of([record, {**record, "dollars": None}]) == (
-        "2 requests · 620,000 tokens came, 28,500 were sent · 80% of the input read from the cache "
+        "2 requests · 620,000 tokens received, 28,500 sent · 80% of the input read from the cache "
         "· 80 tokens written · $0.01 (1 of them have a known price)"
     )
     assert sums_of([record]).startswith("1 request · ")

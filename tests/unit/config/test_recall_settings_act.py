@@ -314,7 +314,7 @@ def _(tmp: Path, patch: pytest.MonkeyPatch) -> None:
         assert {asked.path for asked in server.asked} == {"/v7/embeddings"}
         assert {asked.body["model"] for asked in server.asked} == {"tiny-2"}
         assert "document" in {asked.body["input_type"] for asked in server.asked}
-    with pytest.raises(SettingsError, match="names nobody"):
+    with pytest.raises(SettingsError, match="is not set"):
         open_memory(store=tmp / "none.db", settings={"recall.embedder": "remote"})
 
 

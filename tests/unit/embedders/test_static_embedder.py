@@ -99,5 +99,5 @@ def test_a_package_without_its_weights_is_told(
 ) -> None:
     installed(tmp_path, monkeypatch, weights=b"")
     (tmp_path / "wordllama/weights/l2_supercat_256.safetensors").unlink()
-    with pytest.raises(EmbedderError, match="does not carry its weights: pip install"):
+    with pytest.raises(EmbedderError, match="lacks its weights: run pip install"):
         StaticEmbedder()

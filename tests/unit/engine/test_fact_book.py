@@ -129,7 +129,7 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
             FactFilter(types=("configs",)),  # type: ignore[arg-type]
             FactFilter(made_by=("me",)),  # type: ignore[arg-type]
         ):
-            with pytest.raises(RecollectError, match="is none of them; there are"):
+            with pytest.raises(RecollectError, match="is not one of"):
                 await book.list(wrong)
 
     with_book(tmp_path, work)

@@ -56,7 +56,7 @@ def test_a_memory_file_is_no_session(tmp_path: Any) -> None:
                 lambda: memory.ingest("file:MEMORY.md", said),
                 lambda: memory.prepare("file:MEMORY.md", REQUEST),
             ):
-                with pytest.raises(ValueError, match="names a memory file; name the session"):
+                with pytest.raises(ValueError, match="reserved for memory files"):
                     await call()
 
     asyncio.run(used())
@@ -68,7 +68,7 @@ def test_with_names_async_with_and_the_blocking_memory() -> None:
 
 
 def test_a_session_has_a_name() -> None:
-    with pytest.raises(ValueError, match="give each session one of its own"):
+    with pytest.raises(ValueError, match="give each session its own"):
         run(Engine().prepare("", REQUEST))
 
 
@@ -155,7 +155,7 @@ def test_a_context_is_neither_a_request_nor_a_reply() -> None:
         run(engine.prepare("s", context))
     with pytest.raises(TypeError, match=r"`context.request`"):
         run(engine.compact("s", context))
-    with pytest.raises(TypeError, match=r"a Context is no reply"):
+    with pytest.raises(TypeError, match=r"a Context is not a reply"):
         run(engine.observe("s", context))
-    with pytest.raises(TypeError, match="a request is a mapping"):
+    with pytest.raises(TypeError, match="a request must be a mapping"):
         run(engine.compact("s", 5))  # type: ignore[arg-type]

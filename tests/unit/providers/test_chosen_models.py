@@ -68,7 +68,7 @@ def test_a_model_that_could_never_be_asked_is_told_at_opening(
 
 @pytest.mark.parametrize("named", ["main", "summary"])
 def test_the_setting_that_names_a_model_of_nobody_is_the_one_told(named: str) -> None:
-    with pytest.raises(SettingsError, match=f"models.{named} names a model but models.provider"):
+    with pytest.raises(SettingsError, match=f"models.{named} names a model, but models.provider"):
         open_memory(settings={f"models.{named}": "claude-sonnet-4-5"})
 
 

@@ -166,7 +166,7 @@ def test_a_broken_tool_pairing_is_asked_once(wire: WireName) -> None:
     with ModelServer([Fails(status=400, body={"error": {"message": told}})]) as server:
         error = error_of("stream", wire, server)
         server.check()
-    assert "asking again is no use" in str(error)
+    assert "sending it again does not help" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(other) as database:
         database.execute("CREATE TABLE theirs (a)")
     database.close()
-    assert "no memory" in _refused(other, StoreCorrupt)
+    assert "not a memory" in _refused(other, StoreCorrupt)
     text = tmp_path / "text.db"
     text.write_bytes(b"not a database at all, " * 400)
     _refused(text, WrongKey)  # an encrypted file looks just like that

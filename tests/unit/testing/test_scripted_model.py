@@ -54,7 +54,7 @@ def test_every_kind_of_step_is_given_in_order() -> None:
 
 def test_a_call_too_many_fails_and_is_told_even_if_somebody_caught_it() -> None:
     model = ScriptedModel([])
-    with pytest.raises(AssertionError, match="once more"):
+    with pytest.raises(AssertionError, match="more often"):
         ask(model)
     with pytest.raises(AssertionError, match="1 calls"):
         model.check()

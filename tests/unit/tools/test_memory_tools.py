@@ -526,7 +526,7 @@ class TestForget:
 
         answer, left = run(work())
         assert answer.is_error
-        assert "nobody can be asked here" in answer.text
+        assert "this client cannot ask one" in answer.text
         assert re.search(r"recollect facts forget [0-9a-f]{24} --space 'my project'", answer.text)
         assert left == 1
 

@@ -526,7 +526,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         look = await space.files().look()
         assert outcomes(look) == {"memory/a.md": "added"}
         assert [(one.file, one.reason) for one in look.skipped] == [
-            ("memory/pipe.md", "it is no regular file")
+            ("memory/pipe.md", "it is not a regular file")
         ]
 
     with_space(tmp_path, work)

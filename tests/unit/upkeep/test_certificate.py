@@ -45,7 +45,7 @@ def test_the_page_for_people() -> None:
     for line in (
         "space      alice",
         "when       2025-10-09 08:53:20 UTC",
-        "asked      2 segments by id; session monday; all said before 2025-06-15 15:06:40 UTC",
+        "asked      2 segments by id; session monday; all messages before 2025-06-15 15:06:40 UTC",
         "     1,234  segments",
         "  - backups",
         SEALED.checksum,
@@ -62,7 +62,7 @@ def test_names_on_the_page_cannot_move_the_cursor_or_forge_a_line() -> None:
     assert "\x1b" not in page
     assert "\x07" not in page
     assert sum(line.startswith("checksum") for line in page.splitlines()) == 1
-    assert "all that holds a text" in page
+    assert "all messages that contain a text" in page
 
 
 def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None:

@@ -106,7 +106,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
         return HubModel(name=name, repository=path, revision=revision or "main")
     if name not in KNOWN_MODELS:
         raise EmbedderError(
-            f"no model {name!r} is known: choose one of {', '.join(KNOWN_MODELS)}, or name a "
+            f"{name!r} is not a known model: choose one of {', '.join(KNOWN_MODELS)}, or name a "
             "repository of the hub with --from OWNER/NAME"
         )
     return KNOWN_MODELS[name]
@@ -118,7 +118,9 @@ def download(
     """Download a model into `models`. `again` replaces an installed one, `quiet` hides progress
     bars."""
     if not _NAME.fullmatch(model.name):
-        raise EmbedderError(f"{model.name!r} cannot name a model: use letters, digits, . _ and -")
+        raise EmbedderError(
+            f"{model.name!r} is not a valid model name: use letters, digits, . _ and -"
+        )
     folder = models / model.name
     if folder.exists() and not again:
         return _verify_installed(model.name, folder)
@@ -176,7 +178,7 @@ def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str]
             token=False,
         )
     except hub.errors.OfflineModeIsEnabled:
-        problem = "is not asked while HF_HUB_OFFLINE is set: unset it to download"
+        problem = "is not called while HF_HUB_OFFLINE is set: unset it to download"
     except hub.errors.RepositoryNotFoundError:
         problem = "does not exist or is not public: check the name, or download it by hand"
     except hub.errors.RevisionNotFoundError:
@@ -203,8 +205,8 @@ def _install(
         if not _matches(parts / path, checksum):
             shutil.rmtree(parts, ignore_errors=True)
             raise EmbedderError(
-                f"{path} of {model.repository} has not the checksum {checksum}: it was removed; "
-                "try again, and do not use that hub if it happens again"
+                f"{path} of {model.repository} does not have the checksum {checksum} and was "
+                "removed: try again; if it happens again, do not use that hub"
             )
     whole, old = parts.with_name(f"{model.name}.whole"), parts.with_name(f"{model.name}.old")
     for leftover in (whole, old):
@@ -241,7 +243,7 @@ def _verify_installed(name: str, folder: Path) -> Downloaded:
     wrong = [file for file, checksum in files.items() if not _matches(folder / file, checksum)]
     if not files or wrong:
         why = f"{', '.join(wrong)} changed since" if wrong else "it was put there by hand"
-        raise EmbedderError(f"{folder} exists, but {why}: --again replaces it")
+        raise EmbedderError(f"{folder} exists, but {why}: pass --again to replace it")
     return Downloaded(
         name=name, folder=folder, files=files, size=_size(folder, files), was_there=True
     )

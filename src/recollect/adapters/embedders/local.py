@@ -60,18 +60,20 @@ def unit_vectors(
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
-        raise EmbedderError(f"{embedder} gave vectors of different sizes, or no numbers") from None
+        raise EmbedderError(
+            f"{embedder} returned vectors of different sizes, or values that are not numbers"
+        ) from None
     if wide.shape != (count, dimensions):
         raise EmbedderError(
-            f"{embedder} gave an array of {wide.shape} where {count} vectors of {dimensions} "
-            "dimensions were due"
+            f"{embedder} returned an array of shape {wide.shape}, not {count} vectors of "
+            f"{dimensions} dimensions"
         )
     lengths = np.linalg.norm(wide, axis=1)
     # A sum is finite only if every one of its terms is.
     if not np.isfinite(lengths).all():
-        raise EmbedderError(f"{embedder} gave a vector that holds no number")
+        raise EmbedderError(f"{embedder} returned a vector with a value that is not a number")
     if count and float(lengths.min()) < _SHORTEST:
-        raise EmbedderError(f"{embedder} gave a vector of length zero")
+        raise EmbedderError(f"{embedder} returned a vector of length zero")
     units = (wide / lengths[:, None]).astype("<f4")
     return tuple(row.tobytes() for row in units)
 
@@ -125,7 +127,7 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     if _ending.is_set():
-        future.set_exception(EmbedderError("the program ends: nothing more is begun"))
+        future.set_exception(EmbedderError("the program is exiting: no more texts are embedded"))
         return future
 
     def run() -> None:
@@ -471,8 +473,8 @@ def static_package() -> Path:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)
     if not (package / _WEIGHTS).is_file() or not (package / _TOKENIZER).is_file():
         raise EmbedderError(
-            "this version of wordllama does not carry its weights: "
-            f"pip install --force-reinstall 'recollect[{EXTRA}]'"
+            "this version of wordllama lacks its weights: run pip install --force-reinstall "
+            f"'recollect[{EXTRA}]'"
         )
     return package
 
@@ -484,8 +486,8 @@ def _read_weights(path: Path) -> Rows:
     first, last = told["data_offsets"]
     if told["dtype"] != "F16" or told["shape"][1] != STATIC_DIMENSIONS:
         raise EmbedderError(
-            f"wordllama's {path.name} is not what it was: {told['dtype']} of {told['shape']}; "
-            f"pip install --force-reinstall 'recollect[{EXTRA}]'"
+            f"wordllama's {path.name} has an unexpected format ({told['dtype']} of "
+            f"{told['shape']}): run pip install --force-reinstall 'recollect[{EXTRA}]'"
         )
     numbers = np.frombuffer(raw[end + first : end + last], dtype="<f2")
     return numbers.astype(np.float32).reshape(told["shape"])

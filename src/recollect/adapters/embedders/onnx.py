@@ -72,8 +72,8 @@ def read_model_folder(path: Path) -> ModelFolder:
     graph, tokenizer = _graph(path), path / _TOKENIZER
     if graph is None or not tokenizer.is_file():
         raise EmbedderError(
-            f"{path} holds no ONNX model: it needs model.onnx and tokenizer.json. "
-            "`recollect models download all-MiniLM-L6-v2` fetches one"
+            f"{path} has no ONNX model: it needs model.onnx and tokenizer.json. Run `recollect "
+            "models download all-MiniLM-L6-v2` to get one"
         )
     max_tokens, pooling, prefix = _max_tokens(path), _pooling(path), _prefix(path)
     outer = tuple(graph.parent / name for name in _OUTER_WEIGHTS)
@@ -118,8 +118,8 @@ def _pooling(path: Path) -> Pooling:
     if modes in ({"cls_token"}, {"cls"}):
         return "cls"
     raise EmbedderError(
-        f"{file} asks for a pooling that is not known here ({', '.join(sorted(modes))}): export "
-        "the model with its pooling inside the graph, and remove that file"
+        f"{file} asks for a pooling that Recollect does not support ({', '.join(sorted(modes))}): "
+        "export the model with its pooling inside the graph, and remove that file"
     )
 
 
@@ -138,7 +138,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise EmbedderError(f"{path} cannot be read: mend it or remove it") from error
+        raise EmbedderError(f"{path} cannot be read: fix it or remove it") from error
     return told if isinstance(told, dict) else {}
 
 
@@ -200,7 +200,8 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
         # If the files were replaced meanwhile, vectors must not be stored under the old name.
         if read_model_folder(self._folder.path).name != self.name:
             raise EmbedderError(
-                f"the model in {self._folder.path} was replaced since it was chosen: start again"
+                f"the model in {self._folder.path} was replaced while it was in use: restart the "
+                "program"
             )
         self._dimensions = graph.dimensions
         return graph
@@ -265,7 +266,7 @@ class _Graph:
             return found
         if found.ndim != 3:
             raise EmbedderError(
-                f"the graph's output {self._output} is neither vectors of texts nor of tokens"
+                f"the graph's output {self._output} must be vectors of texts or of tokens"
             )
         if self._pooling == "cls":
             return found[:, 0]
@@ -282,8 +283,8 @@ class _Graph:
         unknown = self._inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}
         if unknown or "input_ids" not in self._inputs:
             raise EmbedderError(
-                f"{folder.graph} asks for {', '.join(sorted(self._inputs))}: only graphs on "
-                "input_ids, attention_mask and token_type_ids can be run"
+                f"{folder.graph} has the inputs {', '.join(sorted(self._inputs))}: Recollect "
+                "supports only input_ids, attention_mask and token_type_ids"
             )
 
 

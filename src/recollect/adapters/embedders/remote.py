@@ -123,7 +123,9 @@ class RemoteEmbedder:
         bounds: Bounds | None = None,
     ) -> None:
         if provider not in PROVIDERS:
-            raise EmbedderError(f"there is no such provider: choose one of {', '.join(PROVIDERS)}")
+            raise EmbedderError(
+                f"the embedding provider is unknown: choose one of {', '.join(PROVIDERS)}"
+            )
         known = PROVIDERS[provider]
         self._provider = provider
         self._known = known
@@ -219,7 +221,9 @@ class RemoteEmbedder:
         limit = self._known.text_chars
         if len(text) > limit and not self._was_cut:
             self._was_cut = True
-            LOG.warning("%s takes %d characters of a text: longer ones are cut", self.name, limit)
+            LOG.warning(
+                "%s accepts %d characters per text: Recollect cuts longer texts", self.name, limit
+            )
         return text[:limit] if text.strip() else _BLANK
 
     async def _embed_batch(self, texts: Sequence[str], fields: Mapping[str, str]) -> list[bytes]:
@@ -268,7 +272,7 @@ class RemoteEmbedder:
         # The driver's error would quote the header that it cannot send, which contains the key.
         if not is_sendable_key(key):
             raise EmbedderError(
-                f"{self._key_variable} holds characters that no key has: set it again"
+                f"{self._key_variable} contains characters that no API key has: set it again"
             )
         bearer = {"Authorization": f"Bearer {key}"} if key else {}
         return {"Content-Type": "application/json", **bearer}
@@ -289,8 +293,8 @@ class RemoteEmbedder:
 
     def _wrong(self, why: str) -> EmbedderError:
         return EmbedderError(
-            f"{self._provider} answered 200, but {why}: check that the base URL and "
-            f"{self._model} are an embedding service"
+            f"{self._provider} answered 200, but {why}: check the base URL, and that "
+            f"{self._model} is an embedding model"
         )
 
     def _explain_silence(self, trouble: NetworkTrouble) -> EmbedderError:

@@ -141,7 +141,7 @@ def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) 
 def _advice(error: ProviderError) -> str:
     status = error.status
     if error.is_spent:
-        return "the account's quota is spent; look at its plan and billing"
+        return "the account's quota is used up; check its plan and billing"
     if status in (401, 403):
         return "check the key, and that it may use this model"
     if status in (404, 405) or (status is not None and 300 <= status < 400):
@@ -150,7 +150,7 @@ def _advice(error: ProviderError) -> str:
         return "too many requests; try again later, or lower the rate"
     if error.is_passing:
         return "the provider has trouble of its own; try again later"
-    return "it refuses the request as it is; asking again is no use"
+    return "it refuses this request; sending it again does not help"
 
 
 def _codes(body: Mapping[str, Any]) -> list[str]:
@@ -235,7 +235,7 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ModelRefused("the base URL of the model is no http:// or https:// address: mend it")
+        raise ModelRefused("the base URL of the model must be an http:// or https:// URL")
     return parts
 
 
@@ -401,7 +401,7 @@ class Calls:
     def _failure(self, trouble: NetworkTrouble) -> FailedTry:
         who = self.address.shown
         if trouble.kind is TroubleCause.ADDRESS:
-            return FailedTry(error=ModelRefused(f"{who} cannot be asked: check the base URL"))
+            return FailedTry(error=ModelRefused(f"{who} cannot be called: check the base URL"))
         if trouble.kind is TroubleCause.LATE:
             late = (
                 f"{who} did not answer within {self._deadline:g} s: try again later, or allow more"
@@ -413,7 +413,7 @@ class Calls:
         return FailedTry(error=self._torn(trouble.name), again=True)
 
     def _torn(self, how: str) -> ModelError:
-        return ModelUnavailable(f"{self.address.shown} broke off its reply ({how}): try again")
+        return ModelUnavailable(f"{self.address.shown} ended its reply early ({how}): try again")
 
 
 async def _read_into(content: bytearray, answer: httpx2.Response) -> None:

@@ -198,7 +198,7 @@ class HttpChatModel(ABC):
                 whole = assembling.reply()
                 if whole is None:
                     raise ModelUnavailable(
-                        f"{self._address.shown} broke off its reply before the end: try again"
+                        f"{self._address.shown} ended its reply early: try again"
                     )
                 _, done = self._done(whole)
             await self._calls.end(begun)
@@ -250,8 +250,8 @@ class HttpChatModel(ABC):
 
     def _no_reply(self) -> ModelError:
         return ModelUnavailable(
-            f"{self._address.shown} answered 200 with what is no reply: check that the base URL is "
-            "a server of this wire"
+            f"{self._address.shown} answered 200, but not with a model's reply: check that the "
+            "server at the base URL has this API"
         )
 
     def _check_key(self) -> None:
@@ -363,12 +363,12 @@ def _names(row: Mapping[str, Any]) -> list[Any]:
 def _checked_key(key: str) -> str:
     key = key.strip()
     if not is_sendable_key(key):
-        raise ModelRefused("the model's key holds characters that no key has: set it anew")
+        raise ModelRefused("the model's API key contains characters that no key has: set it again")
     return key
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not (name.isascii() and value.isascii() and value.isprintable()):
-            raise ModelRefused(f"the header {name!r} holds characters that none may hold")
+            raise ModelRefused(f"the header {name!r} contains characters that HTTP does not allow")
     return dict(headers)

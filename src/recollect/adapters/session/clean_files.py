@@ -42,15 +42,15 @@ from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.system.places import chat_history_file, sessions_folder
 
 TRANSCRIPTS: Final = "transcripts"
-TYPED: Final = "files of what was typed in chats"
+TYPED: Final = "history files of chats"
 NOTES: Final = "daily notes"
 INPUTS: Final = "inputs typed in chats"
 
 COVERS_TRANSCRIPTS: Final = (
-    "transcripts of Recollect's own agent in this space: entries, summaries that stood for them, "
-    "what was typed in its chats"
+    "transcripts of Recollect's own agent in this space: entries, summaries that replaced them, "
+    "and the history files of its chats"
 )
-COVERS_NOTES: Final = "daily notes of the workspace that was named: lines that hold the words"
+COVERS_NOTES: Final = "daily notes of the named workspace: lines that contain the text"
 _NO_WORKSPACE: Final = (
     "daily notes of workspaces: none was named, so none was looked at; repeat it with --workspace"
 )
@@ -289,8 +289,8 @@ class _Forgetting(_Walk):
         index = self._index.path
         if index.is_file() and TextMatcher(self._order).in_bytes(index.read_bytes()):
             self.found.cannot.append(
-                f"{index.name}, the index of sessions: a name in it holds the text; forget that "
-                "session by --session, or edit it"
+                f"{index.name}, the index of sessions: a name in it contains the text; forget "
+                "that session with --session, or edit the file"
             )
 
     def transcript(self, path: Path, data: bytes) -> _Change:
@@ -301,8 +301,8 @@ class _Forgetting(_Walk):
             return _Change(data=None, does={"transcripts deleted": 1})
         left = forget_entries(data, search)
         note = (
-            f"ids and names of models and tools in transcript {path.name} that hold the text: "
-            "--session removes all of it"
+            f"ids and names of models and tools in transcript {path.name} that contain the text: "
+            "--session removes the whole transcript"
         )
         does = {
             "transcripts changed": 1,
@@ -353,7 +353,7 @@ class _Forgetting(_Walk):
         if self.daily_note(data).data == data:
             return ""
         if self.daily_note(name.encode()).data != name.encode():
-            name = "a memory file whose name holds the text"
+            name = "a memory file whose name contains the text"
         return f"{name} in the workspace, which is not a daily note: take it out there by hand"
 
     def count(self, place: str, path: Path, change: _Change) -> None:
@@ -411,7 +411,8 @@ class _Masking(_Walk):
         count = sum(self.daily_note(data).does.values())
         self.found.left += count
         line = (
-            f"{name} in the workspace, which is not a daily note, holds {count:,}: mask them there"
+            f"{name} in the workspace, which is not a daily note, contains {count:,}: mask them "
+            "there"
         )
         return f"{line} by hand" if count else ""
 

@@ -54,7 +54,7 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise TranscriptError(  # noqa: TRY301 - closes the file
-                    f"{path.name} is no regular file; give another path"
+                    f"{path.name} must be a regular file: give another path"
                 )
             if not locked_within(descriptor, seconds):
                 raise TranscriptLocked(  # noqa: TRY301 - closes the file
@@ -67,7 +67,9 @@ def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    raise TranscriptError(f"{path.name} is replaced again and again by another program")
+    raise TranscriptError(
+        f"another program keeps replacing {path.name}: stop that program and try again"
+    )
 
 
 @contextlib.contextmanager
@@ -77,8 +79,8 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
     try:
         if not locked_within(descriptor, seconds):
             raise TranscriptLocked(
-                f"{lock.name} is held by another process for more than {seconds:g} s: see "
-                "who has it open, and whether it is stopped"
+                f"another process has held {lock.name} for more than {seconds:g} s: find that "
+                "process, and check whether it is stopped"
             )
         yield
     finally:
@@ -259,7 +261,7 @@ class SessionIndex:
         except OSError as error:
             why = error.strerror or str(error)
             raise TranscriptError(
-                f"{self.path.name} could not be written: {why}; mend that and try again"
+                f"{self.path.name} could not be written: {why}; fix that and try again"
             ) from error
 
     def _read(self) -> dict[str, dict[str, Any]]:
@@ -282,8 +284,8 @@ class SessionIndex:
 
     def _damage_error(self) -> TranscriptError:
         return TranscriptError(
-            f"{self.path.name} is damaged and was left as it is; mend it or move it away (the "
-            "transcripts beside it are whole without it)"
+            f"{self.path.name} is damaged and was not changed: fix it or move it away (the other "
+            "transcripts do not need it)"
         )
 
 

@@ -121,15 +121,13 @@ class TranscriptFile:
         if self._closed:
             raise TranscriptError(f"{name} is closed; open it again to add to it")
         if self._broken:
-            raise TranscriptError(f"{name} did not reach the disk before; open it again")
+            raise TranscriptError(f"an earlier write to {name} failed: open it again")
         if not same_file(self._descriptor, self.path):
             raise TranscriptError(
                 f"{name} was moved, replaced or deleted while it was open; open it again"
             )
         if os.fstat(self._descriptor).st_size != self._size:
-            raise TranscriptError(
-                f"{name} was changed by a program that does not heed its lock; open it again"
-            )
+            raise TranscriptError(f"a program that ignores the lock changed {name}: open it again")
 
     def _take_back(self) -> None:
         """Remove the bytes of a failed line; otherwise the next line would be appended to them."""
@@ -151,7 +149,7 @@ class TranscriptFile:
 
 def _write_once(descriptor: int, content: bytes) -> None:
     if os.write(descriptor, content) != len(content):
-        raise OSError("the disk took a part of the line only; is it full?")
+        raise OSError("only a part of the line was written: the disk may be full")
 
 
 def read_session_file(path: Path) -> PiSession:
@@ -172,7 +170,7 @@ def _check_ours(path: Path, session: PiSession) -> None:
         )
     if session.version != PI_VERSION:
         raise TranscriptError(
-            f"{path.name} is of version {session.version}, and this Recollect writes version "
+            f"{path.name} has version {session.version}, but this Recollect writes version "
             f"{PI_VERSION}: rewrite it with pi, or upgrade Recollect"
         )
 
@@ -185,8 +183,8 @@ def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) ->
         os.ftruncate(descriptor, size)
         sync_file(descriptor)
         notes.append(
-            f"{session.torn_bytes} bytes of a line that a crash cut off were taken away; "
-            "it was never acknowledged"
+            f"removed {session.torn_bytes} bytes of a line that a crash cut off; its write was "
+            "never confirmed"
         )
     elif data and not data.endswith(b"\n"):
         os.write(descriptor, b"\n")
@@ -198,7 +196,7 @@ def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) ->
 
 def _refusal(path: Path, done: str, error: OSError) -> TranscriptError:
     why = error.strerror or str(error)
-    return TranscriptError(f"{path.name} could not be {done}: {why}; mend that and try again")
+    return TranscriptError(f"{path.name} could not be {done}: {why}; fix that and try again")
 
 
 Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
@@ -274,7 +272,7 @@ class SessionTranscript:
             ):
                 raise TranscriptError(
                     f"entry {first_kept_entry_id!r} is not on this session's path, so everything "
-                    "before the compaction would be lost; name one that is"
+                    "before the compaction would be lost: name an entry on the path"
                 )
             return self._add(
                 lambda stamp: compaction_value(

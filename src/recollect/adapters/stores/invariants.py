@@ -31,11 +31,11 @@ def require_storable(batch: Batch) -> None:
     """Raise BatchRefused for values that no store can hold."""
     for name, times in _times(batch).items():
         if not all(isinstance(time, int | float) and _within(time) for time in times):
-            raise BatchRefused(f"{name} of this batch is no time: the batch cannot be stored")
+            raise BatchRefused(f"the batch cannot be stored: {name} is not a time")
     for name, numbers in _numbers(batch).items():
         if not all(isinstance(number, int) and _within(number) for number in numbers):
             raise BatchRefused(
-                f"{name} of this batch is no whole number within 2**53: the batch cannot be stored"
+                f"the batch cannot be stored: {name} is not a whole number within 2**53"
             )
 
 

@@ -125,7 +125,10 @@ class FileSpool:
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Store a record that the store refused, durably. It is never drained again."""
-        LOG.warning("spool: a batch that the store refuses was set aside: %s", reason)
+        LOG.warning(
+            "spool: the store refused a batch; `recollect memory check --retry` tries again: %s",
+            reason,
+        )
         # a process that crashed after this gets here again
         if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
@@ -291,7 +294,7 @@ class FileSpool:
             if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
                 return
             await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
-        raise StoreUnavailable("the spool is in use by another process for too long: try again")
+        raise StoreUnavailable("another process has used the spool for too long: try again")
 
 
 def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:

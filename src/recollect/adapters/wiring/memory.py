@@ -193,7 +193,7 @@ def _settings(
             openclaw=None if openclaw is None else Path(openclaw),
         ).settings
     if arguments or config or openclaw:
-        raise SettingsError("give either a Settings or what it is to be made of, not both")
+        raise SettingsError("pass either a Settings object or single settings, not both")
     return given
 
 
@@ -261,7 +261,7 @@ def follow_files(
     """Follow the memory files of a workspace and of the extra paths in the settings; None if there
     are none."""
     if workspace is not None and not workspace.is_dir():
-        raise SettingsError(f"workspace: {workspace} is no folder")
+        raise SettingsError(f"workspace: {workspace} must be a folder")
     own_files = workspace is not None and "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         return None
@@ -272,7 +272,7 @@ def follow_files(
 
     async def opened() -> Store:
         if await archive.settle(0.0):
-            raise StoreUnavailable("batches wait in the spool")
+            raise StoreUnavailable("some messages are still in the spool")
         return await archive.store()
 
     async def write(batch: Batch) -> None:

@@ -119,8 +119,8 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
         if name is not None:
             named = "main" if getattr(models, role) is None else role
             raise SettingsError(
-                f"models.{named} names a model but models.provider does not say whose: set it to "
-                f"one of {', '.join(KEY_VARIABLES)}"
+                f"models.{named} names a model, but models.provider is not set: set it to one of "
+                f"{', '.join(KEY_VARIABLES)}"
             )
         return None
     if name is None:
@@ -220,7 +220,7 @@ def _remote(settings: Settings) -> Embedder:
     remote = settings.recall.remote
     if remote.provider is None:
         raise SettingsError(
-            'recall.embedder is "remote", but recall.remote.provider names nobody: '
+            'recall.embedder is "remote", but recall.remote.provider is not set: set it to '
             "openai, gemini or voyage"
         )
     try:
@@ -269,7 +269,7 @@ def choose(
     """
     if name not in get_args(LocalName):
         raise EmbedderError(
-            f"there is no embedder {name!r} here: choose one of {', '.join(get_args(LocalName))}"
+            f"{name!r} is not an embedder: choose one of {', '.join(get_args(LocalName))}"
         )
     if name == "none":
         return ChosenEmbedders(embedders=(), said="none: recall goes by words alone")
@@ -334,7 +334,7 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
         path = named[0] if named else Path(onnx_model).expanduser()
         if not path.is_dir():
             raise EmbedderError(
-                f"there is no ONNX model {onnx_model!r}: name a folder that holds model.onnx and "
+                f"there is no ONNX model {onnx_model!r}: name a folder with model.onnx and "
                 f"tokenizer.json{_listed(folders)}, or run `recollect models download "
                 f"{MEASURED_MODEL}`"
             )

@@ -43,7 +43,7 @@ _SPOOL_COVERS: Final = "the spool of this machine"
 _TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
 )
-_BLOCKS: Final = "blocks of the disk on which the file stood, and processes that have it open"
+_BLOCKS: Final = "disk blocks of the deleted file, and processes that have it open"
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
@@ -62,8 +62,8 @@ def installation_secret() -> bytes:
 @cache
 def _seals_of_this_process() -> bytes:
     LOG.warning(
-        "the data folder cannot keep a secret: other processes do not recognise the answers of "
-        "memory tools that this one gives"
+        "cannot write a secret to the data folder: other processes will not recognize the answers "
+        "that this process's memory tools gave"
     )
     return os.urandom(32)
 
@@ -226,8 +226,8 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
         url = named.removeprefix("/")
     elif "://" in url:
         raise SettingsError(
-            f"store.url: {url.split('://')[0]}:// is no store; give a file, sqlite:///PATH or "
-            "postgresql://USER@HOST/DATABASE"
+            "store.url must be a file, sqlite:///PATH or postgresql://USER@HOST/DATABASE, not "
+            f"{url.split('://')[0]}://"
         )
     return Path(url).expanduser()
 
@@ -346,8 +346,8 @@ async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
         )
     if not found and not (await spool_state(url, space=space, key=settings.store.key)).waiting:
         raise StoreError(
-            "no space has this name: `recollect space list` shows them. Pass --tenant NAME for "
-            "the space of a tenant"
+            "no space has this name: `recollect space list` lists the spaces. Pass --tenant NAME "
+            "for the space of a tenant"
         )
 
 

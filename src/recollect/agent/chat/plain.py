@@ -140,7 +140,7 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
     elif isinstance(event, Flushed):
         note = f"notes: {event.result.reason}"
     elif isinstance(event, Withdrawn):
-        note = f"the reply so far does not count: {event.reason}"
+        note = f"the reply so far is discarded: {event.reason}"
     return ("notes", f"· {harmless(note)}") if note else None
 
 

@@ -221,7 +221,9 @@ class Screen:
         if isinstance(event, Failed):
             self._print(event.reason, style="red")
         elif isinstance(event, Withdrawn):
-            self.note(f"the reply so far does not count; the model is asked again: {event.reason}")
+            self.note(
+                f"the reply so far is discarded, and the model is asked again: {event.reason}"
+            )
         elif event.reason == "aborted":
             self.note("stopped; the messages so far stay")
 

@@ -118,7 +118,7 @@ def _whole_file(placed: Placed) -> bytes:
         if stat.S_ISDIR(there.st_mode):
             raise _is_folder()
         if not stat.S_ISREG(there.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         if there.st_size > MAX_FILE_BYTES:
             raise OSError(errno.EFBIG, "it is too large; look at parts of it with bash (head, sed)")
         with os.fdopen(handle, "rb", closefd=False) as file:

@@ -75,7 +75,7 @@ class AuditResult:
         lines = [f"the heading {heading}" for heading in self.sections]
         lines += [f"letter by letter: {name}" for name in self.identifiers]
         if self.ask:
-            lines.append(f"what the user asked last: {self.ask}")
+            lines.append(f"the user's last question: {self.ask}")
         return tuple(lines)
 
 

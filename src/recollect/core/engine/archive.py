@@ -151,8 +151,8 @@ class DurableArchive:
         if not self._gave_up:
             self._gave_up = True
             LOG.warning(
-                "neither the store nor the spool took anything for %g s: messages leave the window "
-                "although they are durable nowhere; see to the disk",
+                "neither the store nor the spool has accepted a write for %g s: messages leave "
+                "the window without being stored. Check the disk",
                 patience,
             )
         return True
@@ -299,7 +299,7 @@ class DurableArchive:
         if spool is None or not self._spooling:
             return ()
         if self._spool_hangs:
-            return Failure(said="the spool hangs")
+            return Failure(said="the spool does not answer")
 
         def pick(record: bytes) -> SessionWrite | None:
             try:
@@ -354,8 +354,8 @@ class DurableArchive:
         self._closed = True
         if self._held:
             LOG.warning(
-                "%d batches could be kept nowhere and end with this process: what they hold is "
-                "kept when the client sends it again",
+                "%d batches could not be stored and are lost when this process exits: their "
+                "messages are stored if the client sends them again",
                 len(self._held),
             )
         for task in (self._draining, self._probing):

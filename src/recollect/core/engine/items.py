@@ -112,7 +112,9 @@ class ItemStore:
         """Store these values and remove the versions in `gone`. Return False if another process
         changed one of them."""
         if self._engine._keeper is None:
-            raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
+            raise StoreError(
+                "this memory is read-only: set ingest.enabled = true to store anything"
+            )
         async with self._changing:
             waiting = {item.place: (item, _written(item.value)) for item in items}
             forgotten: list[ItemPlace] = []
@@ -131,8 +133,8 @@ class ItemStore:
             raise StoreError("another process keeps changing the same items: try again")
         if forgotten:
             raise StoreError(
-                f"{len(forgotten)} of {len(items)} values were forgotten before, and stay so: put "
-                "another value, or use another key"
+                f"{len(forgotten)} of {len(items)} values were forgotten earlier and cannot be "
+                "stored again: put another value, or use another key"
             )
         return True
 

@@ -188,7 +188,9 @@ class MemoryLookup:
 
     def _check_writable(self) -> None:
         if self._engine._keeper is None:
-            raise StoreError("this memory only reads: set ingest.enabled = true to keep anything")
+            raise StoreError(
+                "this memory is read-only: set ingest.enabled = true to store anything"
+            )
 
 
 def _by_user(stored: StoredSegment) -> bool:

@@ -156,7 +156,7 @@ class StoredMemory:
         given = checked_messages(messages)
         check_format(format)
         if said_at is not None and not isfinite(said_at):
-            raise ValueError("said_at is a time in seconds since the epoch")
+            raise ValueError("said_at must be a time in seconds since the epoch")
 
         def entered() -> list[Entry]:
             raws = [one if isinstance(one, bytes) else encode(one) for one in given]
@@ -182,7 +182,9 @@ class StoredMemory:
         `ingest.enabled = false`."""
         self._check_open()
         if self._stored is None:
-            raise StoreError("nothing is kept here, facts neither: set ingest.enabled = true")
+            raise StoreError(
+                "this memory is read-only and stores no facts: set ingest.enabled = true"
+            )
         archive = self._stored.archive
         book = await asyncio.to_thread(_fact_book)  # this import is slow
         spool = await archive.spool()
@@ -261,7 +263,9 @@ class StoredMemory:
         if facts:
             order = replace(order, facts=(await book.order_to_forget(facts)).facts)
         if await self._let_arrive():
-            raise StoreUnavailable("messages are waiting for the store: try again when it is back")
+            raise StoreUnavailable(
+                "some messages are not in the store yet: try again when the store works"
+            )
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
@@ -288,7 +292,7 @@ class StoredMemory:
         return only those that it may see (`recall.scope`)."""
         self._check_open()
         if self._recaller is None:
-            raise StoreError("nothing is kept here, so nothing can be searched")
+            raise StoreError("this memory has no store, so it cannot be searched")
         await self._read_files()
         only = None if self.settings.recall.scope == "space" else session
         request = RecallRequest(
@@ -317,7 +321,7 @@ class StoredMemory:
             raise StoreError(NOTHING_KEPT)
         answer = await self._stored.archive.ask(question)
         if isinstance(answer, Failure):
-            raise StoreError(f"memory could not be asked: {answer.said}")
+            raise StoreError(f"memory could not be queried: {answer.said}")
         return answer
 
     def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:

@@ -26,7 +26,7 @@ from recollect.core.values.history import SessionId
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError
 
-GONE = encode({"recollect": "this message is no longer kept: it was forgotten or has expired"})
+GONE = encode({"recollect": "this message is no longer stored: it was forgotten or has expired"})
 GONE_PART = encode("\0recollect: no longer kept")
 _ROWS_AT_ONCE = 8
 _OWN_KEY = {"openai-responses": "input"}
@@ -101,8 +101,10 @@ async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
     if not kept:
         return "no turn of this session is in the ledger"
     if number in kept:
-        return f"turn {number} is in the ledger, but what it rests on is not"
-    return f"turn {number} is not in the ledger; it holds {len(kept)}: {kept[0]} to {kept[-1]}"
+        return f"turn {number} is in the ledger, but the messages that it needs are not"
+    return (
+        f"turn {number} is not in the ledger, which has {len(kept)} turns: {kept[0]} to {kept[-1]}"
+    )
 
 
 def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:

@@ -171,7 +171,7 @@ class QuestionVectors:
 
     def _rest(self, embedder: Embedder, text: str) -> None:
         self._rests[embedder.name] = self._monotonic() + REST_SECONDS, text
-        self._part.away(f"{embedder.kind} vectors are left out: {text}", whose=embedder.name)
+        self._part.away(f"searching without {embedder.kind} vectors: {text}", whose=embedder.name)
 
     async def _load_and_scale(self, embedder: Embedder) -> None:
         await embedder.load()
@@ -342,7 +342,7 @@ class MemoryRecaller:
     async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
         answer = await self._archive.ask(question, seconds=self._settings.recall.deadline_seconds)
         if isinstance(answer, Failure):
-            raise StoreUnavailable(f"memory could not be asked: {answer.said}")
+            raise StoreUnavailable(f"memory could not be queried: {answer.said}")
         return answer
 
     async def _recalled(

@@ -174,7 +174,7 @@ def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
             "said_before; `delete_space` deletes everything"
         )
     if any(text is not None and not text.strip() for text in texts):
-        raise ValueError("matching and pattern must hold a text: an empty one matches everything")
+        raise ValueError("matching and pattern must not be empty: an empty one matches everything")
     if order.pattern is not None:
         from recollect.core.upkeep.masks import own_patterns
 
@@ -199,7 +199,7 @@ def check_name(given: Any, what: str) -> str:
     if not isinstance(given, str):
         raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
     if not given.strip():
-        raise ValueError(f"the {what} has no name: give each {what} one of its own")
+        raise ValueError(f"the name of a {what} must not be empty: give each {what} its own")
     return given
 
 
@@ -208,7 +208,10 @@ def check_session_name(given: Any) -> SessionId:
     name = check_name(given, "session")
     # Reserved for memory files, which every session of the space may read.
     if name.startswith(FILE_SESSIONS):
-        raise ValueError(f"{FILE_SESSIONS}… names a memory file; name the session otherwise")
+        raise ValueError(
+            f"the name of a session must not begin with {FILE_SESSIONS}, which is reserved for "
+            "memory files",
+        )
     return name
 
 
@@ -218,8 +221,8 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
         return bytes(given)
     if not isinstance(given, bytes | Mapping):
         raise TypeError(
-            "a request is a mapping with `messages` or `input`, or an HTTP body as bytes (of a "
-            f"Context give `context.request`), not a {type(given).__name__}"
+            "a request must be a mapping with `messages` or `input`, or an HTTP body as bytes, "
+            f"not a {type(given).__name__} (of a Context, pass `context.request`)"
         )
     return given
 
@@ -230,14 +233,15 @@ def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
     messages = () if alone else tuple(given)
     if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
         raise TypeError(
-            "messages are a list, each a mapping of a provider's wire format or its JSON as bytes"
+            "messages must be a list of mappings in a provider's wire format, or of their JSON as "
+            "bytes"
         )
     return messages
 
 
 def check_format(given: str | None) -> None:
     if given is not None and given not in CODECS:
-        raise ValueError(f"format {given!r} is none of {', '.join(CODECS)}")
+        raise ValueError(f"format must be one of {', '.join(CODECS)}, not {given!r}")
 
 
 def check_reply(given: Any) -> None:
@@ -248,14 +252,14 @@ def check_reply(given: Any) -> None:
         if inspect.iscoroutine(given):
             # Otherwise Python would also warn about a coroutine that was never awaited.
             given.close()
-        raise TypeError(f"this reply has not come yet ({name}): `await` the client's call first")
+        raise TypeError(f"this reply has not arrived yet ({name}): `await` the client's call first")
     if any(hasattr(type(given), method) for method in _STREAMS):
         raise TypeError(
-            f"this is a stream ({name}), which is not read yet: loop over "
-            "`memory.watch(session, stream)` in its place, or give the list of its events"
+            f"this is a stream ({name}) that has not been read: loop over `memory.watch(session, "
+            "stream)` instead, or pass the list of its events"
         )
     if given is None or isinstance(given, bool | int | float | Context):
-        raise TypeError(f"a {name} is no reply: {_A_REPLY}")
+        raise TypeError(f"a {name} is not a reply: {_A_REPLY}")
 
 
 def holds_reply(given: Any) -> bool:

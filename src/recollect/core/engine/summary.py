@@ -70,9 +70,9 @@ class Hooks:
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Add a hook; the returned function removes it."""
         if name not in get_args(HookName):
-            raise ValueError(f"{name!r} is no hook; there are {', '.join(get_args(HookName))}")
+            raise ValueError(f"{name!r} is not a hook: use one of {', '.join(get_args(HookName))}")
         if not callable(hook):
-            raise TypeError(f"a hook is a function, not a {type(hook).__name__}")
+            raise TypeError(f"a hook must be a function, not a {type(hook).__name__}")
         listening = self._listening.setdefault(name, [])
         listening.append(hook)
 

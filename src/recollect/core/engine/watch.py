@@ -81,12 +81,14 @@ def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | W
         raise TypeError(f"this stream has not begun ({kind.__name__}): `await` the client's call")
     asynchronous = any(hasattr(kind, name) for name in ("__aiter__", "__anext__", "__aenter__"))
     if asynchronous and plain and not hasattr(kind, "__iter__"):
-        raise TypeError("a stream that is read by `async for` is watched by `open_memory`'s")
+        raise TypeError(
+            "a blocking memory cannot watch a stream that needs `async for`: use `open_memory`"
+        )
     if asynchronous and not plain:
         return WatchedAsync(stream, watching)
     whole = isinstance(stream, Mapping | list | tuple | str | bytes) or hasattr(kind, "model_dump")
     if whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
-        raise TypeError(f"this is no stream but a {kind.__name__}: give a reply to `observe`")
+        raise TypeError(f"this is a {kind.__name__}, not a stream: pass a reply to `observe`")
     return WatchedSync(stream, watching)
 
 
@@ -197,8 +199,8 @@ class WatchedSync(_Watched):
             self._loop = asyncio.get_running_loop()
         except RuntimeError as error:
             raise RuntimeError(
-                "a stream is watched in the event loop that its memory runs in; code without one "
-                "uses `open_blocking_memory`"
+                "read a watched stream in the event loop of its memory; in code without an event "
+                "loop, use `open_blocking_memory`"
             ) from error
         super().__init__(stream, watching)
 

@@ -75,9 +75,7 @@ async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
         ("made_by", asked.made_by, get_args(MadeBy)),
     ):
         if unknown := [name for name in names if name not in known]:
-            raise RecollectError(
-                f"{what}: {unknown[0]!r} is none of them; there are {', '.join(known)}"
-            )
+            raise RecollectError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
     facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
     if asked.as_of is not None:
         moment = asked.as_of
@@ -108,7 +106,7 @@ async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
         )
     forms = dict.fromkeys((id, id.lower()))
     if await store.tombstoned([fact_identity(FactId(form)) for form in forms]):
-        raise RecollectError("that fact was forgotten; nothing is kept of it")
+        raise RecollectError("that fact was forgotten, and nothing of it is stored")
     raise RecollectError(
         f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
     )
@@ -241,7 +239,7 @@ class FactBook:
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise StoreError("this memory only reads: set ingest.enabled = true to change facts")
+            raise StoreError("this memory is read-only: set ingest.enabled = true to change facts")
 
     def _reaches(self, fact: Fact) -> bool:
         return self._session is None or fact.session in (None, self._session)
@@ -287,7 +285,7 @@ class FactBook:
     async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
         stored = await self._store.segments([id])
         if not stored or self._session not in (None, stored[0].segment.session):
-            raise RecollectError("there is no such message to rest it on; search for its id")
+            raise RecollectError("the source message does not exist: search for its id")
         return stored[0].segment
 
     async def edit(
@@ -395,7 +393,9 @@ class FactBook:
         revision = await self._store.facts_revision()
         old = await self._current(id)
         if old.content == content and type in (None, old.type) and old.trust == "high":
-            return FactWritten(outcome="known", fact=old, reason="it says so already")
+            return FactWritten(
+                outcome="known", fact=old, reason="the fact already has this statement"
+            )
         new = self._version(old, content, type or old.type)
         closed = replace(closed_by(old, new), pinned=False)
         await self._write([new, closed], revision)
@@ -469,9 +469,9 @@ class FactBook:
             return fact
         versions = fact_history(fact, await self._store.facts(superseded=True)).facts
         newest = next((other for other in reversed(versions) if other.current), None)
-        instead = "" if newest is None else f"; what holds now is {spelled(newest.id)}"
+        instead = "" if newest is None else f"; the current version is {spelled(newest.id)}"
         raise RecollectError(
-            f"{spelled(fact.id)} is an earlier version, which stays as it is{instead}"
+            f"{spelled(fact.id)} is an earlier version and cannot be changed{instead}"
         )
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:

@@ -347,8 +347,8 @@ def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]
         if target is None:
             line = session.entries[position].number
             notes.append(
-                f"line {line}: the first entry this compaction kept is not before it, "
-                "so only its summary stands for the past"
+                f"line {line}: the first entry that this compaction kept is not before it, so "
+                "only its summary replaces the past"
             )
         else:
             value["firstKeptEntryId"] = target["id"]

@@ -236,8 +236,8 @@ def _checked(messages: list[bytes], field: str) -> list[bytes]:
     for at, raw in enumerate(messages):
         if raw[:1] != b"{":
             raise FormatError(
-                f"`{field}[{at}]` is no message but a JSON {_KINDS.get(raw[:1], 'number')}: the "
-                "request could not be read and goes out as it came"
+                f"`{field}[{at}]` must be a message, not a JSON {_KINDS.get(raw[:1], 'number')}: "
+                "the request is sent unchanged"
             )
     return messages
 

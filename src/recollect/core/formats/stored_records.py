@@ -165,7 +165,7 @@ def _state_record(raw: bytes) -> dict[str, Any]:
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != STATE_VERSION:
         raise FormatError(
-            f"not a session state of version {STATE_VERSION}: it may be a newer one's"
+            f"not a session state of version {STATE_VERSION}: it may be of a newer version"
         )
     return record
 
@@ -496,7 +496,9 @@ def write_record(result: CompactionResult, *, turn: int, at: float) -> bytes:
 def read_record(raw: bytes) -> RecordedCompaction:
     record = decode(raw)
     if not isinstance(record, dict) or record.pop("version", None) != RECORD_VERSION:
-        raise FormatError(f"not a compaction of version {RECORD_VERSION}: it may be a newer one's")
+        raise FormatError(
+            f"not a compaction of version {RECORD_VERSION}: it may be of a newer version"
+        )
     if record.keys() != _RESULT_FIELDS | {"turn", "at"}:
         raise FormatError("not a compaction: it has the fields of another version")
     try:
@@ -527,7 +529,7 @@ def read_batch(record: bytes) -> Batch:
     """Read a batch that `write_batch` wrote. Raise FormatError for anything else, so that the spool
     of a newer version is kept."""
     if not record.startswith(_BATCH_VERSION):
-        raise FormatError("not a batch of this version: it may be a newer one's")
+        raise FormatError("not a batch of this version: it may be of a newer version")
     try:
         return _BATCHES.decode(record[len(_BATCH_VERSION) :])
     except msgspec.MsgspecError as error:

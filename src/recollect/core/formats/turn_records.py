@@ -95,7 +95,7 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
     if not raw.startswith(_MARK):
-        raise FormatError("not the outcomes of a turn: they may be a newer version's")
+        raise FormatError("not the outcomes of a turn: they may be of a newer version")
     try:
         packed = _unpacked(raw)
         reasons = [tuple([_reason(one) for one in row]) for row in packed["reasons"]]
@@ -213,7 +213,7 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
     if version == 1:
         return record
     if version != REPORT_VERSION:
-        raise FormatError("not a report of this version: it may be a newer one's")
+        raise FormatError("not a report of this version: it may be of a newer version")
     try:
         lines = [_line(one).to_dict() for one in record["lines"]]
     except (ValueError, TypeError) as error:

@@ -46,7 +46,8 @@ def space_secret(space: str, deployment: bytes = b"") -> bytes:
         name = space.encode()
     except UnicodeEncodeError:
         raise SettingsError(
-            "the name of the --space holds half of a character; name it in valid text"
+            "the space's name is not valid Unicode (it contains an unpaired surrogate): use "
+            "another name"
         ) from None
     return blake2b(name, key=key, digest_size=32, person=b"recollect-space").digest()
 

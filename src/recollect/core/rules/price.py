@@ -157,7 +157,7 @@ def _read_price(line: str) -> tuple[str, ModelPrice]:
         read, write = (*cached, *(plain, plain)[len(cached) :])
     except ValueError:
         raise SettingsError(
-            f"models.prices: {line!r} is no price: write a model's name, then dollars for a "
+            f"models.prices: {line!r} is not a price: write a model's name, then the dollars per "
             "million tokens of input and of output, and of cache reads and writes if they differ"
         ) from None
     return name.lower(), ModelPrice(input=plain, output=output, read=read, write=write)

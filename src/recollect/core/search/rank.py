@@ -275,13 +275,13 @@ digits."""
 
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
-    "neighbours": "a message beside it answers",
-    "stretch": "said where the talk was about it",
+    "neighbours": "a message next to it answers",
+    "stretch": "said while the conversation was about it",
     "speaker": "its speaker is named",
     "role": "the user's own words",
-    "standing": "an instruction that is to last",
-    "age": "it was said some time ago",
-    "kind": "it lays something down, or is a tool's call or output",
+    "standing": "a lasting instruction",
+    "age": "the message is older",
+    "kind": "it states a decision, or is a tool's call or output",
 }
 
 

@@ -35,9 +35,9 @@ _HEAD_BYTES: Final = 16 << 20
 class LeftOutReason(Enum):
     """Why a history that was found is not imported."""
 
-    SUBAGENT = "what a subagent said; its parent's session holds what came of it"
+    SUBAGENT = "messages of a subagent; its parent's session contains the result"
     NO_PROJECT = "it names no project folder"
-    SAME_THREADS = "it holds the same threads as the rollouts"
+    SAME_THREADS = "it contains the same threads as the rollouts"
     UNREADABLE = "it cannot be read"
 
 

@@ -249,7 +249,7 @@ class _FileWalk:
     def _file(self, path: Path, found_stat: os.stat_result) -> None:
         label = self._followed.label_of(path)
         if not stat.S_ISREG(found_stat.st_mode):
-            self._skip(path, "it is no regular file")
+            self._skip(path, "it is not a regular file")
             return
         # some network drives have no inode numbers, so compare names
         same = (

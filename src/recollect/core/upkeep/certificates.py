@@ -49,18 +49,16 @@ _IN_SHORT: Final = (
     "client's own history. --json lists it, and what this covers."
 )
 _FORMAT: Final = "recollect-certificate-1"
-FILES_CANNOT: Final = (
-    "blocks of the disk on which replaced transcripts and notes stood, backups and other copies",
-)
+FILES_CANNOT: Final = ("disk blocks of replaced transcripts and notes, backups and other copies",)
 _REDACTION_FORMAT: Final = "recollect-redaction-1"
 _MOST_SESSIONS: Final = 10
 COVERS: Final = (
-    "the archive: messages, passages and the index of words; vectors of them are made anew",
+    "the archive: messages, passages and the word index; their vectors are computed again",
     "facts and digests",
-    "the ledger: replay marks what was masked",
+    "the ledger: replay marks masked text",
     "jobs, session states, summaries and receipts",
     "the spool of this machine",
-    "transcripts of Recollect's own agent in this space, what was typed in its chats",
+    "transcripts of Recollect's own agent in this space, and the history files of its chats",
 )
 IN_SHORT: Final = (
     "Backups, replicas, other machines' spools, providers' logs and the client's own history are "
@@ -194,15 +192,15 @@ def _asked(asked: ForgetScope) -> str:
         what = _named(len(asked.sessions), "sessions")
         parts.append(f"{what} {', '.join(map(plain_line, asked.sessions))}")
     if asked.said_before is not None:
-        parts.append(f"all said before {_time(asked.said_before)}")
+        parts.append(f"all messages before {_time(asked.said_before)}")
     if asked.said_after is not None:
-        parts.append(f"all said from {_time(asked.said_after)} on")
+        parts.append(f"all messages from {_time(asked.said_after)} on")
     if asked.facts:
         parts.append(counted(asked.facts, "facts by id"))
     if asked.whole_space:
         parts.append("the whole space")
     if asked.matching:
-        parts.append("all that holds a text, which is not repeated here")
+        parts.append("all messages that contain a text, which is not repeated here")
     if asked.pattern:
         parts.append("all that a pattern matches, which is not repeated here")
     return "; ".join(parts) or "nothing"

@@ -61,7 +61,7 @@ async def embed(
     the rest. The job's key is the embedder."""
     embedder = next((other for other in embedders if other.name == lease.key), None)
     if embedder is None:
-        raise GiveUp("it is for an embedder that this worker does not have")
+        raise GiveUp("the job is for an embedder that this worker does not have")
     batch, more = await embed_next(store, embedder, clock, passages=passages)
     if not more:
         batch, more = await _with_facts(batch, store, embedder, limit=passages)

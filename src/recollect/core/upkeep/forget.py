@@ -53,25 +53,25 @@ _TORN: Final = (
 
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
-    "facts that rest on them alone, and those that hold a text that was asked for",
+    "facts that have no other source, and facts that contain the requested text",
     "digests that rest on any of them, or on a fact that was named",
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
-    "compactions that stand for them: summaries and receipts",
+    "compactions that replaced them: summaries and receipts",
     "the spool of this machine",
     "a history that is sent again: tombstones keep it out of the archive",
 )
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
-    "spools of other machines, until they drain: the store refuses what it has forgotten",
+    "spools of other machines, until the store receives them and refuses forgotten messages",
     "what model providers logged or cached",
     "the client's own history and files",
 )
 
 CANNOT_SPACE: Final = (
     "backups, archived logs and replicas of the database that were made before",
-    "spools of other machines: what they hand over later makes a new space",
+    "spools of other machines: if they are written later, they create a new space",
     "what model providers logged or cached",
     "the client's own history and files: sent again, that makes a new space",
 )

@@ -174,17 +174,17 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
         except re.error as error:
             # The error does not quote the pattern, which may contain the secret.
             raise SettingsError(
-                f"pattern {number} is no regular expression: {error.msg} at {error.pos}"
+                f"pattern {number} is not a valid regular expression: {error.msg} at {error.pos}"
             ) from None
         if pattern.search("") is not None:
             raise SettingsError(
-                f"pattern {number} matches the empty text, so it would match everywhere: "
-                "make it match what is to go"
+                f"pattern {number} matches the empty text, so it would match everywhere: make it "
+                "match only the text to remove"
             )
         if _may_never_end(text):
             raise SettingsError(
-                f"pattern {number} has a repeat inside a repeat, as (a+)+, which can take for ever "
-                "on a long text: write it with one repeat, or as (?>a+)+"
+                f"pattern {number} has a repeat inside a repeat, such as (a+)+, which can take "
+                "forever on a long text: write it with one repeat, or as (?>a+)+"
             )
         made.append(pattern)
     return tuple(made)

@@ -396,8 +396,8 @@ class _RedactionWalk:
         if self._raced:
             lines.append(f"{self._raced:,} that changed meanwhile: redact once more")
         lines += [
-            f"{len(names):,} {what} that hold something to mask: they hold things together and "
-            "stay; forget what they belong to"
+            f"{len(names):,} {what} that contain text to mask: they connect records and stay; "
+            "forget the records that they belong to"
             for what, names in self._names.items()
         ]
         self.found.left = self._raced + sum(map(len, self._names.values()))

@@ -126,7 +126,7 @@ def _read(raw: bytes) -> DaemonReply:
         fields[name.lower()] = value.strip()
     status = first.split(" ")[1:2]
     if not status or not status[0].isdigit() or fields.get("content-length") != str(len(body)):
-        raise ConnectionResetError("the daemon broke off")
+        raise ConnectionResetError("the daemon closed the connection")
     return DaemonReply(int(status[0]), fields.get("x-recollect-version", ""), body)
 
 
@@ -205,7 +205,7 @@ def end_hung() -> None:
         if pid.isdigit():
             import signal
 
-            note(f"the daemon, process {int(pid)}, hangs and is ended")
+            note(f"the daemon (process {int(pid)}) does not answer and is stopped")
             os.kill(int(pid), signal.SIGKILL)
 
 
@@ -339,7 +339,7 @@ def _input() -> bytes:
     while size <= MOST_BYTES:
         ready, _, _ = select.select([0], [], [], max(0.0, until - time.monotonic()))
         if not ready:
-            raise ValueError("no event came on standard input")
+            raise ValueError("standard input has no event")
         part = os.read(0, 262_144)
         if not part:
             return b"".join(parts)

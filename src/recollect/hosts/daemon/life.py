@@ -114,7 +114,7 @@ def serve(place: DaemonPlace) -> int:
     finally:
         place.leave()
     if isinstance(ended, Failure):
-        LOG.error("the daemon ends: %s", ended.said)
+        LOG.error("the daemon stopped: %s", ended.said)
         return 2
     LOG.info("ended")
     return 0
@@ -142,5 +142,5 @@ def _serve(place: DaemonPlace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # On these signals the server shuts down in order, then raises them again for its caller.
         signal.signal(number, lambda *_: None)
-    LOG.info("listens, version %s", recollect.__version__)
+    LOG.info("listening, version %s", recollect.__version__)
     server.run(sockets=[place.listening])

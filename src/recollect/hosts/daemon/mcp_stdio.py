@@ -322,7 +322,7 @@ class DaemonConnection:
             except BaseException as error:
                 opened.close()
                 if isinstance(error, asyncio.IncompleteReadError):
-                    raise ConnectionResetError("the daemon broke off") from error
+                    raise ConnectionResetError("the daemon closed the connection") from error
                 raise
         opened.status = int(head.split(b" ")[1])
         version = re.search(rb"(?i)\r\nx-recollect-version: *(\S+)", head)
@@ -488,5 +488,5 @@ def _refusal(text: str) -> str | None:
     request_id = request.get("id")
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):
         return None
-    error = {"code": _INVALID_REQUEST, "message": "this is no request that can be read"}
+    error = {"code": _INVALID_REQUEST, "message": "this is not a valid request"}
     return json.dumps({"jsonrpc": "2.0", "id": request_id, "error": error}) + "\n"

@@ -111,7 +111,7 @@ class Daemon:
             await asyncio.wait(closing, timeout=3 * CLOSE_SECONDS)
             await self._memories.stop()
         else:
-            LOG.warning("the memories do not answer: what they wrote last is in the spool")
+            LOG.warning("the memories did not close in time: their last writes are in the spool")
 
     async def _http(
         self, scope: Message, receive: Receive, send: Send
@@ -147,7 +147,7 @@ class Daemon:
 
     def end(self, why: str) -> None:
         """Hide from clients, finish open work, and stop."""
-        LOG.info("ends: %s", why)
+        LOG.info("stopping: %s", why)
         self._leave()
         self._stop()
 
@@ -208,7 +208,7 @@ class Daemon:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if serving.done() and isinstance(failure := serving.result(), Failure):
-                LOG.warning("a client of the MCP server was not served on: %s", failure.said)
+                LOG.warning("the connection of an MCP client failed: %s", failure.said)
         finally:
             self._clients.discard(client)
             self._used = time.monotonic()
@@ -280,7 +280,9 @@ class Daemon:
                 payload = decode(body)
         if isinstance(payload, dict):
             return payload
-        LOG.warning("a hook of %s cannot be read: it is no JSON object of a usual size", agent)
+        LOG.warning(
+            "cannot read a hook event of %s: it is not a JSON object, or it is too large", agent
+        )
         return None
 
     async def _answer(
@@ -292,7 +294,11 @@ class Daemon:
         work.add_done_callback(self._finished)
         done, _ = await asyncio.wait({work}, timeout=seconds)
         if not done:
-            LOG.warning("%s takes over %g s: it goes on alone", what, seconds)
+            LOG.warning(
+                "%s is still running after %g s: answered without it, finishing in the background",
+                what,
+                seconds,
+            )
             return {}
         answer = work.result()
         if isinstance(answer, Failure):

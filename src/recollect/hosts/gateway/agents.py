@@ -95,7 +95,7 @@ def _codex_urls() -> Mapping[Family, str]:
     try:
         url = tomllib.loads(_text_of(codex_folder() / "config.toml")).get("openai_base_url")
     except tomllib.TOMLDecodeError:
-        raise RecollectError("Codex's config.toml is no TOML: mend it first") from None
+        raise RecollectError("Codex's config.toml is not valid TOML: fix it first") from None
     if url:
         return {"openai": str(url)}
     signed_in = _json_object(_text_of(codex_folder() / "auth.json"))
@@ -231,7 +231,7 @@ def _json_object(text: str) -> dict[str, Any]:
         return {}
     value = read_configuration(text)
     if not isinstance(value, dict):
-        raise RecollectError("the agent's configuration is no JSON object: mend it first")
+        raise RecollectError("the agent's configuration must be a JSON object: fix it first")
     return value
 
 

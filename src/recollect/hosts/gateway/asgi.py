@@ -112,8 +112,8 @@ def _may_be_key(part: str) -> bool:
 class NoBody(Enum):
     """Why a request's body was not read. The value is shown to people."""
 
-    GONE = "the client went away"
-    SLOW = "the request did not come in time"
+    GONE = "the client disconnected"
+    SLOW = "the request did not arrive in time"
     TOO_LARGE = "the request is too large"
 
 

@@ -182,7 +182,7 @@ class Gateway:
                     task.exception()
             await self.memories.stop()
         else:
-            LOG.warning("the memories do not answer: what they wrote last is in the spool")
+            LOG.warning("the memories did not close in time: their last writes are in the spool")
         await self.upstreams.__aexit__(None, None, None)
 
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -225,7 +225,10 @@ class Gateway:
             path = exchange.record.path
             return 404, f"no upstream is configured for {path}: set gateway.upstream.{family}"
         if key is not None and key != family and self.upstreams.is_usual(family):
-            return 400, f"this is a key of {key}: it is not sent to {family}, whose path this is"
+            return 400, (
+                f"this is an API key of {key}, but the path belongs to {family}: the key is not "
+                "sent there"
+            )
         return None
 
     def _family(self, exchange: Exchange) -> Family:

@@ -251,4 +251,4 @@ async def _closed(memory: SpaceMemory) -> None:
         await asyncio.wait(waiting, timeout=CLOSE_SECONDS)
     closed = await attempted(asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS))
     if isinstance(closed, Failure):
-        LOG.warning("a memory was not closed: %s; what it wrote last is in the spool", closed.said)
+        LOG.warning("a memory was not closed: %s; its last writes are in the spool", closed.said)

@@ -120,13 +120,13 @@ class ClientModel:
         """Ask the client's model one of Recollect's prompts."""
         request = crossing.get()
         if request is None:
-            raise ModelUnavailable("no request crosses the gateway whose model could be asked")
+            raise ModelUnavailable("no client request is open whose model could write the summary")
         charged = len(prompt.text) // 4 + prompt.max_output_tokens
         # charged before the call, because other calls may run at the same time
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
-                f"summaries may take {self._day_tokens:,} tokens a day, and today's are "
-                "spent: set jobs.day_tokens to a higher number"
+                f"summaries may use {self._day_tokens:,} tokens per day, and today's are used up: "
+                "set jobs.day_tokens to a higher number"
             )
         used = 0  # a call without an answer costs nothing
         try:
@@ -137,7 +137,7 @@ class ClientModel:
         finally:
             await asyncio.to_thread(self._spending.charge, used - charged)
         if parsed is None:
-            raise ModelUnavailable("the client's model gave no answer that can be read")
+            raise ModelUnavailable("the answer of the client's model cannot be read")
         return Answer(text=parsed.text, stop=parsed.stop, usage=usage)
 
     async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:

@@ -294,7 +294,7 @@ def _checked(family: str, url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise SettingsError(
-            f"gateway.upstream.{family} is no http:// or https:// address without a query: mend it"
+            f"gateway.upstream.{family} must be an http:// or https:// URL without a query string"
         )
     return url.rstrip("/")
 
@@ -333,7 +333,9 @@ class KeptReply:
         stream was interrupted, return the events before that. Raise FormatError if the reply cannot
         be read."""
         if self._size > MOST_BYTES:
-            raise FormatError("the reply is larger than any that a model gives")
+            raise FormatError(
+                f"the provider's reply is larger than {MOST_BYTES:,} bytes, so it is not stored"
+            )
         body = decoded(b"".join(self._chunks), self._coding, whole=not self.streamed)
         return events_of(body) if self.streamed else body
 
@@ -374,11 +376,13 @@ def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
             return _zstd(body)
     except (zlib.error, ValueError) as error:
         if whole:
-            raise FormatError(f"a body said to be {coding} is not") from error
+            raise FormatError(
+                f"a body is marked as {coding}, but cannot be decoded as such"
+            ) from error
         return b""
     if coding == "identity":
         return body
-    raise FormatError(f"the content coding {coding!r} cannot be read here")
+    raise FormatError(f"the content coding {coding!r} is not supported")
 
 
 def _inflate(body: bytes, bits: int) -> bytes:
@@ -418,7 +422,7 @@ def _zstd(body: bytes) -> bytes:
 
 def _bound(unpacked: bytes, *, more: bool) -> bytes:
     if more:
-        raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not unpacked")
+        raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not decompressed")
     return unpacked
 
 

@@ -184,7 +184,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     except (ValueError, AttributeError):
         pass
     raise RecollectError(
-        f"{path} must be a JSON object without comments, its hooks lists by event; "
+        f"{path} must be a JSON object without comments, with one list of hooks per event; "
         "nothing was changed"
     )
 

@@ -275,7 +275,9 @@ class HookMemory:
                 left_bytes -= other.state[0]
                 done = await attempted(self._catch_up_with(hook, other, known, since))
                 if isinstance(done, Failure):
-                    LOG.warning("a session that ended unheard could not be kept: %s", done.said)
+                    LOG.warning(
+                        "could not store a session whose end no hook reported: %s", done.said
+                    )
                     continue  # the next session start tries again
             self._caught_up[space, other.path] = other.state
 

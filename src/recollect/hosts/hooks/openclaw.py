@@ -66,7 +66,7 @@ class HostModel:
     async def ask(self, prompt: Prompt) -> Answer:
         running = _running.get()
         if running is None or not running.host_answers:
-            raise ModelUnavailable("OpenClaw offers no model to ask here")
+            raise ModelUnavailable("OpenClaw offers no model for this request")
         return await running.ask(prompt)
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class _Compaction:
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
-            raise ModelUnavailable("OpenClaw brought no answer of its model in time") from None
+            raise ModelUnavailable("OpenClaw's model did not answer in time") from None
         finally:
             del self.waiting[name]
 
@@ -258,7 +258,7 @@ class OpenClawMemory:
             format="pi",
             window_tokens=window,
         )
-        LOG.info("a compaction of OpenClaw's: %s", done.reason)
+        LOG.info("compaction for OpenClaw: %s", done.reason)
         running = _running.get()
         if not done.compacted and (running is None or not running.host_left):
             conversation.no_sooner = self._now() + PAUSE_SECONDS
@@ -341,9 +341,9 @@ def _read(payload: Mapping[str, Any]) -> _Asked:
     space, session, folder = (_text(payload, key) for key in ("space", "session", "folder"))
     messages = payload.get("messages", [])
     if not session or not (space or Path(folder).is_absolute()):
-        raise FormatError("a request of the OpenClaw plugin names its session, and a folder")
+        raise FormatError("a request of the OpenClaw plugin must name its session and a folder")
     if not isinstance(messages, Sequence) or not all(isinstance(one, dict) for one in messages):
-        raise FormatError("messages of OpenClaw are objects in an array")
+        raise FormatError("messages of OpenClaw must be an array of objects")
     window = payload.get("windowTokens")
     return _Asked(
         space=space or project_space(folder),

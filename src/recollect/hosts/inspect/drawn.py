@@ -287,7 +287,7 @@ def _largest(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     if not explained.largest:
         return
     whole = sum(item.tokens_before for item in explained.largest)
-    share = f"{percent(whole, explained.came_tokens)} of what came"
+    share = f"{percent(whole, explained.came_tokens)} of the received tokens"
     yield heading("The largest messages", share, sheet)
     yield from (_message(item, sheet) for item in explained.largest)
 
@@ -447,7 +447,11 @@ def _summary(page: ReceiptPage, sheet: Sheet) -> Iterator[Text]:
     summary = page.recorded.result.summary
     signs = {"dropped": ("- ", LIMIT), "new": ("+ ", GOOD), "kept": ("", "")}
     if page.previous_number is None:
-        why = "the first of this session" if page.number == 1 else "the one before is not kept"
+        why = (
+            "the first of this session"
+            if page.number == 1
+            else "the previous summary is not stored"
+        )
         yield heading("Summary", why, sheet)
         lines = [("", "", line) for line in summary.splitlines()]
     else:

@@ -368,14 +368,14 @@ def turn_line(explained: Explained) -> str:
     ]
     if sent > limit:
         return (
-            f"{subject} came with {came:,} tokens and is still at {sent:,}, over the limit of "
-            f"{limit:,}: the rest is protected."
+            f"{subject} had {came:,} tokens and still has {sent:,}, over the limit of {limit:,}: "
+            "the rest is protected."
         )
     if not did:
-        return f"{subject} is sent as it came: {came:,} tokens, within the limit of {limit:,}."
+        return f"{subject} is sent unchanged: {came:,} tokens, within the limit of {limit:,}."
     return (
-        f"{subject} came with {came:,} tokens and is sent with {sent:,}, within the limit of "
-        f"{limit:,}: {', '.join(did)}."
+        f"{subject} had {came:,} tokens and is sent with {sent:,}, within the limit of {limit:,}: "
+        f"{', '.join(did)}."
     )
 
 

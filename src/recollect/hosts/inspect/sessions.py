@@ -146,7 +146,9 @@ def session_meant(
         names = sorted(plain_line(line.session_id) for line in found)
         ids = ", ".join(names[:_MOST_NAMED])
         more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
-        raise RecollectError(f"several sessions are called {named!r}: {ids}{more}; give more of it")
+        raise RecollectError(
+            f"several sessions are called {named!r}: {ids}{more}; give more of the id"
+        )
     return found[0]
 
 
@@ -212,7 +214,7 @@ class Receipts:
         wanted = number if number is not None else max(numbers, default=0)
         if wanted not in numbers:
             kept = ", ".join(map(str, numbers)) or "none"
-            raise RecollectError(f"there is no compaction {wanted}; there are {kept}")
+            raise RecollectError(f"there is no compaction {wanted}; stored are {kept}")
         at = numbers.index(wanted)
         # if the previous record is missing, a diff would compare with an older one
         before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None

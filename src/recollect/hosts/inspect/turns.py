@@ -215,12 +215,12 @@ def messages_meant(report: Report, wanted: str) -> list[int]:
     count = len(report.entries)
     if wanted.isdigit():
         if not 1 <= int(wanted) <= count:
-            raise RecollectError(f"there is no message {wanted}; the request came with {count}")
+            raise RecollectError(f"there is no message {wanted}; the request has {count}")
         return [int(wanted)]
     words = wanted.casefold()
     found = [at for at, one in enumerate(report.entries, 1) if words in _words(one).casefold()]
     if not found:
-        raise RecollectError("no message of the request holds these words")
+        raise RecollectError("no message of the request contains these words")
     return found
 
 
@@ -271,7 +271,7 @@ def reason_text(reasons: tuple[Reason, ...]) -> str:
 def span_text(stretch: Stretch) -> str:
     """Format the numbers of a stretch's first and last message."""
     if stretch.first is None or stretch.last is None:
-        return f"{stretch.count} of ours" if stretch.count > 1 else "ours"
+        return f"{stretch.count} added" if stretch.count > 1 else "ours"
     if stretch.first == stretch.last:
         return f"#{stretch.first:,}"
     return f"#{stretch.first:,}–#{stretch.last:,}"
@@ -303,7 +303,7 @@ def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
     found = [one for one in turn.messages if one.number in numbers]
     lines = [_fate_line(one) for one in found[:_MOST_MATCHES]]
     if len(found) > _MOST_MATCHES:
-        lines.append(f"… and {len(found) - _MOST_MATCHES} more hold these words.")
+        lines.append(f"… and {len(found) - _MOST_MATCHES} more contain these words.")
     return "\n".join(lines)
 
 

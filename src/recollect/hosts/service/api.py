@@ -178,7 +178,7 @@ _STATUSES: Final[Mapping[str, str]] = {
     "429": "A budget of the tenant is spent, or too many of its requests wait: see Retry-After",
     "500": "A defect of Recollect",
     "503": "The store is down, or the node is busy: see Retry-After",
-    "504": "It was not done in time",
+    "504": "The request took too long",
 }
 
 

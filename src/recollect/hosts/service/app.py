@@ -125,9 +125,8 @@ class Service:
         await receive()
         if not self._deployment_secret:
             LOG.warning(
-                "%s is not set: cursors and idempotency keys are hashed with a key that everybody "
-                "knows. Set it to the same long random text on all nodes, before anything is "
-                "stored",
+                "%s is not set: cursors and idempotency keys are hashed with a public default "
+                "key. Set it to the same long random text on all nodes, before anything is stored",
                 SECRET_VARIABLE,
             )
         opened = await attempted(self.memories.fleet())
@@ -200,7 +199,7 @@ class Service:
         if incoming.parts not in {("healthz",), ("readyz",)}:
             return None
         if incoming.method != "GET":
-            raise Problem(ProblemKind.METHOD, "GET it", allow="GET")
+            raise Problem(ProblemKind.METHOD, "use GET", allow="GET")
         incoming.record.operation = incoming.parts[0]
         reason: m.NotReady | None = None
         if incoming.parts == ("readyz",):
@@ -235,7 +234,8 @@ class Service:
                     record.space = tenant_space(principal.tenant.id, path["space"])
                 if route.scope not in principal.key.scopes:
                     raise Problem(
-                        ProblemKind.FORBIDDEN, f"this needs a key with the scope {route.scope}"
+                        ProblemKind.FORBIDDEN,
+                        f"this request needs a key with the scope {route.scope}",
                     )
                 with self._intake.request(principal.tenant.id) as taking:
                     if route.counted:
@@ -248,7 +248,7 @@ class Service:
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,
-                f"it took longer than {self._asked_seconds(incoming, seconds):g} s: "
+                f"the request took longer than {self._asked_seconds(incoming, seconds):g} s: "
                 + again(keyed="idempotency-key" in incoming.headers),
                 retry_after=1.0,
             ) from None
@@ -264,7 +264,7 @@ class Service:
     ) -> None:
         assert self._mcp is not None
         if incoming.method != "POST":
-            raise Problem(ProblemKind.METHOD, "every message is a POST of its own", allow="POST")
+            raise Problem(ProblemKind.METHOD, "send each message as its own POST", allow="POST")
         tenant, space = principal.tenant, incoming.parts[2]
         await self._take(tenant)
         incoming.body = await self._body(incoming, receive, taking)
@@ -285,7 +285,7 @@ class Service:
             if "write" not in principal.key.scopes and not await (
                 await self.memories.records()
             ).has_space(tenant.id, space):
-                raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+                raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
             replayed = replaying(incoming.body, receive)
             await self._mcp(scope, replayed, charging, replace(principal, space=space))
 
@@ -296,12 +296,16 @@ class Service:
 
     def _route(self, incoming: Incoming) -> tuple[ApiRoute, dict[str, str]]:
         if incoming.parts[:1] != (PREFIX[1:],):
-            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
         found = matching(incoming.parts[1:])
         if not found:
-            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for what there is")
+            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
         if incoming.method not in found:
-            raise Problem(ProblemKind.METHOD, "see /openapi.json", allow=", ".join(sorted(found)))
+            raise Problem(
+                ProblemKind.METHOD,
+                "see /openapi.json for the methods of this path",
+                allow=", ".join(sorted(found)),
+            )
         return found[incoming.method]
 
     async def _take(self, tenant: Tenant) -> None:
@@ -320,7 +324,9 @@ class Service:
         except ValueError:
             seconds = 0.0
         if not seconds > 0:
-            raise Problem(ProblemKind.BAD_REQUEST, "X-Request-Timeout: give seconds above 0")
+            raise Problem(
+                ProblemKind.BAD_REQUEST, "X-Request-Timeout must be a number of seconds above 0"
+            )
         return max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
 
     def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
@@ -340,10 +346,10 @@ class Service:
                 async with asyncio.timeout(BODY_SECONDS):
                     body = await read_body(holding, most)
             except TimeoutError:
-                slow = f"the body did not come within {BODY_SECONDS:g} s"
+                slow = f"the body did not arrive within {BODY_SECONDS:g} s"
                 raise Problem(ProblemKind.DEADLINE, slow, retry_after=1.0) from None
         if body is NoBody.TOO_LARGE:
-            raise Problem(ProblemKind.TOO_LARGE, f"a request has at most {most:,} bytes")
+            raise Problem(ProblemKind.TOO_LARGE, f"a request must have at most {most:,} bytes")
         if isinstance(body, NoBody):
             raise asyncio.CancelledError  # the client has disconnected
         taking.read()
@@ -358,7 +364,7 @@ class Service:
         seconds: float,
     ) -> Call:
         if route.body is None and incoming.body:
-            raise Problem(ProblemKind.BAD_REQUEST, "this takes no body")
+            raise Problem(ProblemKind.BAD_REQUEST, "this request must have no body")
         kind = incoming.headers.get("content-type", "application/json").partition(";")[0]
         if route.body is not None and kind.strip().lower() != "application/json":
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
@@ -458,7 +464,7 @@ class Service:
 
         purged = await attempted(purge())
         if isinstance(purged, Failure):
-            LOG.error("what has expired could not be removed: %s", purged.said)
+            LOG.error("expired data could not be removed: %s", purged.said)
 
 
 async def _keep_problems(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:

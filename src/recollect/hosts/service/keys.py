@@ -151,7 +151,7 @@ class Principals:
         found = None if given is None else await self._known(given)
         if found is None or given is None or not opens(given, found.key, now=time.time()):
             raise Problem(
-                ProblemKind.UNAUTHORIZED, "bring a valid key as `Authorization: Bearer rk_…`"
+                ProblemKind.UNAUTHORIZED, "send a valid key as `Authorization: Bearer rk_…`"
             )
         return found
 
@@ -168,7 +168,11 @@ class Principals:
 
     async def _look_up_in_turn(self, given: GivenKey) -> Principal | None:
         if self._waiting >= KEYS_WAITING:
-            raise Problem(ProblemKind.BUSY, "too many unknown keys: come again", retry_after=1.0)
+            raise Problem(
+                ProblemKind.BUSY,
+                "too many requests with unknown keys: try again later",
+                retry_after=1.0,
+            )
         self._waiting += 1
         try:
             async with self._lookups:

@@ -186,7 +186,7 @@ class Intake:
 
 
 def _node_busy() -> Problem:
-    return Problem(ProblemKind.BUSY, "come again, or ask another node", retry_after=1.0)
+    return Problem(ProblemKind.BUSY, "try again, or use another node", retry_after=1.0)
 
 
 def _too_many(said: str) -> Problem:
@@ -283,7 +283,7 @@ class Budgets:
         renews_in = self.renews_in(budget)
         return Problem(
             ProblemKind.BUDGET,
-            f"{limit:,} {budget} are spent: they renew in {ceil(renews_in):,} s",
+            f"{limit:,} {budget} are used up: they renew in {ceil(renews_in):,} s",
             retry_after=renews_in,
             budget=budget,
         )

@@ -105,7 +105,7 @@ class TenantMemories:
         async with self._opening:
             if self._fleet is None:
                 if loop.time() - self._failed_at < OPEN_AGAIN_SECONDS:
-                    raise self._mismatch or StoreUnavailable("the database was away a moment ago")
+                    raise self._mismatch or StoreUnavailable("the database was down a moment ago")
                 module = await asyncio.to_thread(
                     import_module, "recollect.adapters.stores.postgres.store"
                 )
@@ -203,7 +203,7 @@ class TenantMemories:
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            LOG.debug("what went on beside a request failed: %s", type(error).__name__)
+            LOG.debug("background work of a request failed: %s", type(error).__name__)
 
     async def not_ready(self) -> NotReady | None:
         """Return why the database cannot be used, or None. At most one query per second, for all
@@ -243,4 +243,4 @@ async def _closed(memory: TenantMemory) -> None:
         await memory.unused.wait()
     closed = await attempted(asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS))
     if isinstance(closed, Failure):
-        LOG.warning("a memory was not closed in order: %s", closed.said)
+        LOG.warning("a memory was not closed properly: %s", closed.said)

@@ -40,7 +40,10 @@ _COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "requests_refused": ("Requests refused, by reason", ("reason",)),
     "recalls": ("Prepared requests, by what memory had", ("outcome",)),
     "compactions": ("Compactions, by how they ended", ("trigger", "outcome")),
-    "stage_failures": ("Stages that failed or were late; the turn went on", ("stage", "cause")),
+    "stage_failures": (
+        "Stages that failed or were late; the turn continued without them",
+        ("stage", "cause"),
+    ),
     "jobs": ("Jobs taken, by how they ended", ("kind", "outcome")),
     "model_failures": ("Questions to models without an answer", ("model", "cause")),
     "model_tokens": ("Tokens of questions to models, by providers", ("model", "direction")),

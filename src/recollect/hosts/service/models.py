@@ -18,15 +18,15 @@ Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=100_000_000)]
 Moment: TypeAlias = Annotated[
     float, Meta(ge=0, le=32_503_680_000, description="In seconds since the epoch")
 ]
-Format: TypeAlias = Annotated[FormatName | None, Meta(description="The wire format; else detected")]
+Format: TypeAlias = Annotated[
+    FormatName | None, Meta(description="The wire format; detected if missing")
+]
 Window: TypeAlias = Annotated[
-    Tokens | None, Meta(description="The request's window; else its model's")
+    Tokens | None, Meta(description="The window in tokens; default: that of the request's model")
 ]
 WireObject: TypeAlias = Annotated[
     msgspec.Raw,
-    Meta(
-        description="As it goes over the wire of the provider", extra_json_schema={"type": "object"}
-    ),
+    Meta(description="In the provider's wire format", extra_json_schema={"type": "object"}),
 ]
 WireReply: TypeAlias = Annotated[
     msgspec.Raw,
@@ -61,7 +61,7 @@ class ApiAnswer(Struct, kw_only=True):
 class PrepareBody(ApiBody):
     """A request that you want to send to a model."""
 
-    request: Annotated[WireObject, about("The request as it would go to the provider")]
+    request: Annotated[WireObject, about("The request that you would send to the provider")]
     format: Format = None
     window_tokens: Window = None
     betas: Annotated[
@@ -77,11 +77,11 @@ class PreparedAnswer(ApiAnswer):
     wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
         name="request"
     )
-    turn: Annotated[int | None, about("Name it in `observe`; null if the request was unreadable")]
+    turn: Annotated[int | None, about("Pass it to `observe`; null if the request was unreadable")]
     archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
     tokens_before: Annotated[int, about("Tokens of the request as received, estimated")]
     tokens_after: Annotated[int, about("Tokens of the returned request, estimated")]
-    compacted: Annotated[bool, about("Whether a summary replaced its past")]
+    compacted: Annotated[bool, about("True if a summary replaced older messages")]
     report: Annotated[Record, about("What was done and why, without content")]
 
     @property
@@ -96,7 +96,7 @@ class ObserveBody(ApiBody):
     reply: WireReply
     turn: Annotated[
         Annotated[int, Meta(ge=1, le=2**53)] | None,
-        about("The turn it answers. A reply to an earlier turn is not kept"),
+        about("The turn it answers. A reply to an earlier turn is not stored"),
     ] = None
 
 
@@ -121,9 +121,12 @@ class IngestBody(ApiBody):
     format: Format = None
     batch: Annotated[
         Name | None,
-        about("Without it: the whole history of the session; with it: one part, stored once"),
+        about(
+            "Name of this part of the history, which is stored once. Without it, `messages` is "
+            "the whole history",
+        ),
     ] = None
-    said_at: Annotated[Moment | None, about("When they were said; else now")] = None
+    said_at: Annotated[Moment | None, about("Time of the messages; default: now")] = None
 
 
 class IngestedAnswer(ApiAnswer):
@@ -139,7 +142,7 @@ class IngestedAnswer(ApiAnswer):
 class CompactBody(ApiBody):
     """The request whose older messages become a summary."""
 
-    request: Annotated[WireObject, about("The request whose past is meant")]
+    request: Annotated[WireObject, about("The request whose history to compact")]
     instructions: Annotated[str, Meta(max_length=20_000), about("Instructions for the summary")] = (
         ""
     )
@@ -150,7 +153,7 @@ class CompactBody(ApiBody):
 class CompactedAnswer(ApiAnswer):
     """The result of a compaction. Its receipt has the details."""
 
-    compacted: Annotated[bool, about("Whether a summary replaces the past now")]
+    compacted: Annotated[bool, about("True if a summary now replaces older messages")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
     cause: Annotated[str, about("The reason as a stable name")]
     reason: Annotated[str, about("The same as a sentence")]
@@ -196,19 +199,19 @@ class FoundPassage(ApiAnswer):
     """A passage of an earlier message."""
 
     text: Annotated[str, about("The passage that matches the question")]
-    role: Annotated[str, about("Whose message it is")]
-    session: Annotated[str | None, about("The session that it was said in")]
+    role: Annotated[str, about("The role of its author")]
+    session: Annotated[str | None, about("The session of the message")]
     said_at: Annotated[float, about("When")]
     score: Annotated[float, about("How well it fits: above 0, higher is better")]
-    segment: Annotated[str | None, about("The id of its message, to be forgotten by")]
+    segment: Annotated[str | None, about("The id of its message, which `forget` takes")]
 
 
 class FoundFact(ApiAnswer):
     """A fact that is relevant to the question."""
 
     id: Annotated[str | None, about("The fact's id")]
-    type: Annotated[str, about("What kind of fact it is")]
-    text: Annotated[str, about("What it says")]
+    type: Annotated[str, about("Its type")]
+    text: Annotated[str, about("Its text")]
     score: Annotated[float, about("How well it fits: above 0, higher is better")]
     trust: Annotated[str, about("How far its sources are trusted")]
 
@@ -224,7 +227,7 @@ class SessionItem(ApiAnswer):
     """A session in a list."""
 
     session: Annotated[str, about("Its name")]
-    messages: Annotated[int, about("How many messages are kept of it")]
+    messages: Annotated[int, about("How many of its messages are stored")]
     first_said_at: Annotated[float | None, about("Time of the first message")]
     last_said_at: Annotated[float | None, about("Time of the last message")]
 
@@ -255,7 +258,9 @@ class ReceiptAnswer(ApiAnswer):
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
-    result: Annotated[Record, about("What was kept, can be recalled and is lost, and the cost")]
+    result: Annotated[
+        Record, about("What the summary kept, what can be recalled, what is lost, and the cost")
+    ]
 
 
 class TurnsAnswer(ApiAnswer):
@@ -269,10 +274,10 @@ class ReplayAnswer(ApiAnswer):
     """A past request, rebuilt from the parts that are stored."""
 
     turn: Annotated[int, about("Its number, from 1")]
-    exact: Annotated[bool, about("Whether it is what was sent, byte for byte")]
-    missing: Annotated[list[str], about("What of it is not kept any more")]
-    redacted: Annotated[list[str], about("What of it had a secret masked")]
-    wire_request: Annotated[WireObject, about("The request, as far as it is kept")] = field(
+    exact: Annotated[bool, about("True if it equals the sent request byte for byte")]
+    missing: Annotated[list[str], about("Parts that are no longer stored")]
+    redacted: Annotated[list[str], about("Parts in which a secret was masked")]
+    wire_request: Annotated[WireObject, about("The request, as far as it is stored")] = field(
         name="request"
     )
     report: Annotated[Record | None, about("What was done to it and why")]
@@ -289,35 +294,37 @@ class SegmentItem(ApiAnswer):
     id: Annotated[str, about("Its id")]
     sequence: Annotated[int, about("Its place in the order of arrival")]
     session: Annotated[str, about("The session that it belongs to")]
-    role: Annotated[str, about("Whose message it is")]
-    text: Annotated[str, about("What it says, with secrets masked")]
+    role: Annotated[str, about("The role of its author")]
+    text: Annotated[str, about("Its text, with secrets masked")]
     said_at: Annotated[float, about("When")]
-    source: Annotated[str, about("How it came: by a turn, an import or a client")]
+    source: Annotated[str, about("Its origin: a turn, an import or a client")]
     trust: Annotated[str, about("How far it is trusted")]
-    tool: Annotated[str | None, about("The tool whose result it is")]
+    tool: Annotated[str | None, about("The tool that returned this result")]
 
 
 class FactItem(ApiAnswer):
     """A fact."""
 
     id: Annotated[str, about("Its id")]
-    type: Annotated[str, about("What kind of fact it is")]
-    content: Annotated[str, about("What it says")]
+    type: Annotated[str, about("Its type")]
+    content: Annotated[str, about("Its text")]
     subject: Annotated[str, about("What it is about; may be empty")]
-    at: Annotated[float, about("Since when it holds")]
-    valid_to: Annotated[float | None, about("Until when it held; null: it holds")]
+    at: Annotated[float, about("Time from which the fact is valid")]
+    valid_to: Annotated[
+        float | None, about("Time until which the fact was valid; null: it is still valid")
+    ]
     superseded_by: Annotated[str | None, about("The fact that replaced it")]
     session: Annotated[str | None, about("Its session; null: the whole space")]
     trust: Annotated[str, about("How far its sources are trusted")]
     pinned: Annotated[bool, about("Whether it is repeated in every request")]
-    sources: Annotated[list[str], about("Ids of the messages that it rests on")]
+    sources: Annotated[list[str], about("Ids of its source messages")]
 
 
 class ExportAnswer(ApiAnswer):
     """A page of everything stored: messages in order of arrival, then facts."""
 
     segments: Annotated[list[SegmentItem], about("Messages in the order of arrival")]
-    facts: Annotated[list[FactItem], about("Facts, behind the last message")]
+    facts: Annotated[list[FactItem], about("Facts; they follow the last message")]
     next: NextPage
 
 
@@ -325,7 +332,7 @@ class FactsQuery(PageQuery):
     """Which facts to list."""
 
     session: Annotated[Name | None, about("Only the facts that this session may see")] = None
-    superseded: Annotated[bool, about("Also facts that hold no longer")] = False
+    superseded: Annotated[bool, about("Also facts that are no longer valid")] = False
 
 
 class FactsAnswer(ApiAnswer):
@@ -350,13 +357,13 @@ class FactWrittenAnswer(ApiAnswer):
     """What happened to the statement."""
 
     id: Annotated[str, about("The id of the fact")]
-    outcome: Annotated[str, about("New, known already, or in place of another")]
+    outcome: Annotated[str, about("Whether the fact is new, already known, or replaces another")]
 
 
 class FactForgetQuery(ApiBody):
     """What to forget together with a fact."""
 
-    sources: Annotated[bool, about("Also the messages that it rests on")] = False
+    sources: Annotated[bool, about("Also its source messages")] = False
     versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
@@ -381,7 +388,7 @@ class ForgetPreview(ApiAnswer):
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
     facts: Annotated[int, about("How many facts would be removed")]
     fact_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
-    records: Annotated[int, about("How many other records hold the text")]
+    records: Annotated[int, about("How many other records contain the text")]
 
 
 class ForgottenAnswer(ApiAnswer):
@@ -419,8 +426,8 @@ class BudgetItem(ApiAnswer):
 
     budget: Annotated[str, about("`requests per minute` or `tokens per day`")]
     limit: Annotated[int | None, about("The limit per period; null: none")]
-    spent: Annotated[int, about("What is spent in this period, on all nodes")]
-    renews_in_seconds: Annotated[float, about("When the next period begins")]
+    spent: Annotated[int, about("How much is used in this period, on all nodes")]
+    renews_in_seconds: Annotated[float, about("Seconds until the next period begins")]
 
 
 class TenantAnswer(ApiAnswer):
@@ -430,7 +437,7 @@ class TenantAnswer(ApiAnswer):
     name: Annotated[str, about("The tenant's name")]
     key: Annotated[str, about("The id of the key")]
     scopes: Annotated[list[KeyScope], about("What the key may do")]
-    budgets: Annotated[list[BudgetItem], about("Each budget and what is spent of it")]
+    budgets: Annotated[list[BudgetItem], about("Each budget, and how much of it is used")]
 
 
 class AuditItem(ApiAnswer):
@@ -439,7 +446,7 @@ class AuditItem(ApiAnswer):
     at: Annotated[float, about("When")]
     actor: Annotated[str, about("The key, or who ran a command")]
     act: Annotated[str, about("What was done")]
-    subject: Annotated[str, about("To what")]
+    subject: Annotated[str, about("What it was done to")]
 
 
 class AuditAnswer(ApiAnswer):
@@ -469,4 +476,4 @@ class ProblemAnswer(ApiAnswer):
     title: Annotated[str, about("What kind of problem it is")]
     status: Annotated[int, about("The HTTP status")]
     detail: Annotated[str, about("What is wrong with this request, and what to do")]
-    budget: Annotated[str | None, about("The budget that is spent, if one is")] = None
+    budget: Annotated[str | None, about("The budget that is used up, if any")] = None

@@ -55,14 +55,14 @@ def _kept(where: HandedOver | None) -> Any:
     if where == "stale":
         raise Problem(
             ProblemKind.STALE,
-            "another request of the session was first: send this one again, nothing is stored "
+            "another request of this session was faster: send this one again, nothing is stored "
             "twice",
             retry_after=1.0,
         )
     if where is not None and where != "store":
         raise Problem(
             ProblemKind.UNAVAILABLE,
-            "it is not in the store yet: try again, nothing is stored twice",
+            "the data is not in the store yet: try again, nothing is stored twice",
             retry_after=1.0,
         )
     return where
@@ -157,7 +157,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
 def _events(raw: bytes) -> list[Any]:
     raws = msgspec.json.decode(raw, type=list[msgspec.Raw])
     if len(raws) > MOST_EVENTS:
-        raise Problem(ProblemKind.INVALID, f"a stream has at most {MOST_EVENTS:,} events")
+        raise Problem(ProblemKind.INVALID, f"a stream must have at most {MOST_EVENTS:,} events")
     return [msgspec.json.decode(one) for one in raws]
 
 
@@ -169,8 +169,8 @@ async def ingest(call: Call) -> m.IngestedAnswer:
     if empty:
         raise Problem(
             ProblemKind.INVALID,
-            f"messages[{empty[0]}]: neither a role that is known nor content: send the messages "
-            "of a provider's wire format",
+            f"messages[{empty[0]}] has neither a known role nor content: send messages in a "
+            "provider's wire format",
         )
     async with call.memory() as memory:
         done = await memory.engine.ingest(
@@ -259,7 +259,7 @@ async def receipt(call: Call) -> m.ReceiptAnswer:
     async with call.store() as store:
         found = await read_receipts(store, call.session)
     if call.number not in [record.number for record in found.records]:
-        raise Problem(ProblemKind.NOT_FOUND, "no compaction of this number is kept")
+        raise Problem(ProblemKind.NOT_FOUND, "no compaction with this number is stored")
     made = found.page(call.number).recorded
     return m.ReceiptAnswer(number=call.number, at=made.at, result=made.result.to_dict())
 
@@ -293,7 +293,9 @@ async def export(call: Call) -> m.ExportAnswer:
     """Export a space in pages: messages in order of arrival, then facts."""
     kind, *place = call.after(["segments", 0])
     if len(place) != (1 if kind == "segments" else 2):
-        raise Problem(ProblemKind.BAD_REQUEST, "cursor: it is of an older version; begin anew")
+        raise Problem(
+            ProblemKind.BAD_REQUEST, "cursor: it is from an older version; start without a cursor"
+        )
     limit = call.query.limit
     segments: Sequence[StoredSegment] = ()
     facts: list[Fact] = []
@@ -341,7 +343,7 @@ async def add_fact(call: Call) -> m.FactWrittenAnswer:
     """Add a fact. It replaces the fact that it corrects; a known fact stays unchanged."""
     body = cast(m.FactBody, call.body)
     if not body.content.strip():
-        raise Problem(ProblemKind.INVALID, "content: it says nothing")
+        raise Problem(ProblemKind.INVALID, "content must not be empty")
     async with call.memory() as memory:
         book = await memory.engine.facts(body.session)
         done = await book.add(body.content, type=body.type, subject=body.subject)
@@ -357,7 +359,7 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
     async with call.memory() as memory:
         store = await call.memories.store(call.tenant.id, call.space)
         if not await store.facts([cast(Any, call.path["fact"])], superseded=True):
-            raise Problem(ProblemKind.NOT_FOUND, "there is no fact of this id")
+            raise Problem(ProblemKind.NOT_FOUND, "no fact has this id")
         book = await memory.engine.facts()
         order = await book.order_to_forget(
             [call.path["fact"]], sources=query.sources, versions=query.versions
@@ -381,7 +383,7 @@ async def forget(call: Call) -> m.ForgottenAnswer:
     if not (order.segments or order.sessions or order.by_time or (order.matching or "").strip()):
         raise Problem(
             ProblemKind.INVALID,
-            "say what to forget: segments, sessions, said_before, said_after or matching",
+            "name what to forget: segments, sessions, said_before, said_after or matching",
         )
     async with call.store() as store:
         if body.dry_run:
@@ -418,7 +420,7 @@ async def delete(call: Call) -> m.CertificateAnswer:
     """Delete a space with everything in it."""
     records = await call.memories.records()
     if not await records.has_space(call.tenant.id, call.space):
-        raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space of this name")
+        raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
     fleet = await call.memories.fleet()
     store = await fleet.space(tenant_space(call.tenant.id, call.space))
     call.memories.drop(call.tenant.id, call.space)

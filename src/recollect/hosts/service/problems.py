@@ -29,20 +29,20 @@ class ProblemKind(Enum):
     BAD_REQUEST = ("bad-request", 400, "The request cannot be read")
     UNAUTHORIZED = ("unauthorized", 401, "No valid key")
     FORBIDDEN = ("forbidden", 403, "The key may not do this")
-    NOT_FOUND = ("not-found", 404, "There is no such thing")
-    METHOD = ("method-not-allowed", 405, "Not with this method")
-    IN_PROGRESS = ("in-progress", 409, "The same request is being carried out")
-    STALE = ("stale", 409, "Something else was written meanwhile")
+    NOT_FOUND = ("not-found", 404, "Not found")
+    METHOD = ("method-not-allowed", 405, "The path does not support this method")
+    IN_PROGRESS = ("in-progress", 409, "The same request is still running")
+    STALE = ("stale", 409, "The data was changed in the meantime")
     TOO_LARGE = ("too-large", 413, "The request is too large")
     MEDIA_TYPE = ("media-type", 415, "The body is not JSON")
-    INVALID = ("invalid", 422, "The request is not as it must be")
-    KEY_REUSED = ("idempotency-key-reused", 422, "The key came with another request")
-    BUDGET = ("budget-spent", 429, "A budget of the tenant is spent")
-    TENANT_BUSY = ("tenant-busy", 429, "Too many requests of the tenant wait")
-    INTERNAL = ("internal", 500, "Something failed that should not")
+    INVALID = ("invalid", 422, "The request is not valid")
+    KEY_REUSED = ("idempotency-key-reused", 422, "The Idempotency-Key was used for another request")
+    BUDGET = ("budget-spent", 429, "A budget of the tenant is used up")
+    TENANT_BUSY = ("tenant-busy", 429, "Too many requests of the tenant are waiting")
+    INTERNAL = ("internal", 500, "Unexpected error")
     BUSY = ("busy", 503, "The node is busy")
-    UNAVAILABLE = ("unavailable", 503, "The store is away")
-    DEADLINE = ("deadline", 504, "It was not done in time")
+    UNAVAILABLE = ("unavailable", 503, "The store is unavailable")
+    DEADLINE = ("deadline", 504, "The request took too long")
 
     def __init__(self, label: str, status: int, title: str) -> None:
         self.label: str = label
@@ -96,7 +96,7 @@ _PASSING: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
     (TimeoutError, ProblemKind.DEADLINE),
 )
 _OTHER_SCHEMA: Final = (
-    "the service's database is not of this version: its operator has to run `recollect db migrate`"
+    "the service's database has another version: its operator must run `recollect db migrate`"
 )
 SCHEMA_SECONDS: Final = 30.0
 
@@ -120,7 +120,9 @@ def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) ->
     if issubclass(error, FormatError):
         return Problem(ProblemKind.INVALID, said)
     if issubclass(error, ModelError | MissingExtra):
-        return Problem(ProblemKind.UNAVAILABLE, "a model that this needs cannot be asked now", 5.0)
+        return Problem(
+            ProblemKind.UNAVAILABLE, "the model that this request needs is unavailable", 5.0
+        )
     if issubclass(error, RecollectError):
         return Problem(ProblemKind.UNAVAILABLE, again(keyed=keyed), retry_after=1.0)
-    return Problem(ProblemKind.INTERNAL, "it is logged by its time; try again")
+    return Problem(ProblemKind.INTERNAL, "the service's log has the error, by its time; try again")

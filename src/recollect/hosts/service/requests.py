@@ -72,13 +72,13 @@ def read_request(scope: Scope, record: RequestRecord) -> Incoming:
         if part in {"", ".", ".."} or len(part) > _MOST_NAME or not part.strip():
             raise Problem(
                 ProblemKind.NOT_FOUND,
-                "a name in the path is empty or too long: see /openapi.json for what there is",
+                "a name in the path is empty or too long: see /openapi.json for the paths",
             )
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key = name.decode("latin-1").lower()
         if key in headers and key in {"authorization", "idempotency-key", "x-request-timeout"}:
-            raise Problem(ProblemKind.BAD_REQUEST, f"{key} stands twice")
+            raise Problem(ProblemKind.BAD_REQUEST, f"{key} appears twice")
         headers[key] = value.decode("latin-1")
     return Incoming(
         method=scope["method"],
@@ -96,11 +96,11 @@ def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         if len({name for name, _ in pairs}) != len(pairs):
-            raise Problem(ProblemKind.BAD_REQUEST, "a parameter stands twice")
+            raise Problem(ProblemKind.BAD_REQUEST, "a parameter appears twice")
         return msgspec.convert(dict(pairs), kind, strict=False)
     except msgspec.ValidationError as error:
         takes = ", ".join(kind.__struct_encode_fields__) or "no parameters"
-        raise Problem(ProblemKind.INVALID, f"{error}; this takes {takes}") from None
+        raise Problem(ProblemKind.INVALID, f"{error}; the request takes {takes}") from None
     except ValueError:
         raise Problem(ProblemKind.BAD_REQUEST, "the query cannot be read") from None
 
@@ -112,7 +112,7 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         takes = ", ".join(kind.__struct_encode_fields__)
-        raise Problem(ProblemKind.INVALID, f"{error}; this body takes {takes}") from None
+        raise Problem(ProblemKind.INVALID, f"{error}; the body takes {takes}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
 
@@ -146,7 +146,7 @@ def replaying(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-NO_SPACE: Final = "the tenant has no space of this name"
+NO_SPACE: Final = "the tenant has no space with this name"
 _MARK_BYTES: Final = 12
 
 
@@ -173,7 +173,9 @@ class Cursors:
                     return position
         except (NotBase64, ValueError):
             pass
-        raise Problem(ProblemKind.BAD_REQUEST, "cursor: it belongs to another list; begin anew")
+        raise Problem(
+            ProblemKind.BAD_REQUEST, "cursor: it belongs to another list; start without a cursor"
+        )
 
     def _mark(self, told: bytes, place: Sequence[str]) -> bytes:
         named = msgspec.json.encode([*place])
@@ -219,7 +221,7 @@ class Call:
     def number(self) -> int:
         text = self.path["number"]
         if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise Problem(ProblemKind.NOT_FOUND, "a number stands at the end of this path")
+            raise Problem(ProblemKind.NOT_FOUND, "this path must end with a number")
         return int(text)
 
     @asynccontextmanager
@@ -308,7 +310,8 @@ class IdempotencyKeys:
         again."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
-                ProblemKind.BAD_REQUEST, "Idempotency-Key: up to 255 visible ASCII characters"
+                ProblemKind.BAD_REQUEST,
+                "Idempotency-Key must have at most 255 visible ASCII characters",
             )
         records = await self._memories.records()
         key_hash = self._mark(call, b"key", key.encode())
@@ -323,11 +326,14 @@ class IdempotencyKeys:
             keep_seconds=self._keep_seconds,
         )
         if not claimed.same_request:
-            raise Problem(ProblemKind.KEY_REUSED, "take a new Idempotency-Key for another request")
+            raise Problem(
+                ProblemKind.KEY_REUSED,
+                "this Idempotency-Key was used for another request: use a new one",
+            )
         if claimed.running_until is not None:
             raise Problem(
                 ProblemKind.IN_PROGRESS,
-                "it is under way, perhaps on a node that died: try again",
+                "the same request is still running, or its node died: try again",
                 retry_after=max(0.0, claimed.running_until - call.now),
             )
         if claimed.status is not None:
@@ -403,7 +409,7 @@ class IdempotencyKeys:
             if not isinstance(kept, Failure):
                 return
             if time.monotonic() + seconds > claim.ends_at:
-                LOG.error("an answer could not be kept for its Idempotency-Key: %s", kept.said)
+                LOG.error("could not store an answer for its Idempotency-Key: %s", kept.said)
                 return
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, most)

@@ -347,7 +347,7 @@ class MemoryTools:
             if line <= last and line + one.segment.text.count("\n") >= asked.line
         ]
         if not wanted:
-            raise RecollectError(f"the last section of it begins at line {placed[-1][0]}.")
+            raise RecollectError(f"the last section of the file begins at line {placed[-1][0]}.")
         answer = self._new_answer()
         for line, one in wanted:
             text, quotes, heading = one.segment.text, [one.segment.message_id], self._heading(one)
@@ -400,7 +400,7 @@ class MemoryTools:
         )
         if written.fact is None or written.outcome == "refused":
             raise RecollectError(f"nothing was stored: {written.reason}.")
-        titles = {"added": "Stored:", "replaced": "Stored in place of what held before:"}
+        titles = {"added": "Stored:", "replaced": "Stored. It replaces:"}
         answer.head(titles.get(written.outcome, "Known already:"))
         answer.add([fact_line(written.fact)], [])
         for fact in written.replaced:
@@ -417,7 +417,7 @@ class MemoryTools:
             answer.head(f"No fact{kinds} is known about that; memory_search searches messages.")
             return answer
         answer.head(
-            "No fact holds all of these words; these hold some:"
+            "No fact contains all of these words; these contain some:"
             if loosely
             else "Facts, newest first:"
         )
@@ -450,8 +450,8 @@ class MemoryTools:
         wanted = ForgetRequest(facts=tuple(facts), messages=tuple(segments.values()))
         if self._confirm is None:
             raise RecollectError(
-                "nothing was forgotten: only a person can allow that, and nobody can be asked "
-                "here. Tell the user to run\n"
+                "nothing was forgotten: only a person can allow that, and this client cannot ask "
+                "one. Tell the user to run\n"
                 + "\n".join(f"  {line}" for line in self._commands(wanted))
             )
         if not await _confirmed(self._confirm, wanted):

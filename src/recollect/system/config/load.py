@@ -143,7 +143,7 @@ def load_settings(
     project = _ProjectPart()
     if named is not None and named.suffix.lower() in OPENCLAW_SUFFIXES:
         if openclaw is not None and openclaw != named:
-            raise SettingsError(f"{named} and {openclaw} are both an openclaw.json; give one")
+            raise SettingsError(f"{named} and {openclaw} are both an openclaw.json; give only one")
         openclaw, from_files = named, {}
     elif named is not None:
         from_files = parse_file(read_bytes(named), named)
@@ -286,8 +286,7 @@ def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Sou
         elif path in known_groups():
             example = next(key for key in known_keys() if key.startswith(f"{path}."))
             raise SettingsError(
-                f"{source}: {path} is a group of settings, not one; set a key in it, such as "
-                f"{example}"
+                f"{source}: {path} is a group of settings; set a key in it, such as {example}"
             )
         else:
             raise unknown_key(path, source)

@@ -224,7 +224,9 @@ def _parse(path: Path) -> Mapping[str, Any]:
         place = re.sub(r"^<string>:(\d+)", r"line \1:", str(problem))
         raise SettingsError(f"{path} is not valid JSON5: {place}; correct that line") from None
     if not isinstance(document, Mapping):
-        raise SettingsError(f"{path} must hold one object {{...}}; is it an openclaw.json?")
+        raise SettingsError(
+            f"{path} must contain one object {{...}}; check that it is an openclaw.json"
+        )
     return document
 
 

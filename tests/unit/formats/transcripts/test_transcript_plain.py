@@ -73,5 +73,5 @@ def test_an_array_of_arrays_holds_many_sessions() -> None:
     data = json.dumps([[USER, ANSWER], [USER, ANSWER]], indent=2).encode()
     first, second = read_transcripts(data)
     assert (first.kind, len(first.requests), len(second.requests)) == ("messages", 1, 1)
-    with pytest.raises(FormatError, match="holds 2 sessions"):
+    with pytest.raises(FormatError, match="contains 2 sessions"):
         read_transcript(data)

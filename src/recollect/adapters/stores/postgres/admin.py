@@ -160,21 +160,22 @@ async def distribute(
             cluster = await look_at_cluster(connection)
             if cluster is None:
                 raise StoreError(
-                    "this database has no Citus, and needs no distributing: on a cluster run "
-                    "`CREATE EXTENSION citus` and `SELECT citus_add_node(…)` first"
+                    "this database has no Citus, so there is nothing to distribute. On a cluster, "
+                    "run `CREATE EXTENSION citus` and `SELECT citus_add_node(…)` first"
                 )
             await require_schema(connection)
             if not any(node.active and node.takes_shards for node in cluster.nodes):
                 raise StoreError(
-                    "Citus knows no node that takes shards: run `SELECT citus_add_node('HOST', "
-                    "5432)` for each worker first"
+                    "Citus has no node for shards: run `SELECT citus_add_node('HOST', 5432)` for "
+                    "each worker first"
                 )
             settings, refused = await apply_missing(
                 connection, app_role, citus=True, only=CITUS_SETTINGS
             )
             if refused:
                 raise StoreError(
-                    f"without this setting reads would be silently empty: run `{refused[0]}` first"
+                    "without this setting queries would silently return nothing: run "
+                    f"`{refused[0]}` first"
                 )
             locks = LockRetries(wait_seconds, waiting)
             for name in cluster.missing:
@@ -303,11 +304,11 @@ async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
             began = time.time()
             row = await (await connection.execute(_REWRITTEN_AT)).fetchone()
             if removed_at is None or (row is not None and removed_at < row[0] - _CLOCKS_APART):
-                done.append("no tables hold what this space removed")
+                done.append("no tables contain the data that this space removed")
             elif rewritten := await _rewrite(connection, cannot):
                 if not cannot:
                     await connection.execute(_REWRITTEN, (began,))
-                done.append(f"rewrote the {rewritten} tables that may hold content")
+                done.append(f"rewrote the {rewritten} tables that may contain content")
                 await _renew_log(connection, done, cannot)
     return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))
 
@@ -510,7 +511,8 @@ def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
         found.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
     for name in cluster.remains:
         found.add(
-            f"the coordinator's files still hold old rows of recollect.{name}", DISTRIBUTE_COMMAND
+            f"the coordinator's files still contain old rows of recollect.{name}",
+            DISTRIBUTE_COMMAND,
         )
 
 

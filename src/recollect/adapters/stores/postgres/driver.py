@@ -98,28 +98,32 @@ def driver_errors(*, writing: bool = False) -> Iterator[None]:
 
 def _ours(error: Exception, *, writing: bool) -> StoreError:
     if isinstance(error, sql_errors.UndefinedTable | sql_errors.InvalidSchemaName):
-        return StoreError(f"the database has no schema of ours: run `{MIGRATE_COMMAND}`")
+        return StoreError(f"the database has no schema of Recollect: run `{MIGRATE_COMMAND}`")
     if isinstance(error, sql_errors.UndefinedColumn | sql_errors.UndefinedFunction):
-        return StoreError(f"the schema is not of this version: run `{MIGRATE_COMMAND}`")
+        return StoreError(
+            f"the schema does not match this version of Recollect: run `{MIGRATE_COMMAND}`"
+        )
     if isinstance(error, sql_errors.InsufficientPrivilege):
         return StoreError(
-            "the database refused: the URL's role lacks rights, "
-            f"or a row was not of this space; `{MIGRATE_COMMAND}` grants them"
+            "the database refused a statement: the URL's role lacks rights, or a row belongs to "
+            f"another space; `{MIGRATE_COMMAND}` grants the rights"
         )
     if isinstance(error, sql_errors.DataCorrupted | sql_errors.IndexCorrupted):
-        return StoreCorrupt("the database says that its files are damaged")
+        return StoreCorrupt("the database reports that its files are damaged")
     if isinstance(error, sql_errors.ReadOnlySqlTransaction):
-        return StoreUnavailable("PostgreSQL takes no writes now: it is a replica or read-only")
+        return StoreUnavailable("PostgreSQL accepts no writes: it is a replica or read-only")
     if isinstance(error, sql_errors.LockNotAvailable):
-        return StoreUnavailable("PostgreSQL is too busy: others held a lock for too long")
+        return StoreUnavailable(
+            "PostgreSQL is too busy: other transactions held a lock for too long"
+        )
     if isinstance(error, sql_errors.UniqueViolation | sql_errors.ExclusionViolation):
-        return StoreUnavailable(f"two writes met in PostgreSQL: try again ({_kind(error)})")
+        return StoreUnavailable(f"two writes conflicted in PostgreSQL: try again ({_kind(error)})")
     unfit = psycopg.DataError | psycopg.IntegrityError | sql_errors.ProgramLimitExceeded
     if writing and isinstance(error, unfit):
-        return BatchRefused(f"PostgreSQL cannot hold what this batch has ({_kind(error)})")
+        return BatchRefused(f"PostgreSQL cannot store a value of this batch ({_kind(error)})")
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | TimeoutError):
         if getattr(error, "sqlstate", None):
-            return StoreUnavailable(f"PostgreSQL could not do this now ({_kind(error)})")
+            return StoreUnavailable(f"PostgreSQL could not run a statement now ({_kind(error)})")
         return StoreUnavailable(f"PostgreSQL cannot be reached now ({_kind(error)})")
     return StoreError(f"PostgreSQL refused a statement ({_kind(error)})")
 
@@ -173,7 +177,7 @@ def _header(count: int, oid: int) -> bytes:
 def _fixed(values: Any, oid: int, kind: str) -> Raw:
     given = np.asarray(values)
     if kind[1:] == "i4" and len(given) and (given.max() > _INT4_MAX or given.min() < -_INT4_MAX):
-        raise BatchRefused("a number of this batch does not fit 32 bits: it cannot be stored")
+        raise BatchRefused("the batch cannot be stored: a number does not fit 32 bits")
     laid = np.empty(len(given), np.dtype([("length", ">i4"), ("value", kind)]))
     laid["length"] = laid.dtype["value"].itemsize
     laid["value"] = given

@@ -501,7 +501,7 @@ class Pool:
 
     async def _reach(self) -> Link:
         if self._closed:
-            raise StoreUnavailable("the fleet is closed")
+            raise StoreUnavailable("the connections to PostgreSQL are closed")
         while self._idle:
             link = self._idle.pop()
             try:
@@ -536,7 +536,7 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
     try:
         named = conninfo_to_dict(taken)
     except psycopg.ProgrammingError:  # the error's text may quote the URL with its password
-        raise StoreError("the URL of PostgreSQL cannot be read: check how it is written") from None
+        raise StoreError("the URL of PostgreSQL is not valid: check its spelling") from None
     hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
     limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
     seconds = max(seconds, 1.0 + HOST_SECONDS * hosts) if hosts > 1 else seconds

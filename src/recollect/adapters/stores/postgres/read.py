@@ -409,7 +409,7 @@ async def _index_problems(work: Transaction) -> list[str]:
         except (ValueError, struct.error):
             held = None
         if held is None or not np.array_equal(expected, held):
-            found.append("a run of the index does not hold the words of its passages")
+            found.append("a part of the index lacks the words of its passages")
     return found
 
 

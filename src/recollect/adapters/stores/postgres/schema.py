@@ -141,11 +141,11 @@ async def require_bound(connection: Connection, role: str) -> None:
     """Raise an error unless this role exists and row-level security applies to it."""
     row = await (await connection.execute(_APP_ROLE, (role,))).fetchone()
     if row is None:
-        raise StoreError(f"there is no role {role!r} to act as: run `{MIGRATE_COMMAND}`")
+        raise StoreError(f"the role {role!r} does not exist: run `{MIGRATE_COMMAND}`")
     if row[0]:
         raise StoreError(
             f"the role {role!r} is a superuser or has BYPASSRLS, so it would see every space: "
-            "name another one"
+            "name another role"
         )
 
 
@@ -162,8 +162,8 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
                 await run("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS", name)
             except sql_errors.InsufficientPrivilege:
                 raise StoreError(
-                    f"the URL's role may not make the role {role!r}: have it made, or grant "
-                    "CREATEROLE"
+                    f"the URL's role may not create the role {role!r}: have a superuser create "
+                    "it, or grant CREATEROLE"
                 ) from None
         await require_bound(connection, role)
         if password is not None:
@@ -382,7 +382,9 @@ async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[N
         if row is not None and row[0]:
             break
         if time.monotonic() > until:
-            raise StoreUnavailable("another migration of this database runs: wait for its end")
+            raise StoreUnavailable(
+                "another migration of this database is running: wait until it has finished"
+            )
         await asyncio.sleep(_FIRST_PAUSE)
     try:
         yield
@@ -406,7 +408,7 @@ class LockRetries:
             except (sql_errors.LockNotAvailable, sql_errors.DeadlockDetected):
                 if time.monotonic() + pause > self._until:
                     raise StoreUnavailable(
-                        f"{name}: others held a lock on its tables all the time. Find long "
+                        f"{name}: other transactions kept a lock on its tables. Find long "
                         "transactions in pg_stat_activity, end them, and run it again: finished "
                         "steps stay"
                     ) from None
@@ -503,8 +505,9 @@ async def inspect_server(connection: Connection) -> Server:
         for name, wanted in CITUS_SETTINGS.items() if citus is not None else ():
             if propagates != wanted:
                 raise StoreError(
-                    f"the database is on Citus, and without {name} = {wanted!r} reads would be "
-                    f"silently empty: run `{mend_of(user, name, wanted)}` and connect again"
+                    f"the database is on Citus, and without {name} = {wanted!r} queries would "
+                    f"silently return nothing: run `{mend_of(user, name, wanted)}` and connect "
+                    "again"
                 )
         return Server(
             engine=" ".join(str(version).split()[:2]),
@@ -525,14 +528,16 @@ async def require_schema(connection: Connection) -> None:
     before = max((version for version, phase in done if phase == "pre"), default=0)
     after = max((version for version, phase in done if phase == "post"), default=0)
     if before < VERSION:
-        have = f"version {before}" if before else "no schema of ours"
+        have = f"version {before}" if before else "no schema of Recollect"
         raise SchemaMismatch(
-            f"the database has {have}, this is version {VERSION}: run `{MIGRATE_COMMAND}`",
+            f"the database has {have}, but this Recollect needs version {VERSION}: run "
+            f"`{MIGRATE_COMMAND}`",
             state="old" if before else "missing",
         )
     if after > VERSION:
         raise SchemaMismatch(
-            f"the database has version {after}, this code knows {VERSION}: upgrade recollect",
+            f"the database has version {after}, but this Recollect supports only up to {VERSION}: "
+            "upgrade Recollect",
             state="new",
         )
 

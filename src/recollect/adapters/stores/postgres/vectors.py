@@ -358,8 +358,8 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
     `EMBEDDER`."""
     if known is not None and 4 * known[1] != len(asked.values):
         raise StoreError(
-            f"embedder {asked.embedder!r} has {known[1]} dimensions here, "
-            f"the asked vector {len(asked.values) // 4}"
+            f"embedder {asked.embedder!r} has {known[1]} dimensions in this store, but the "
+            f"query's vector has {len(asked.values) // 4}"
         )
 
 
@@ -454,7 +454,8 @@ def known_embedder(
         return None
     if known[1] != given.dimensions:
         raise BatchRefused(
-            f"embedder {given.embedder!r} has {known[1]} dimensions here, not {given.dimensions}"
+            f"embedder {given.embedder!r} has {known[1]} dimensions in this store, not "
+            f"{given.dimensions}"
         )
     return known[0]
 

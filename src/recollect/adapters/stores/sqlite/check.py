@@ -97,12 +97,12 @@ _WAITS_UNSEEN: Final = (
       SELECT 1 FROM vector_at AS v WHERE v.embedder = e.number AND v.passage = p.id
     )
     """,
-    "passages wait for a vector that no query looks for",
+    "passages are marked as embedded, but have no vector",
 )
 _STRAY_FACT_PARTS: Final = (
     (
         "fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)",
-        "facts are current or closed against what they say",
+        "facts are marked as current, or as closed, against their own validity",
     ),
     (
         "fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)",
@@ -157,10 +157,10 @@ def _integrity(db: Database) -> Iterator[str]:
 
 def _word_index(db: Database) -> Iterator[str]:
     if _count_indexed_words(db) != _count_words(db):
-        yield "the index words does not hold the words of its passages: run reindex"
+        yield "the word index lacks words of its passages: run `recollect memory reindex`"
     yield from _some(db, _UNINDEXED)
     if db.value("SELECT count(*) FROM words_bag") != db.value("SELECT count(*) FROM passage"):
-        yield "the word index holds passages that are not stored"
+        yield "the word index contains passages that are not stored"
 
 
 def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
@@ -242,7 +242,7 @@ def _paths(db: Database) -> Iterator[str]:
             yield f"the path of session {number} cannot be read"
             continue
         if len(keys) != length or len(ids) != length:
-            yield f"the path of session {number} is not as long as it says"
+            yield f"the path of session {number} does not have its recorded length"
 
 
 def _ledger(db: Database) -> Iterator[str]:

@@ -80,7 +80,9 @@ class EncryptionKey:
         if not raw and _HEX_KEY.fullmatch(secret):
             secret, raw = bytes.fromhex(secret.decode()), True
         if raw and len(secret) != _KEY_BYTES:
-            raise SettingsError(f"a raw key has {_KEY_BYTES} bytes, not {len(secret)}")
+            raise SettingsError(
+                f"a raw encryption key must have {_KEY_BYTES} bytes, not {len(secret)}"
+            )
         self._secret = secret
         self._raw = raw
         self._derived: dict[str, bytes] = {}
@@ -112,7 +114,7 @@ def read_key(source: str) -> EncryptionKey:
     }
     if kind not in readers or not name:
         raise SettingsError(
-            "store.key says where the key is, and is not the key itself: give env:NAME, file:PATH "
+            "store.key must state where the key is, not the key itself: give env:NAME, file:PATH "
             "or keyring:SERVICE/NAME"
         )
     text = (readers[kind](name) or "").strip()
@@ -125,7 +127,7 @@ def _key_file(name: str) -> str:
     path = Path(name).expanduser()
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"store.key: {path} can be read by others: chmod 600 it first")
+            raise SettingsError(f"store.key: other users can read {path}: run `chmod 600` on it")
         return path.read_text()
     except OSError as error:
         raise SettingsError(
@@ -137,7 +139,7 @@ def _key_file(name: str) -> str:
 def _keyring_entry(name: str) -> str | None:
     service, _, user = name.rpartition("/")
     if not service or not user:
-        raise SettingsError("a key of the keyring is named as keyring:SERVICE/NAME")
+        raise SettingsError("store.key: write a key of the keyring as keyring:SERVICE/NAME")
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -164,23 +166,23 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
     name = type(error).__name__
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(f"{path} is in use by another process for too long: try again")
+            return StoreUnavailable(f"another process has used {path} for too long: try again")
         case apsw.NotADBError():
             return StoreCorrupt(f"{path} is not a SQLite database: restore it from a copy")
         case apsw.CorruptError() | apsw.FormatError():
             return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
         case apsw.FullError():
-            return StoreUnavailable(f"the disk of {path} is full: make room and try again")
+            return StoreUnavailable(f"the disk of {path} is full: free some space and try again")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
             return StoreUnavailable(
                 f"{path} cannot be opened for writing: check its permissions, and that its folder "
                 "is not read-only"
             )
     if isinstance(error, _REFUSED):
-        return BatchRefused(f"{path} cannot take a value of what was to be written ({name})")
+        return BatchRefused(f"{path} cannot store a value of this batch ({name})")
     if isinstance(error, _AWAY):
         return StoreUnavailable(f"{path} cannot be read or written now ({name}): try again")
-    return StoreError(f"SQLite refused what was asked of {path} ({name})")
+    return StoreError(f"SQLite refused a statement on {path} ({name})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,14 +242,14 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
             if not create:
                 raise StoreError(
                     f"there is no memory at {path}: check the path or --space; `recollect space "
-                    "list` shows what there is"
+                    "list` lists the memories"
                 )
             _make(file)
         elif not path.is_file():
-            raise StoreError(f"{path} is no regular file: name another")
+            raise StoreError(f"{path} must be a regular file: name another path")
         elif path.stat().st_size == 0:
             raise StoreCorrupt(
-                f"{path} is empty, so what it held is gone: restore it from a copy, or delete it "
+                f"{path} is empty, so its content is lost: restore it from a copy, or delete it "
                 "to begin a new memory"
             )
 
@@ -293,7 +295,7 @@ def folder_locked(file: SpaceFile) -> Iterator[None]:
     try:
         if not locked_within(descriptor, file.busy_seconds):
             raise StoreUnavailable(
-                f"{file.path.parent} is in use by another process for too long: try again"
+                f"another process has used {file.path.parent} for too long: try again"
             )
         yield
     finally:
@@ -315,7 +317,7 @@ def check_encryption() -> None:
         return
     missing = MissingExtra(feature="an encrypted space", extra="encrypted")
     hint = "pip install --force-reinstall --no-deps apsw-sqlite3mc"
-    missing.args = (f"{missing}; it goes on top of an apsw that is there already by: {hint}",)
+    missing.args = (f"{missing}; if apsw is already installed, run: {hint}",)
     raise missing
 
 
@@ -349,7 +351,9 @@ def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
     with path.open("rb") as opened:
         plain = opened.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
     if not plain and (key is None or not key.is_raw):
-        raise WrongKey(f"{path} is encrypted, or is no memory: open it by its space and its key")
+        raise WrongKey(
+            f"{path} is encrypted, or is not a memory: open it with its space and its key"
+        )
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(_GLANCE_MILLISECONDS)
     if key is not None and not plain:
@@ -427,7 +431,7 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if "meta" not in tables:
         if tables:
-            raise StoreCorrupt(f"{file.path} is no memory of Recollect: name another file")
+            raise StoreCorrupt(f"{file.path} is not a memory of Recollect: name another file")
         return 0
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get(_VERSION)

@@ -92,7 +92,9 @@ class Database:
 
 def _refusal(error: Exception) -> BatchRefused:
     # Without the original error, which may contain the value.
-    return BatchRefused(f"a value of what was to be written is none ({type(error).__name__})")
+    return BatchRefused(
+        f"the batch cannot be stored: a value has the wrong type ({type(error).__name__})"
+    )
 
 
 T = TypeVar("T")
@@ -184,8 +186,8 @@ class Lane:
     def _require_same_file(self) -> None:
         if self._opened_file not in (None, file_number(self._file.path)):
             raise StoreReplaced(
-                f"{self._file.path} was removed or replaced while it was open: what was written to "
-                "it before is gone with it"
+                f"{self._file.path} was removed or replaced while it was open: everything written "
+                "to the old file is lost"
             )
 
     def _disconnect(self) -> None:

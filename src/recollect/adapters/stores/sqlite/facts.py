@@ -85,7 +85,9 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
     )
     new = [vector for vector in vectors.vectors if vector.fact in numbers]
     if any(len(vector.values) != size for vector in new):
-        raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
+        raise StoreError(
+            f"a vector of {vectors.embedder} does not have {vectors.dimensions} dimensions"
+        )
     db.run_many(_PUT, [(embedder, numbers[vector.fact], vector.values) for vector in new])
 
 

@@ -100,8 +100,8 @@ UPDATE totals SET segments = segments - ?, noise = noise - ?, tokens = tokens - 
 _STILL_SAID: Final = "SELECT 1 FROM words_at WHERE term >= ? AND term < ? LIMIT 1"
 
 LOG_IN_USE: Final = (
-    "The write-ahead log still holds older pages, because another connection is reading: "
-    "run scrub when nobody does."
+    "The write-ahead log still contains older pages, because another connection is reading: run "
+    "`recollect memory scrub` when no other process uses the memory."
 )
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
 # A shorter prefix reveals nothing about a word.
@@ -296,7 +296,7 @@ def empty_log(db: Database) -> bool:
 def scrub(db: Database) -> ScrubResult:
     rebuild(db)
     db.run("VACUUM")
-    done = "the word index was written anew", "the file was written anew"
+    done = "the word index was rewritten", "the file was rewritten"
     if not empty_log(db):
         return ScrubResult(done=done, cannot=(LOG_IN_USE, COPIES))
     return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))

@@ -87,7 +87,9 @@ def write_vectors(db: Database, vectors: VectorSet) -> None:
         return
     size = FLOAT_BYTES * vectors.dimensions
     if any(len(values) != size for values in new.values()):
-        raise StoreError(f"a vector of {vectors.embedder} has not {vectors.dimensions} dimensions")
+        raise StoreError(
+            f"a vector of {vectors.embedder} does not have {vectors.dimensions} dimensions"
+        )
     passages = np.fromiter(sorted(new), dtype="<i8", count=len(new))
     joined = b"".join([new[passage] for passage in passages.tolist()])
     numbers = np.frombuffer(joined, dtype="<f4").reshape(-1, vectors.dimensions)
@@ -113,8 +115,8 @@ def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     number, dimensions, _ = rows[0]
     if dimensions != vectors.dimensions:
         raise StoreError(
-            f"{vectors.embedder} has {dimensions} dimensions here, not {vectors.dimensions}: "
-            "give the other model another name"
+            f"{vectors.embedder} has {dimensions} dimensions in this store, not "
+            f"{vectors.dimensions}: give the other model another name"
         )
     return int(number)
 
@@ -443,8 +445,9 @@ def _search_of(db: Database, matrices: VectorMatrices, vector: AskedVector) -> V
     direction = np.frombuffer(vector.values, dtype="<f4").astype(np.float64)
     if len(direction) != matrix.dimensions:
         raise StoreError(
-            f"{vector.embedder} has {matrix.dimensions} dimensions here, not {len(direction)}: "
-            "ask with the model that wrote its vectors, or give the other one another name"
+            f"{vector.embedder} has {matrix.dimensions} dimensions in this store, not "
+            f"{len(direction)}: use the model that wrote the vectors, or give the other model "
+            "another name"
         )
     length = float(np.sqrt(np.einsum("i,i->", direction, direction)))
     if not np.isfinite(length) or length == 0.0:

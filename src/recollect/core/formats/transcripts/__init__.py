@@ -166,8 +166,8 @@ def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
     sessions = read_transcripts(data, name=name)
     if len(sessions) != 1:
         raise FormatError(
-            f"{name or 'the recording'} holds {len(sessions)} sessions; "
-            "read them with read_transcripts and choose one"
+            f"{name or 'the recording'} contains {len(sessions)} sessions; read them with "
+            "read_transcripts and choose one"
         )
     return sessions[0]
 
