@@ -622,6 +622,32 @@ def test_a_new_block_does_not_repeat_what_stands_there_already(project: Path) ->
     run(project, "claude-code", work)
 
 
+@pytest.mark.parametrize("agent", list(KINDS))
+def test_one_answer_does_not_recall_what_its_standing_block_has(
+    project: Path, agent: AgentName
+) -> None:
+    rule = "Never push to the main branch of the harbour repository."
+    asks_rule = "May I push to the main branch of the harbour repository?"
+
+    async def first(hook: Hook, transcript: Transcript) -> None:
+        await talk(hook, transcript, rule, PORT, CENTS, "Clean up module 1 of the exporter.")
+        await hook("UserPromptSubmit", prompt=ASKS_PORT)
+        told = await hook("SessionStart", source="compact")
+        assert told.count("port 5433") == told.count("on Fridays") == told.count(rule) == 1
+        assert told.count(BLOCK_CLOSING) == 1, "the neighbours of what stands there are no answer"
+
+    async def of_the_rule(hook: Hook, transcript: Transcript) -> None:
+        told = await hook("UserPromptSubmit", prompt=asks_rule)
+        assert told.count(rule) == told.count(BLOCK_CLOSING) == 1
+
+    async def of_the_port(hook: Hook, transcript: Transcript) -> None:
+        told = await hook("UserPromptSubmit", prompt=ASKS_PORT)
+        assert told.count(rule) == told.count("port 5433") == 1, "what answers is recalled"
+
+    for work in (first, of_the_rule, of_the_port):
+        run(project, agent, work)
+
+
 def test_what_a_tool_said_is_told_and_once(project: Path) -> None:
     """Its line names the tool before what it said, which is of several lines."""
     log = "deploy log of the zeppelin gateway\nno success, the zeppelin gateway needs port 7741"

@@ -28,6 +28,7 @@ SAID_BY: Final[Mapping[Trust, str]] = {
 """Trust of a fact, in words for the model, by its least trusted source."""
 _OWN_TAGS: Final = re.compile(r"<(?=/?\s*(?:recalled-context|knowledge|detail)\b)", re.IGNORECASE)
 _SECTION_TAG: Final = re.compile(r"</?(?:knowledge|detail)>")
+_CUT: Final = "(more did not fit here)"
 _SITTING_LINE: Final = re.compile(r"\[[^\]]*\]")
 
 
@@ -169,3 +170,14 @@ def _block_parts(text: str) -> list[_BlockPart]:
             is_recalled = in_section and bool(line) and not _SITTING_LINE.fullmatch(line)
             parts.append(_BlockPart(line, is_recalled=is_recalled))
     return parts
+
+
+def bounded_block(texts: Sequence[str], most_chars: int) -> str:
+    """Join the blocks in order. Text over the limit is cut, but the closing line stays."""
+    joined = "\n".join(texts)
+    if len(joined) <= most_chars:
+        return joined
+    closing = joined.rpartition("\n")[2]
+    room = most_chars - len(closing) - len(_CUT) - 2
+    kept = joined[:room].rpartition("\n")[0] or joined[:room]
+    return f"{kept}\n{_CUT}\n{closing}"

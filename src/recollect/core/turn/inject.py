@@ -3,19 +3,23 @@ Recalled text cannot close its block, and is marked as reference material (docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import floor
-from typing import Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.formats.recalled_block import (
+    defuse_tags,
     fact_line,
     passage_line,
+    recalled_items,
     write_block,
     write_openclaw_block,
 )
 from recollect.core.rules.calls import calls_at_work
+from recollect.core.rules.text import one_line, sentence_spans
 from recollect.core.rules.tokens import Weigher
 from recollect.core.search.facts import FACTS_SHARE
 from recollect.core.search.names import speaker_of
@@ -24,13 +28,17 @@ from recollect.core.values.edit import Insert
 from recollect.core.values.history import Entry
 from recollect.core.values.message import MessageId, Other
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import Candidate, Recalled, RecalledFact, RecalledPassage
+from recollect.core.values.recall import Candidate, Hit, Recalled, RecalledFact, RecalledPassage
 from recollect.core.values.segment import Segment
 from recollect.system.config.settings import Citations, RecallMethod
 from recollect.system.config.settings import Placement as PlacementSetting
 
 _Found = TypeVar("_Found", RecalledFact, RecalledPassage)
 Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]
+_FACT_MARKS: Final = re.compile(r"- \[[^\]\n]*\] (?:\([^)\n]*\) )?")
+_SPEAKER: Final = re.compile(r"[^:\n]{1,80}: ")
+_HIT_SHARE: Final = 0.5
+"""Passages with less than this share of the best score by words and vectors are neighbors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,37 @@ def _source(segment: Segment, citations: Citations) -> str:
 
 def block_text(recalled: Recalled) -> str:
     return write_block(recalled.facts, recalled.passages)
+
+
+def repeated_items(text: str, told: Collection[str]) -> tuple[str, ...]:
+    """Return the passages and facts of the blocks in a text whose every sentence `told` has."""
+    held = {said for item in told for said in _without_marks(item)}
+
+    def is_held(said: str) -> bool:
+        return said in held or all(said[a:b] in held for a, b in sentence_spans(said))
+
+    return tuple(item for item in recalled_items(text) if any(map(is_held, _without_marks(item))))
+
+
+def has_hit(text: str, hits: Sequence[Hit]) -> bool:
+    """Return whether a block still contains a fact, or a passage that was found by itself and not
+    for its neighbor. True if no hits are known."""
+    own = [sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits]
+    least = _HIT_SHARE * max(own, default=0.0)
+    found = [
+        one_line(defuse_tags(hit.text))
+        for hit, worth in zip(hits, own, strict=True)
+        if worth >= least
+    ]
+    return not hits or any(
+        _FACT_MARKS.match(item) or any(said in one_line(item) for said in found)
+        for item in recalled_items(text)
+    )
+
+
+def _without_marks(item: str) -> tuple[str, str]:
+    marks = _FACT_MARKS.match(item) or _SPEAKER.match(item)
+    return one_line(item), one_line(item[marks.end() :] if marks else item)
 
 
 def _none(reason: Reason) -> InjectResult:

@@ -18,14 +18,15 @@ from typing import Any, Final, Literal
 
 from recollect.adapters.wiring.stores import deployment_secret, seal_secret
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine import Engine
+from recollect.core.engine import Context, Engine
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode, encode
-from recollect.core.formats.recalled_block import recalled_items, without_items
+from recollect.core.formats.recalled_block import bounded_block, recalled_items, without_items
 from recollect.core.rules.identity import space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
+from recollect.core.turn.inject import has_hit, repeated_items
 from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
@@ -54,7 +55,6 @@ _NOT_TYPED: Final = (
     "<bash-",
     "<local-command-",
 )
-_CUT: Final = "(more did not fit here)"
 WHOLE_SECONDS: Final = 1.5
 """How long a hook waits until the messages before a compaction are stored."""
 CATCH_UP_SECONDS: Final = 30.0
@@ -185,7 +185,7 @@ class HookMemory:
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
         if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
             return ""
-        return hook.told(context.report.new_edits, look.handed)
+        return hook.told(context, known=look.handed)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
@@ -209,7 +209,7 @@ class HookMemory:
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
         laid_down = await self._laid_down(hook, transcript)
         stands = look.handed if source == "resume" else frozenset()
-        return hook.told([*laid_down, *context.report.new_edits], stands)
+        return hook.told(context, laid_down, known=stands)
 
     async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
         if transcript is None or not transcript.items:
@@ -372,11 +372,18 @@ class _Hook:
     memory: SpaceMemory
     transcript: FollowedTranscript
 
-    def told(self, edits: Sequence[object], known: frozenset[str] = frozenset()) -> str:
+    def told(
+        self, context: Context, before: Sequence[Insert] = (), *, known: frozenset[str]
+    ) -> str:
         fresh: list[str] = []
-        for edit in edits:
-            left = without_items(edit.text, known) if isinstance(edit, Insert) else ""
-            if left:
+        hits = () if context.recalled is None else context.recalled.hits
+        for edit in (*before, *context.report.new_edits):
+            if not isinstance(edit, Insert):
+                continue
+            repeated = repeated_items(edit.text, known)
+            left = without_items(edit.text, repeated)
+            # the neighbors of a message that is already there answer nothing
+            if left and not (repeated and edit.stage == "inject" and not has_hit(left, hits)):
                 fresh.append(left)
                 known = known.union(recalled_items(left))
         if not fresh:
@@ -450,17 +457,6 @@ def newest_prompt(transcript: RecordedSession) -> str:
         if text and not text.startswith(_NOT_TYPED):
             return text
     return ""
-
-
-def bounded_block(texts: Sequence[str], most_chars: int) -> str:
-    """Join the blocks in order. Text over the limit is cut, but the closing line stays."""
-    joined = "\n".join(texts)
-    if len(joined) <= most_chars:
-        return joined
-    closing = joined.rpartition("\n")[2]
-    room = most_chars - len(closing) - len(_CUT) - 2
-    kept = joined[:room].rpartition("\n")[0] or joined[:room]
-    return f"{kept}\n{_CUT}\n{closing}"
 
 
 def enter_data_folder() -> None:
