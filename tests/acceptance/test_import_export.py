@@ -94,7 +94,7 @@ def test_a_secret_in_a_line_is_kept_masked_and_told(recollect: Recollect, tmp_pa
     (given / "knowledge.jsonl").write_text(json.dumps({**fact, "timestamp": 1}) + "\n")
     done = recollect.run("import", given)
     assert done.returncode == 0
-    assert "3 lines held secrets" in done.stderr.decode()
+    assert "3 lines contained secrets" in done.stderr.decode()
     recollect.text("export", tmp_path / "out")
     out = contents(tmp_path / "out")
     assert all(SECRET.encode() not in data for data in out.values())

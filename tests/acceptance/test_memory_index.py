@@ -81,7 +81,7 @@ def test_a_forgotten_section_is_named_and_stays_out(recollect: Recollect, notes:
     recollect.text("memory", "forget", "--matching", "crane", "--yes")
     done = recollect.run("memory", "index", notes)
     assert done.returncode == 0
-    assert b"MEMORY.md:1: was forgotten on purpose" in done.stderr
+    assert b"MEMORY.md:1: was forgotten on request" in done.stderr
     assert recollect.json("memory", "search", "crane")["hits"] == []
     assert (notes / "MEMORY.md").read_text() == NOTES
 

@@ -149,13 +149,13 @@ def test_compactions_are_listed(recollect: Recollect) -> None:
 
 def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:
     assert "no compaction" in recollect.refused("receipt", "nobody")
-    assert "there are 1, 2" in recollect.refused("receipt", "work", "--number", "7")
+    assert "stored are 1, 2" in recollect.refused("receipt", "work", "--number", "7")
     assert "--turn N" in recollect.refused("replay", "work")
     missing = recollect.run("replay", "work", "--turn", "99")
     assert (missing.returncode, missing.stdout) == (2, b"")
     assert b"turn 99 is not in the ledger" in missing.stderr
     for command in (("undo", "nobody"), ("replay", "nobody", "--turn", "1")):
-        assert "no session 'nobody' is kept" in recollect.refused(*command)
+        assert "no session 'nobody' is stored" in recollect.refused(*command)
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])

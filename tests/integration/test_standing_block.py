@@ -234,3 +234,25 @@ def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path
         assert not [text for text in kept if BLOCK_OPENING in text or STANDING_NOTE in text]
 
     asyncio.run(scenario())
+
+
+def test_a_message_that_a_repair_hides_outdates_no_block(tmp_path: Path) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    failed = {"role": "tool", "tool_call_id": "call_1", "content": "Error: ENOENT: no such file"}
+    elsewhere = {**failed, "content": "Error: EACCES: permission denied"}
+    held = [
+        user("hello"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        failed,
+        failed,
+        elsewhere,
+    ]
+
+    async def scenario() -> None:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            first = await memory.prepare("s", request(held))
+            again = await memory.prepare("s", request(held))
+        assert again.edits == first.edits
+        assert all("ENOENT" not in block for block in standing(first)), "the view shows it"
+
+    asyncio.run(scenario())

@@ -321,12 +321,11 @@ async def _with_standing_block(
     tokens = min(tokens, given.limits.limit_tokens - bare.used_tokens() - MESSAGE_TOKENS)
     if tokens <= 0:
         return bare
-    shown = {entry.key for entry in bare.visible()}
-    left = [e for e in bare.entries if e.key not in shown and e.id not in given.forgotten]
+    seen = {entry.id for entry in bare.visible()}
+    left = [e for e in bare.entries if e.id not in seen and e.id not in given.forgotten]
     cut = newest_cut(bare.edits)
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
-        seen = {entry.id for entry in bare.entries if entry.key in shown}
         found = await boundary.wait(
             "stand",
             lambda: recaller.standing(given.session),

@@ -192,7 +192,7 @@ class Draft:
             is_new = cut is not None and state.turn - cut.turn <= VERSIONS_BETWEEN
             return is_new or without_blocks(self.edits) != without_blocks(state.edits)
         quoted = {id_ for block in blocks for id_ in block.quotes}
-        return bool(quoted) and any(entry.id in quoted for entry in self.entries)
+        return bool(quoted) and any(entry.id in quoted for entry in self.visible())
 
     def changed_course(self) -> bool:
         """Return whether this history does not extend the last one."""
