@@ -31,6 +31,7 @@ from recollect.system.config.fields import expects, shown
 from recollect.system.config.keys import Key, known_groups, known_keys
 from recollect.system.config.load import OPENCLAW
 from recollect.system.config.openclaw import OPENCLAW_KEYS
+from recollect.system.config.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
 DOCS: Final = ROOT / "docs"
@@ -133,20 +134,32 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
                 yield from _command(found, context, child)
 
 
+def setting_effects() -> dict[str, str]:
+    """Return the effect of every setting by its dotted path: the string after its declaration."""
+    groups = {"": Settings, **{f"{path}.": of for path, of in known_groups().items()}}
+    return {
+        prefix + name.strip("`"): " ".join(about.split())
+        for prefix, of in groups.items()
+        for name, _, about in _fields(of)
+        if about
+    }
+
+
 def _settings() -> Iterator[str]:
     groups = {"": "", **{name: of.__doc__ or "" for name, of in known_groups().items()}}
+    effects = setting_effects()
     for group, about in groups.items():
         keys = [key for key in known_keys().values() if key.path.rpartition(".")[0] == group]
         if keys:
             yield f"## {f'`{group}`' if group else 'Top level'}\n\n{about}"
             yield from _table(
-                "key | default | project | effect, and accepted values", map(_row, keys)
+                "key | default | project | effect, and accepted values",
+                [(*_row(key), f"{effects[key.path]} Accepts {expects(key.hint)}.") for key in keys],
             )
 
 
 def _row(key: Key) -> tuple[object, ...]:
-    effect = f"{key.description}. Accepts {expects(key.hint)}."
-    return f"`{key.path}`", _value(key.default), key.project, effect
+    return f"`{key.path}`", _value(key.default), key.project
 
 
 def _value(value: object) -> str:

@@ -18,7 +18,7 @@ import click
 
 from recollect.cli import main as command_line
 from recollect.core.values.reason import Cause
-from recollect.system.config.keys import known_keys
+from tools.reference import setting_effects
 
 ROOT: Final = Path(__file__).parent.parent
 MARK: Final = "<!-- The rest of this page is generated"
@@ -82,7 +82,7 @@ def check_pages() -> Iterator[str]:
 
 def check_help() -> Iterator[str]:
     """Help of commands and options, and descriptions of settings."""
-    texts = [(f"setting {key.path}", key.description) for key in known_keys().values()]
+    texts = [(f"setting {path}", effect) for path, effect in setting_effects().items()]
     for name, text in [*texts, *_help_of(command_line, "recollect")]:
         first = re.split(r"\W+", text.strip(), maxsplit=1)[0].lower()
         if first in OPENINGS and text not in ALLOWED:

@@ -13,6 +13,5 @@ from recollect.system.config.keys import value_of as value_of
 from recollect.system.config.load import PRESETS as PRESETS
 from recollect.system.config.load import LoadedSettings as LoadedSettings
 from recollect.system.config.load import load_settings as load_settings
-from recollect.system.config.load import preset_settings as preset_settings
 from recollect.system.config.settings import FALLBACK_WINDOW_TOKENS as FALLBACK_WINDOW_TOKENS
 from recollect.system.config.settings import Settings as Settings

@@ -1,5 +1,5 @@
-"""Declares a setting, and reads one value. msgspec checks the value; this module words the
-error."""
+"""Declares what a project may set, and reads one value. msgspec checks the value; this module
+words the error."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def at_least(number: int) -> ProjectRule:
     return ProjectRule(None, number)
 
 
-def setting(default: T, description: str, project: ProjectRule = ASK) -> T:
-    """Declare a setting: its default, its description, what a project may set."""
-    metadata = {"description": description, "project": project}
-    declared: Any = dataclasses.field(default=default, metadata=metadata)
+def setting(default: T, project: ProjectRule) -> T:
+    """Declare a setting's default, and what a project may set. A setting with a plain default has
+    the rule `ASK`."""
+    declared: Any = dataclasses.field(default=default, metadata={"project": project})
     return declared  # type: ignore[no-any-return]
 
 
@@ -99,15 +99,21 @@ class Validated:
 
 
 @cache
-def annotations_of(group: type) -> Mapping[str, Any]:
+def _hints_of(group: type) -> Mapping[str, Any]:
     return type_hints(group, include_extras=True)
 
 
 @cache
 def value_hints(group: type) -> Mapping[str, Any]:
-    """Return the types of a group's own values, by field name, without nested groups."""
-    hints = annotations_of(group).items()
+    """Return the types of a group's own values, by field name."""
+    hints = _hints_of(group).items()
     return {name: hint for name, hint in hints if not dataclasses.is_dataclass(hint)}
+
+
+def inner_groups(group: type) -> Mapping[str, type]:
+    """Return the groups in a group, by field name."""
+    hints = _hints_of(group).items()
+    return {name: hint for name, hint in hints if name not in value_hints(group)}
 
 
 def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:

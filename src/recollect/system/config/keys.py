@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.errors import SettingsError
-from recollect.system.config.fields import ProjectRule, annotations_of, read_value, value_hints
+from recollect.system.config.fields import ASK, ProjectRule, inner_groups, read_value, value_hints
 from recollect.system.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,12 +30,11 @@ SourceKind = Literal["default", "preset", "openclaw", "file", "environment", "ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One setting: its dotted path, its default, its type and its declaration."""
+    """One setting: its dotted path, its default, its type, and what a project may set."""
 
     path: str
     default: Any
     hint: Any
-    description: str
     project: ProjectRule
 
 
@@ -81,7 +80,8 @@ class Notice:
 @cache
 def known_keys() -> Mapping[str, Key]:
     """Return every key by its dotted path, in the order of the dataclasses."""
-    return {key.path: key for key in _keys_of(Settings, "")}
+    keys = (key for path, of in {"": Settings, **known_groups()}.items() for key in _keys(path, of))
+    return {key.path: key for key in keys}
 
 
 @cache
@@ -90,46 +90,39 @@ def known_groups() -> Mapping[str, type]:
     return dict(_groups_of(Settings, ""))
 
 
-def _keys_of(group: type, prefix: str) -> Iterator[Key]:
+def _keys(prefix: str, group: type) -> Iterator[Key]:
     hints = value_hints(group)
     for field in dataclasses.fields(group):
-        path = prefix + field.name
         if field.name in hints:
-            yield Key(path=path, default=field.default, hint=hints[field.name], **field.metadata)
-        else:
-            yield from _keys_of(annotations_of(group)[field.name], f"{path}.")
+            yield Key(
+                path=f"{prefix}.{field.name}".lstrip("."),
+                default=field.default,
+                hint=hints[field.name],
+                project=field.metadata.get("project", ASK),
+            )
 
 
 def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
-    for name, hint in annotations_of(group).items():
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            yield prefix + name, hint
-            yield from _groups_of(hint, f"{prefix}{name}.")
+    for name, inner in inner_groups(group).items():
+        yield prefix + name, inner
+        yield from _groups_of(inner, f"{prefix}{name}.")
 
 
 def build(values: Mapping[str, Any]) -> Settings:
     """Build the settings with these values. Every other key keeps its default."""
-    nested: dict[str, Any] = {}
-    for path, value in values.items():
-        *groups, name = path.split(".")
-        inner = nested
-        for group in groups:
-            inner = inner.setdefault(group, {})
-        inner[name] = value
-    settings: Settings = _build_group(Settings, nested)
+    if unknown := values.keys() - known_keys().keys():
+        raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
+    settings: Settings = _build_group(Settings, "", values)
     return settings
 
 
-def _build_group(group: type, nested: Mapping[str, Any]) -> Any:
-    hints = annotations_of(group)
-    return group(
-        **{
-            name: _build_group(hints[name], value)
-            if dataclasses.is_dataclass(hints.get(name))
-            else value
-            for name, value in nested.items()
-        }
-    )
+def _build_group(group: type, prefix: str, values: Mapping[str, Any]) -> Any:
+    own = {name: values[prefix + name] for name in value_hints(group) if prefix + name in values}
+    inner = {
+        name: _build_group(of, f"{prefix}{name}.", values)
+        for name, of in inner_groups(group).items()
+    }
+    return group(**own, **inner)
 
 
 def value_of(settings: Settings, path: str) -> Any:

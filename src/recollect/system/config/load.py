@@ -216,11 +216,6 @@ def _log_once(notice: str) -> str:
     return notice
 
 
-def preset_settings(preset: str) -> Settings:
-    """Return the settings of a preset, without files and variables."""
-    return build({**PRESETS.get(preset, {}), "preset": preset})
-
-
 def named_file(
     given: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:

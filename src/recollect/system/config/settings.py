@@ -1,6 +1,7 @@
-"""Every setting: its type with bounds, its default, its line in docs/reference/settings.md.
+"""Every setting: its type with bounds, its default, what a project may set, and its effect.
 
-A `Settings` that exists is valid: each group checks its values when it is created.
+The string after a setting is its line in docs/reference/settings.md. A `Settings` that exists is
+valid: each group checks its values when it is created.
 """
 
 from __future__ import annotations
@@ -56,12 +57,10 @@ Seconds = Annotated[float, Meta(gt=0, le=GREATEST, extra=SECONDS)]
 class Hybrid(Validated):
     """Combination of word scores and vector scores."""
 
-    vector_weight: Ratio | None = setting(
-        None, "Weight of the vector score. If none, the weight measured for the embedder"
-    )
-    text_weight: Ratio | None = setting(
-        None, "Weight of the word score. If none, the weight measured for the embedder"
-    )
+    vector_weight: Ratio | None = None
+    """Weight of the vector score. If none, the weight measured for the embedder."""
+    text_weight: Ratio | None = None
+    """Weight of the word score. If none, the weight measured for the embedder."""
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -76,94 +75,62 @@ class Hybrid(Validated):
 class Remote(Validated):
     """The remote embedder, used only if `recall.embedder` is "remote"."""
 
-    provider: RemoteProvider | None = setting(None, "Provider that computes the embeddings")
-    model: Text | None = setting(None, "The embedding model. If none, the provider's default model")
-    base_url: Text | None = setting(
-        None, "URL of another server with the provider's API. If none, the provider's own server"
-    )
-    key_variable: Text | None = setting(
-        None,
-        "Environment variable that holds the API key. If none, the provider's usual variable; "
-        "a server set with base_url then gets no key",
-    )
+    provider: RemoteProvider | None = None
+    """Provider that computes the embeddings."""
+    model: Text | None = None
+    """The embedding model. If none, the provider's default model."""
+    base_url: Text | None = None
+    """URL of another server with the provider's API. If none, the provider's own server."""
+    key_variable: Text | None = None
+    """Environment variable that holds the API key. If none, the provider's usual variable; a server
+    set with base_url then gets no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall(Validated):
     """The block of memories that is added to a request."""
 
-    enabled: bool = setting(True, "Add a recalled block to requests")
-    method: RecallMethod = setting(
-        "recollect",
-        'How memory is searched and the block is written. "openclaw" searches whole messages '
-        "with OpenClaw's formula and writes the block in OpenClaw's format",
-    )
-    every_turn: bool = setting(
-        False, "Recall on every turn, without checking whether the message needs it"
-    )
-    placement: Placement = setting(
-        "before-newest-user", "Position of the recalled block in the request"
-    )
-    sticky: bool = setting(
-        True,
-        "Keep the block in later requests until Recollect prunes, trims or compacts. If "
-        "off, the next turn removes it",
-    )
-    hard_cap_tokens: Count = setting(
-        4000,
-        "Token limit of the block if the message asks a question. The block also takes at "
-        "most 10% of the window in a session that uses tools, else a third",
-        ANY,
-    )
-    block_tokens: Count = setting(
-        400, "Token limit of the block if the message asks no question", ANY
-    )
-    standing_tokens: Count = setting(
-        1200,
-        "Token limit of the block at the start of each request that repeats the user's decisions "
-        "from trimmed messages. At most 10% of the window; 0 turns it off",
-        ANY,
-    )
-    embedder: EmbedderName = setting(
-        "auto",
-        'The embedder, for search by meaning. "auto" uses only embedders that are installed '
-        'and local. "transformer" uses an ONNX model, or searches by words alone if there is '
-        "none",
-    )
-    onnx_model: Text | None = setting(
-        None,
-        "The ONNX model: a folder, or the name of a downloaded model. If none, "
-        "all-MiniLM-L6-v2 if it is installed, else the first by name",
-    )
-    min_score: Ratio | None = setting(
-        None,
-        f"Lowest score of a recalled passage. If none, the calibrated score {CALIBRATED_MIN_SCORE}",
-        ANY,
-    )
-    scope: Scope = setting(
-        "auto",
-        'Messages to search: of this session, or of the whole space. "auto" means the session '
-        "in the library, `recollect chat` and `recollect gateway`, and the space everywhere "
-        "else",
-        only("session"),
-    )
-    decay_per_day: Ratio = setting(
-        1.0, "Factor on a passage's score per day of age; 1 turns decay off"
-    )
-    max_results: Positive | None = setting(
-        None, "Maximum number of passages in one block. If none, as many as fit", ANY
-    )
-    deadline_seconds: Seconds | None = setting(
-        None,
-        "Maximum time for one recall. If none, one second, or 5/6 of turn.deadline_seconds if "
-        "that is shorter",
-    )
-    citations: Citations = setting(
-        "auto",
-        'Name the source of recalled lines. "auto": the file and line of memory '
-        'files; "on": also the id of messages; "off": nothing',
-        ANY,
-    )
+    enabled: bool = True
+    """Add a recalled block to requests."""
+    method: RecallMethod = "recollect"
+    """How memory is searched and the block is written. "openclaw" searches whole messages with
+    OpenClaw's formula and writes the block in OpenClaw's format."""
+    every_turn: bool = False
+    """Recall on every turn, without checking whether the message needs it."""
+    placement: Placement = "before-newest-user"
+    """Position of the recalled block in the request."""
+    sticky: bool = True
+    """Keep the block in later requests until Recollect prunes, trims or compacts. If off, the next
+    turn removes it."""
+    hard_cap_tokens: Count = setting(4000, ANY)
+    """Token limit of the block if the message asks a question. The block also takes at most 10% of
+    the window in a session that uses tools, else a third."""
+    block_tokens: Count = setting(400, ANY)
+    """Token limit of the block if the message asks no question."""
+    standing_tokens: Count = setting(1200, ANY)
+    """Token limit of the block at the start of each request that repeats the user's decisions from
+    trimmed messages. At most 10% of the window; 0 turns it off."""
+    embedder: EmbedderName = "auto"
+    """The embedder, for search by meaning. "auto" uses only embedders that are installed and local.
+    "transformer" uses an ONNX model, or searches by words alone if there is none."""
+    onnx_model: Text | None = None
+    """The ONNX model: a folder, or the name of a downloaded model. If none, all-MiniLM-L6-v2 if it
+    is installed, else the first by name."""
+    min_score: Ratio | None = setting(None, ANY)
+    """Lowest score of a recalled passage. If none, the calibrated score 0.2."""
+    scope: Scope = setting("auto", only("session"))
+    """Messages to search: of this session, or of the whole space. "auto" means the session in the
+    library, `recollect chat` and `recollect gateway`, and the space everywhere else."""
+    decay_per_day: Ratio = 1.0
+    """Factor on a passage's score per day of age; 1 turns decay off."""
+    max_results: Positive | None = setting(None, ANY)
+    """Maximum number of passages in one block. If none, as many as fit."""
+    deadline_seconds: Seconds | None = None
+    """Maximum time for one recall. If none, one second, or 5/6 of turn.deadline_seconds if that is
+    shorter."""
+    citations: Citations = setting("auto", ANY)
+    """Name the source of recalled lines. "auto": the file and line of memory files; "on": also the
+    id of messages; "off": nothing."""
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
 
@@ -172,225 +139,175 @@ class Recall(Validated):
 class Redaction(Validated):
     """Masking of secrets and personal data before messages are stored."""
 
-    enabled: bool = setting(True, "Mask secrets in everything that is stored", only(True))
-    pii: bool = setting(
-        False, "Also mask e-mail addresses, phone numbers and card numbers", only(True)
-    )
+    enabled: bool = setting(True, only(True))
+    """Mask secrets in everything that is stored."""
+    pii: bool = setting(False, only(True))
+    """Also mask e-mail addresses, phone numbers and card numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts(Validated):
     """Statements that a model extracts from messages."""
 
-    idle_seconds: Seconds = setting(
-        600.0, "Extract facts from a session when it has had no new message for this long"
-    )
-    window_tokens: Annotated[int, Meta(ge=500, le=GREATEST)] = setting(
-        12_000,
-        "Maximum tokens of messages that the model reads per call. Less if the model's "
-        "window is smaller",
-    )
+    idle_seconds: Seconds = 600.0
+    """Extract facts from a session when it has had no new message for this long."""
+    window_tokens: Annotated[int, Meta(ge=500, le=GREATEST)] = 12_000
+    """Maximum tokens of messages that the model reads per call. Less if the model's window is
+    smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models(Validated):
     """The model for each task."""
 
-    provider: ProviderFormat | None = setting(
-        None, "API of the models. If none, Recollect calls no model and compacts nothing"
-    )
-    base_url: Text | None = setting(
-        None, "URL of another server with this API. If none, the provider's own server"
-    )
-    key_variable: Text | None = setting(
-        None,
-        "Environment variable that holds the API key. If none, the provider's usual variable; "
-        "a server set with base_url then gets no key",
-    )
-    main: Text | None = setting(None, "Model that `recollect chat` talks to")
-    summary: Text | None = setting(None, "Model that writes summaries. If none, models.main")
-    extraction: Text | None = setting(
-        None, "Model that extracts facts from messages. If none, no facts are extracted"
-    )
-    deadline_seconds: Seconds = setting(120.0, "Maximum time for one model call")
-    max_output_tokens: Positive | None = setting(
-        None,
-        "Maximum tokens of one reply in `recollect chat`. If none, the provider's limit, or a "
-        "share of the window if the window is small",
-    )
-    prices: tuple[Text, ...] = setting(
-        (),
-        "Prices in dollars per million tokens, in addition to the built-in list. One entry "
-        "per model: its name, then the prices of input, output, cache reads and cache writes, "
-        "separated by spaces. Omit the cache prices if they equal the input price. A name "
-        "that ends with a hyphen is a prefix",
-    )
+    provider: ProviderFormat | None = None
+    """API of the models. If none, Recollect calls no model and compacts nothing."""
+    base_url: Text | None = None
+    """URL of another server with this API. If none, the provider's own server."""
+    key_variable: Text | None = None
+    """Environment variable that holds the API key. If none, the provider's usual variable; a server
+    set with base_url then gets no key."""
+    main: Text | None = None
+    """Model that `recollect chat` talks to."""
+    summary: Text | None = None
+    """Model that writes summaries. If none, models.main."""
+    extraction: Text | None = None
+    """Model that extracts facts from messages. If none, no facts are extracted."""
+    deadline_seconds: Seconds = 120.0
+    """Maximum time for one model call."""
+    max_output_tokens: Positive | None = None
+    """Maximum tokens of one reply in `recollect chat`. If none, the provider's limit, or a share of
+    the window if the window is small."""
+    prices: tuple[Text, ...] = ()
+    """Prices in dollars per million tokens, in addition to the built-in list. One entry per model:
+    its name, then the prices of input, output, cache reads and cache writes, separated by spaces.
+    Omit the cache prices if they equal the input price. A name that ends with a hyphen is a
+    prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index(Validated):
     """The texts that are searched."""
 
-    max_segments: Positive = setting(
-        200_000, 'Number of newest messages that `recall.method = "openclaw"` searches'
-    )
-    eviction_days: Positive | None = setting(
-        None,
-        'Age limit in days of the messages that `recall.method = "openclaw"` searches. If '
-        "none, no limit",
-    )
-    sources: tuple[IndexSource, ...] = setting(
-        ("sessions", "memory"),
-        ('Texts to index: "sessions" is stored messages, "memory" is memory files'),
-    )
-    extra_paths: tuple[Text, ...] = setting(
-        (), "Additional files and folders to index as memory files"
-    )
+    max_segments: Positive = 200_000
+    """Number of newest messages that `recall.method = "openclaw"` searches."""
+    eviction_days: Positive | None = None
+    """Age limit in days of the messages that `recall.method = "openclaw"` searches. If none, no
+    limit."""
+    sources: tuple[IndexSource, ...] = ("sessions", "memory")
+    """Texts to index: "sessions" is stored messages, "memory" is memory files."""
+    extra_paths: tuple[Text, ...] = ()
+    """Additional files and folders to index as memory files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest(Validated):
     """Storage of the conversation."""
 
-    enabled: bool = setting(
-        True, "Store new messages. If off, Recollect only reads what is already stored"
-    )
+    enabled: bool = True
+    """Store new messages. If off, Recollect only reads what is already stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings(Validated):
     """Location of the memory."""
 
-    url: Text | None = setting(
-        None,
-        "Location of the memory: a file path, sqlite:///PATH or postgresql://…. If none, one "
-        "file per space in the data folder",
-    )
-    key: Text | None = setting(
-        None,
-        "Source of the key for encrypted files: env:NAME, file:PATH or "
-        "keyring:SERVICE/NAME. If none, files are not encrypted",
-    )
-    read_seconds: Seconds = setting(
-        10.0,
-        "Maximum time for one query. If a test query also gets no answer, Recollect treats "
-        "the store as down after three seconds",
-    )
-    write_seconds: Seconds = setting(
-        2.0,
-        "Maximum time for a write. After that, Recollect writes the messages to the spool, a "
-        "local file",
-    )
-    pool_size: Positive = setting(
-        8,
-        "Maximum connections to PostgreSQL per process, shared by all its memories. Unused "
-        "connections close after a minute",
-    )
+    url: Text | None = None
+    """Location of the memory: a file path, sqlite:///PATH or postgresql://…. If none, one file per
+    space in the data folder."""
+    key: Text | None = None
+    """Source of the key for encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME. If none,
+    files are not encrypted."""
+    read_seconds: Seconds = 10.0
+    """Maximum time for one query. If a test query also gets no answer, Recollect treats the store
+    as down after three seconds."""
+    write_seconds: Seconds = 2.0
+    """Maximum time for a write. After that, Recollect writes the messages to the spool, a local
+    file."""
+    pool_size: Positive = 8
+    """Maximum connections to PostgreSQL per process, shared by all its memories. Unused connections
+    close after a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs(Validated):
     """Work in the background: embedding, packing, extraction."""
 
-    in_process: bool = setting(
-        True, "Run background jobs in this process. If off, run `recollect worker` for them"
-    )
-    day_tokens: Positive | None = setting(
-        1_000_000, "Maximum tokens that the jobs of a space may use per day. If none, no limit"
-    )
+    in_process: bool = True
+    """Run background jobs in this process. If off, run `recollect worker` for them."""
+    day_tokens: Positive | None = 1_000_000
+    """Maximum tokens that the jobs of a space may use per day. If none, no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSettings(Validated):
     """The record of each request that was sent."""
 
-    enabled: bool = setting(True, "Record each request, so that `recollect replay` can rebuild it")
-    retention_days: Positive | None = setting(
-        30, "Days to keep the record of a request. If none, it is kept forever"
-    )
+    enabled: bool = True
+    """Record each request, so that `recollect replay` can rebuild it."""
+    retention_days: Positive | None = 30
+    """Days to keep the record of a request. If none, it is kept forever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Validated):
     """The note-taking turn of `recollect chat`: the model saves notes before a compaction."""
 
-    enabled: bool = setting(True, "Run the note-taking turn")
-    soft_threshold_tokens: Count = setting(
-        4000,
-        "Run the note-taking turn this many tokens before the compaction threshold. At "
-        "most 5% of the window",
-    )
-    prompt: Text = setting(
+    enabled: bool = True
+    """Run the note-taking turn."""
+    soft_threshold_tokens: Count = 4000
+    """Run the note-taking turn this many tokens before the compaction threshold. At most 5% of the
+    window."""
+    prompt: Text = (
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
         "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
-        "If there is nothing to add, answer NO_REPLY.",
-        "User message of the note-taking turn. Recollect replaces YYYY-MM-DD with the date",
+        "If there is nothing to add, answer NO_REPLY."
     )
-    system_prompt: Text = setting(
+    """User message of the note-taking turn. Recollect replaces YYYY-MM-DD with the date."""
+    system_prompt: Text = (
         "This turn exists to save notes before the conversation is shortened; the user does not "
         "see it. Only append, with write; change nothing that is already there, repeat nothing "
-        "that stands in the files, and finish with NO_REPLY.",
-        "Addition to the system prompt in the note-taking turn. Recollect replaces YYYY-MM-DD "
-        "with the date",
+        "that stands in the files, and finish with NO_REPLY."
     )
+    """Addition to the system prompt in the note-taking turn. Recollect replaces YYYY-MM-DD with the
+    date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compaction(Validated):
     """Replacement of older messages by a summary."""
 
-    enabled: bool = setting(
-        True, "Compact when the window is full. If off, Recollect only prunes and trims"
-    )
-    mode: CompactionMode = setting(
-        "safeguard",
-        '"safeguard" summarizes in several calls and merges the results; '
-        '"default" uses one call if the history fits it',
-    )
-    reserve_tokens: Count = setting(
-        16_384,
-        "Tokens of the window to leave free for the reply. At least reserve_tokens_floor, "
-        "at most a quarter of the window",
-        ANY,
-    )
-    reserve_tokens_floor: Count = setting(
-        20_000, "Minimum of reserve_tokens; 0 sets no minimum", ANY
-    )
-    keep_recent_tokens: Count = setting(
-        20_000,
-        "Tokens of recent messages that a compaction keeps word for word. With the standing "
-        "block, at most 40% of the window after the reserve is subtracted",
-        ANY,
-    )
-    max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(
-        0.5,
-        "If the messages to summarize exceed this share of the model's window, Recollect "
-        "summarizes the oldest part first, in separate calls",
-        ANY,
-    )
-    at_ratio: Share | None = setting(
-        None,
-        "Compact when the request fills this share of the window. If none, when only the "
-        "reserve is left",
-    )
-    background: bool = setting(
-        True,
-        "Compact between turns, as soon as a reply has filled the window. If off, compact "
-        "on the next turn",
-    )
-    audit: bool = setting(
-        True,
-        "Check that a summary has its sections, the identifiers and the newest question. If "
-        "some are missing, ask the model once more",
-    )
-    pin_ratio: Ratio = setting(
-        0.05,
-        "Maximum share of the window for original sentences that Recollect adds to a "
-        "summary that lost them",
-        ANY,
-    )
-    deadline_seconds: Seconds = setting(180.0, "Maximum time for a whole compaction")
+    enabled: bool = True
+    """Compact when the window is full. If off, Recollect only prunes and trims."""
+    mode: CompactionMode = "safeguard"
+    """How summaries are made. "safeguard" uses several calls and merges the results; "default" uses
+    one call if the history fits it."""
+    reserve_tokens: Count = setting(16_384, ANY)
+    """Tokens of the window to leave free for the reply. At least reserve_tokens_floor, at most a
+    quarter of the window."""
+    reserve_tokens_floor: Count = setting(20_000, ANY)
+    """Minimum of reserve_tokens; 0 sets no minimum."""
+    keep_recent_tokens: Count = setting(20_000, ANY)
+    """Tokens of recent messages that a compaction keeps word for word. With the standing block, at
+    most 40% of the window after the reserve is subtracted."""
+    max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(0.5, ANY)
+    """If the messages to summarize exceed this share of the model's window, Recollect summarizes
+    the oldest part first, in separate calls."""
+    at_ratio: Share | None = None
+    """Compact when the request fills this share of the window. If none, when only the reserve is
+    left."""
+    background: bool = True
+    """Compact between turns, as soon as a reply has filled the window. If off, compact on the next
+    turn."""
+    audit: bool = True
+    """Check that a summary has its sections, the identifiers and the newest question. If some are
+    missing, ask the model once more."""
+    pin_ratio: Ratio = setting(0.05, ANY)
+    """Maximum share of the window for original sentences that Recollect adds to a summary that lost
+    them."""
+    deadline_seconds: Seconds = 180.0
+    """Maximum time for a whole compaction."""
     flush: Flush = field(default_factory=Flush)
 
 
@@ -398,11 +315,12 @@ class Compaction(Validated):
 class SoftTrim(Validated):
     """Shortening of a long tool result."""
 
-    max_chars: Count = setting(
-        4000, "Results with more characters keep only their beginning and end", ANY
-    )
-    head_chars: Count = setting(1500, "Characters to keep from the beginning", ANY)
-    tail_chars: Count = setting(1500, "Characters to keep from the end", ANY)
+    max_chars: Count = setting(4000, ANY)
+    """Results with more characters keep only their beginning and end."""
+    head_chars: Count = setting(1500, ANY)
+    """Characters to keep from the beginning."""
+    tail_chars: Count = setting(1500, ANY)
+    """Characters to keep from the end."""
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -417,63 +335,47 @@ class SoftTrim(Validated):
 class HardClear(Validated):
     """Clearing of an old tool result."""
 
-    enabled: bool = setting(True, "Replace the oldest results with the placeholder", ANY)
-    placeholder: Text = setting(
-        "[Old tool result content cleared]", "Text that replaces a cleared result"
-    )
-    line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(
-        160,
-        "Maximum characters of the one line that is kept from a cleared result, the line "
-        "most relevant to the call. 0 keeps no line",
-        ANY,
-    )
+    enabled: bool = setting(True, ANY)
+    """Replace the oldest results with the placeholder."""
+    placeholder: Text = "[Old tool result content cleared]"
+    """Text that replaces a cleared result."""
+    line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(160, ANY)
+    """Maximum characters of the one line that is kept from a cleared result, the line most relevant
+    to the call. 0 keeps no line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTools(Validated):
     """Glob patterns of tools whose results may be pruned; deny wins."""
 
-    allow: tuple[Text, ...] = setting(("*",), "Tools whose results may be pruned", ANY)
-    deny: tuple[Text, ...] = setting((), "Tools whose results are never pruned", ANY)
+    allow: tuple[Text, ...] = setting(("*",), ANY)
+    """Tools whose results may be pruned."""
+    deny: tuple[Text, ...] = setting((), ANY)
+    """Tools whose results are never pruned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruning(Validated):
     """Shortening of old tool results. Images are never shortened."""
 
-    mode: PruningMode = setting(
-        "cache-ttl",
-        'When old tool results are shortened. "cache-ttl": when the provider\'s cache has '
-        "expired. If the provider caches nothing, when a request fills soft_trim_ratio of the "
-        'window. "adaptive": also while the cache is valid, from soft_trim_ratio on. '
-        '"aggressive": as early as possible, and all old results are cleared. "off": never; '
-        "only whole messages are left out",
-        ANY,
-    )
-    ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(
-        300.0, "Time after the last request until the provider's cache is treated as expired", ANY
-    )
-    keep_last_assistants: Count = setting(
-        3,
-        "Number of newest assistant messages whose tool results stay complete, unless the "
-        "request would otherwise exceed its limit",
-        ANY,
-    )
-    soft_trim_ratio: Ratio = setting(
-        0.3, "Shorten long results when the request fills this share of the window", ANY
-    )
-    hard_clear_ratio: Ratio = setting(
-        0.5,
-        "Clear the oldest results when the request still fills this share of the window "
-        "after shortening",
-        ANY,
-    )
-    min_prunable_tool_chars: Count = setting(
-        50_000,
-        "Clear results only if those that may be pruned have this many characters in "
-        "total. A request over its limit is exempt",
-        ANY,
-    )
+    mode: PruningMode = setting("cache-ttl", ANY)
+    """When old tool results are shortened. "cache-ttl": when the provider's cache has expired. If
+    the provider caches nothing, when a request fills soft_trim_ratio of the window. "adaptive":
+    also while the cache is valid, from soft_trim_ratio on. "aggressive": as early as possible, and
+    all old results are cleared. "off": never; only whole messages are left out."""
+    ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(300.0, ANY)
+    """Time after the last request until the provider's cache is treated as expired."""
+    keep_last_assistants: Count = setting(3, ANY)
+    """Number of newest assistant messages whose tool results stay complete, unless the request
+    would otherwise exceed its limit."""
+    soft_trim_ratio: Ratio = setting(0.3, ANY)
+    """Shorten long results when the request fills this share of the window."""
+    hard_clear_ratio: Ratio = setting(0.5, ANY)
+    """Clear the oldest results when the request still fills this share of the window after
+    shortening."""
+    min_prunable_tool_chars: Count = setting(50_000, ANY)
+    """Clear results only if those that may be pruned have this many characters in total. A request
+    over its limit is exempt."""
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
     tools: PrunedTools = field(default_factory=PrunedTools)
@@ -483,47 +385,36 @@ class Pruning(Validated):
 class Trim(Validated):
     """Removal of whole messages from a request that is over its limit."""
 
-    low_water_ratio: Share = setting(
-        0.6,
-        "When a request is over its limit, trim it to this share of the limit, so that "
-        "the next turns need no trimming",
-        ANY,
-    )
-    protect_messages: Count = setting(
-        6, "Number of newest user and assistant messages that are never left out", ANY
-    )
-    protect_first_user: bool = setting(
-        True, "Never leave out the first user message, which often is the task", ANY
-    )
+    low_water_ratio: Share = setting(0.6, ANY)
+    """When a request is over its limit, trim it to this share of the limit, so that the next turns
+    need no trimming."""
+    protect_messages: Count = setting(6, ANY)
+    """Number of newest user and assistant messages that are never left out."""
+    protect_first_user: bool = setting(True, ANY)
+    """Never leave out the first user message, which often is the task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens(Validated):
     """Token counting."""
 
-    counter: Counter = setting(
-        "script-aware",
-        'How tokens are estimated. "script-aware" uses measured costs of byte pairs; '
-        '"openclaw" counts one token per three characters, rounded up',
-    )
-    calibrate: bool = setting(True, "Correct the estimate with the usage that the provider reports")
+    counter: Counter = "script-aware"
+    """How tokens are estimated. "script-aware" uses measured costs of byte pairs; "openclaw" counts
+    one token per three characters, rounded up."""
+    calibrate: bool = True
+    """Correct the estimate with the usage that the provider reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn(Validated):
     """Preparation of one request."""
 
-    trim_first: bool = setting(
-        False,
-        "Trim each request before a compaction is considered. The limit is the window "
-        "minus the reserve minus recall.hard_cap_tokens",
-        ANY,
-    )
-    deadline_seconds: Seconds = setting(
-        6.0,
-        "Maximum time that Recollect may take for one request. The first request gets 15 "
-        "seconds more, so that the store can open",
-    )
+    trim_first: bool = setting(False, ANY)
+    """Trim each request before a compaction is considered. The limit is the window minus the
+    reserve minus recall.hard_cap_tokens."""
+    deadline_seconds: Seconds = 6.0
+    """Maximum time that Recollect may take for one request. The first request gets 15 seconds more,
+    so that the store can open."""
 
     @property
     def stage_deadline_seconds(self) -> float:
@@ -535,48 +426,38 @@ class Turn(Validated):
 class WorkspaceSettings(Validated):
     """The workspace's files in the system prompt."""
 
-    max_chars: Positive = setting(
-        20_000, "Maximum characters of one file. Longer files keep their beginning and end", ANY
-    )
-    skip_bootstrap: bool = setting(
-        True,
-        "Do not create the agent's missing files in the workspace. `recollect init "
-        "--workspace` creates them",
-        only(True),
-    )
+    max_chars: Positive = setting(20_000, ANY)
+    """Maximum characters of one file. Longer files keep their beginning and end."""
+    skip_bootstrap: bool = setting(True, only(True))
+    """Do not create the agent's missing files in the workspace. `recollect init --workspace`
+    creates them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayUpstreams(Validated):
     """The providers to which the gateway forwards requests. It contacts no other server."""
 
-    anthropic: Text | None = setting(
-        "https://api.anthropic.com",
-        "Base URL of the Messages API. If none, the gateway does not serve that API",
-    )
-    openai: Text | None = setting(
-        "https://api.openai.com/v1",
-        "Base URL of Chat Completions and Responses. If none, the gateway does not serve them",
-    )
+    anthropic: Text | None = "https://api.anthropic.com"
+    """Base URL of the Messages API. If none, the gateway does not serve that API."""
+    openai: Text | None = "https://api.openai.com/v1"
+    """Base URL of Chat Completions and Responses. If none, the gateway does not serve them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings(Validated):
     """The HTTP gateway: `recollect gateway` and `recollect wrap`."""
 
-    host: Text = setting(
-        "127.0.0.1", "Address to listen on. Every client must send the gateway's token"
-    )
-    port: Port = setting(8788, "Port to listen on; 0 picks a free port")
-    space: Text = setting("default", "Space of requests that name neither a space nor a folder")
-    by_folder: bool = setting(
-        True, "Use one space per project folder, if the client names its folder"
-    )
-    summaries: GatewaySummaries = setting(
-        "off",
-        '"client": when the window is full, ask the client\'s own model for a summary, with '
-        'the client\'s API key. "off": no summaries',
-    )
+    host: Text = "127.0.0.1"
+    """Address to listen on. Every client must send the gateway's token."""
+    port: Port = 8788
+    """Port to listen on; 0 picks a free port."""
+    space: Text = "default"
+    """Space of requests that name neither a space nor a folder."""
+    by_folder: bool = True
+    """Use one space per project folder, if the client names its folder."""
+    summaries: GatewaySummaries = "off"
+    """If "client", Recollect asks the client's own model for a summary when the window is full,
+    with the client's API key. If "off", there are no summaries."""
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
 
@@ -584,70 +465,54 @@ class GatewaySettings(Validated):
 class ServeSettings(Validated):
     """The service for tenants on PostgreSQL: `recollect serve`."""
 
-    host: Text = setting(
-        "127.0.0.1", "Address to listen on. Use 0.0.0.0 only behind a proxy that provides TLS"
-    )
-    port: Port = setting(8789, "Port to listen on; 0 picks a free port")
-    concurrency: Positive = setting(
-        16,
-        "Maximum requests handled at once, each with its own database connection. Further "
-        "requests wait",
-    )
-    deadline_seconds: Seconds = setting(
-        30.0, "Maximum time for a request that sets no deadline. After that, the answer is 504"
-    )
-    drain_seconds: Seconds = setting(
-        5.0,
-        "How long the node still serves requests after SIGTERM. During this time /readyz "
-        "already fails",
-    )
-    jobs: bool = setting(
-        False,
-        "Run background jobs in the nodes, which slows requests down. If off, run "
-        "`recollect worker` for them",
-    )
+    host: Text = "127.0.0.1"
+    """Address to listen on. Use 0.0.0.0 only behind a proxy that provides TLS."""
+    port: Port = 8789
+    """Port to listen on; 0 picks a free port."""
+    concurrency: Positive = 16
+    """Maximum requests handled at once, each with its own database connection. Further requests
+    wait."""
+    deadline_seconds: Seconds = 30.0
+    """Maximum time for a request that sets no deadline. After that, the answer is 504."""
+    drain_seconds: Seconds = 5.0
+    """How long the node still serves requests after SIGTERM. During this time /readyz already
+    fails."""
+    jobs: bool = False
+    """Run background jobs in the nodes, which slows requests down. If off, run `recollect worker`
+    for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings(Validated):
     """Metrics and logs of `recollect serve` and `recollect worker`."""
 
-    metrics_port: Port | None = setting(
-        None,
-        ("Port of /metrics for Prometheus; 0 picks a free port. If none, there are no metrics"),
-    )
-    metrics_host: Text = setting(
-        "127.0.0.1", "Address of /metrics. It needs no key, so keep it unreachable for tenants"
-    )
-    log_format: LogFormat | None = setting(
-        None,
-        "Format of the log on standard error, with one line per request or job. If none, "
-        "only problems are logged",
-    )
+    metrics_port: Port | None = None
+    """Port of /metrics for Prometheus; 0 picks a free port. If none, there are no metrics."""
+    metrics_host: Text = "127.0.0.1"
+    """Address of /metrics. It needs no key, so keep it unreachable for tenants."""
+    log_format: LogFormat | None = None
+    """Format of the log on standard error, with one line per request or job. If none, only problems
+    are logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
-    idle_seconds: Seconds = setting(14_400.0, "Stop the daemon after this long without requests")
+    idle_seconds: Seconds = 14_400.0
+    """Stop the daemon after this long without requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
     """Every setting. `Settings()` has the defaults; `load_settings` reads the sources. A preset
-    named here is not applied: use `load_settings` or `preset_settings`."""
+    named here is not applied: use `load_settings`."""
 
-    preset: Preset = setting(
-        "recollect",
-        ("Values for many keys at once. A key that you set yourself wins over the preset"),
-    )
-    window_tokens: Positive | None = setting(
-        None,
-        "Size of the model's window. If none, the size that the provider reports or a built-in "
-        f"table lists, else {FALLBACK_WINDOW_TOKENS}",
-        at_least(4_000),
-    )
+    preset: Preset = "recollect"
+    """Values for many keys at once. A key that you set yourself wins over the preset."""
+    window_tokens: Positive | None = setting(None, at_least(4_000))
+    """Size of the model's window. If none, the size that the provider reports or a built-in table
+    lists, else 200000."""
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)
