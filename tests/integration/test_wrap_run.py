@@ -80,7 +80,10 @@ def test_a_provider_that_is_away_is_told_after_the_agent_ended(home: Path) -> No
     during, _, after = rest.partition("[agent ends]\n")
     away = f"{address} cannot be reached (connection refused)"
     assert (done.returncode, done.stdout.split()) == (7, ["502"] * 3)
-    assert f"recollect: requests are sent to http://{address}, as set by ANTHROPIC_BASE_URL\n" in before
+    assert (
+        f"recollect: requests are sent to http://{address}, as set by ANTHROPIC_BASE_URL\n"
+        in before
+    )
     assert during == ""
     expected = f"the provider at {away}: requests are answered with 502 until it is back"
     assert after == f"recollect: {expected}\n"
@@ -93,7 +96,10 @@ def test_a_provider_that_answers_is_not_spoken_of(home: Path) -> None:
         done = wrap(home, "claude", "--", "1", ANTHROPIC_BASE_URL="http://127.0.0.1:1", **named)
     lines = done.stderr.splitlines()
     assert (done.returncode, done.stdout.split()) == (7, ["200"])
-    assert lines[0] == f"recollect: requests are sent to {server.url}, as set by gateway.upstream.anthropic"
+    assert (
+        lines[0]
+        == f"recollect: requests are sent to {server.url}, as set by gateway.upstream.anthropic"
+    )
     assert lines[1].startswith(f"recollect: memory of {home} ")
     assert lines[2:] == ["[agent starts]", "[agent ends]"]
     # nothing that could end under a stream was asked: no daemon was started for it
