@@ -60,7 +60,6 @@ def test_a_models_fact_names_the_words_it_rests_on() -> None:
     assert said[1].text[evidence.start : evidence.end] == GATEWAY
     assert evidence.segment == said[1].id
     assert (draft.trust, draft.session, draft.at) == ("medium", "s", said[1].said_at)
-    assert found.asked
     assert len(model.prompts) == 1
 
 
@@ -151,8 +150,9 @@ def test_what_memory_said_and_what_was_pasted_is_never_a_fact(text: str) -> None
 @pytest.mark.parametrize("role", ["system", "user"])
 def test_noise_and_system_prompts_are_not_even_shown(role: Any) -> None:
     quiet = segment(role, GATEWAY, noise=None if role == "system" else "short")
-    found = asyncio.run(extract([quiet], (), model=ScriptedModel(), max_output_tokens=9, now=0.0))
-    assert (found.drafts, found.asked) == ((), False)
+    model = ScriptedModel()
+    found = asyncio.run(extract([quiet], (), model=model, max_output_tokens=9, now=0.0))
+    assert (found.drafts, model.prompts) == ((), [])
 
 
 @pytest.mark.parametrize("trust", ["low", "outside"])

@@ -16,9 +16,9 @@ from tests.unit.facts.fact_segments import segment
 from recollect.core.facts.history import name_property, other_value, same_words
 from recollect.core.facts.reading import read_page, readable
 from recollect.core.facts.support import (
-    as_statement,
     find_quote,
     is_order,
+    read_statement,
     states_nothing,
     unsupported,
 )
@@ -38,7 +38,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "other_value": lambda text: other_value(text, "the port is 8000"),
     "same_words": lambda text: same_words(text, "the port is 8000"),
     "is_order": is_order,
-    "as_statement": as_statement,
+    "read_statement": read_statement,
     "find_quote": lambda text: find_quote("the port is 8000", text, len(text)),
     "states_nothing": states_nothing,
     "unsupported": lambda text: unsupported("the port is 8000", [text]),

@@ -166,7 +166,7 @@ def handlers_of(
                 clock=clock,
                 model=reader,
                 embedders=names,
-                told=notify,
+                notify=notify,
             ).extract
 
         handlers[EXTRACT_JOB] = _make_when_needed(extraction)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, TypeVar, get_args
@@ -26,7 +27,7 @@ from recollect.core.facts.history import (
     same_words,
     settle,
 )
-from recollect.core.ports import Archive, Clock, Spool, Store
+from recollect.core.ports import Clock, Spool, Store
 from recollect.core.rules.redaction import redact
 from recollect.core.rules.text import clean_text
 from recollect.core.rules.trust import lowest
@@ -43,7 +44,7 @@ from recollect.core.values.fact import (
     fact_identity,
 )
 from recollect.core.values.recall import FactQuery
-from recollect.core.values.segment import Segment, SegmentId, Trust
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment, Trust
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.system.config import Settings
@@ -67,79 +68,23 @@ _TELLS_TYPE: Final[dict[FactType, str]] = {
 """The words of each type. The first match decides."""
 
 
-async def list_facts(store: Archive, asked: FactFilter) -> tuple[Fact, ...]:
-    """Return the selected facts: pinned ones first, then by time."""
-    for what, names, known in (
-        ("types", asked.types, get_args(FactType)),
-        ("trusts", asked.trusts, get_args(Trust)),
-        ("made_by", asked.made_by, get_args(MadeBy)),
-    ):
-        if unknown := [name for name in names if name not in known]:
-            raise RecollectError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
-    facts = await store.facts(superseded=asked.superseded or asked.as_of is not None)
-    if asked.as_of is not None:
-        moment = asked.as_of
-        facts = (
-            tuple(fact for fact in facts if fact.at <= moment)
-            if asked.superseded
-            else tuple(as_of(facts, moment))
-        )
-    words = frozenset(tokenize(asked.search))
-    found_facts = [fact for fact in facts if _matches(fact, asked, words)]
-    return tuple(sorted(found_facts, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
-
-
-async def find_fact(store: Archive, id: str) -> Fact:  # noqa: A002
-    """Return the fact with this id or unique id prefix, ignoring case."""
-    if not id:
-        raise RecollectError("an id is missing; `recollect facts list` shows them")
-    exact = await store.facts([FactId(id)], superseded=True)
-    if exact:
-        return exact[0]
-    facts = _beginning(id, await store.facts(superseded=True))
-    if len(facts) == 1:
-        return facts[0]
-    if facts:
-        raise RecollectError(
-            f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
-            + ", ".join(spelled(fact.id) for fact in facts[:_MOST_NAMED])
-        )
-    forms = dict.fromkeys((id, id.lower()))
-    if await store.tombstoned([fact_identity(FactId(form)) for form in forms]):
-        raise RecollectError("that fact was forgotten, and nothing of it is stored")
-    raise RecollectError(
-        f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
-    )
-
-
 def spelled(id: str) -> str:  # noqa: A002
     """Format an id for a message, with control characters escaped."""
     return id if id.isprintable() else repr(id)[1:-1]
 
 
-async def sources_of(store: Archive, fact: Fact) -> tuple[FactSource, ...]:
-    segments = {segment.segment.id: segment for segment in await store.segments(fact.sources)}
-    sources: list[FactSource] = []
-    for id_ in fact.sources:
-        stored = segments.get(id_)
-        spans = [span for span in fact.evidence if span.segment == id_]
-        size = 0 if stored is None else len(stored.segment.text)
-        within = [span for span in spans if 0 <= span.start < span.end <= size]
-        sources.append(
-            FactSource(
-                id=id_,
-                stored=stored,
-                spans=tuple(sorted(within, key=lambda span: (span.start, span.end))),
-                lost_spans=0 if stored is None else len(spans) - len(within),
-            )
-        )
-    return tuple(sources)
-
-
-def _beginning(id: str, facts: Sequence[Fact]) -> list[Fact]:  # noqa: A002
-    exact = [fact for fact in facts if fact.id.startswith(id)]
-    folded = id.casefold()
-    return exact or [fact for fact in facts if fact.id.casefold().startswith(folded)]
+def _source(id: SegmentId, fact: Fact, stored: StoredSegment | None) -> FactSource:  # noqa: A002
+    if stored is None:
+        return FactSource(id=id, stored=None)
+    spans = [span for span in fact.evidence if span.segment == id]
+    size = len(stored.segment.text)
+    within = [span for span in spans if 0 <= span.start < span.end <= size]
+    return FactSource(
+        id=id,
+        stored=stored,
+        spans=tuple(sorted(within, key=lambda span: (span.start, span.end))),
+        lost_spans=len(spans) - len(within),
+    )
 
 
 def _matches(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
@@ -148,20 +93,11 @@ def _matches(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
         and (not asked.trusts or fact.trust in asked.trusts)
         and (not asked.made_by or fact.made_by in asked.made_by)
         and (asked.session is None or fact.session == asked.session)
-        and (not asked.search or _says(fact, asked.search, words))
+        and (
+            asked.search.casefold() in fact.content.casefold()
+            or (bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")})
+        )
     )
-
-
-def _says(fact: Fact, search: str, words: frozenset[str]) -> bool:
-    if search.casefold() in fact.content.casefold():
-        return True
-    return bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")}
-
-
-def before(history: FactHistory) -> tuple[Fact, ...]:
-    """Return the versions before this one, newest first."""
-    earlier = [fact for fact in history.facts if fact.id != history.asked.id]
-    return tuple(reversed([fact for fact in earlier if fact.at <= history.asked.at]))
 
 
 WRITER_CANDIDATES: Final = 50
@@ -170,14 +106,12 @@ _ATTEMPTS: Final = 5
 Done = TypeVar("Done")
 
 
-async def decided(decide: Callable[[], Awaitable[Done]]) -> Done:
+async def retry_if_stale(write: Callable[[], Awaitable[Done]]) -> Done:
     """Decide and write. Retry if another process wrote facts in between."""
     for _ in range(_ATTEMPTS - 1):
-        try:
-            return await decide()
-        except StaleFacts:
-            continue
-    return await decide()
+        with suppress(StaleFacts):
+            return await write()
+    return await write()
 
 
 def _with_own_id(fact: Fact) -> Fact:
@@ -227,15 +161,53 @@ class FactBook:
 
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
         """Return the selected facts: pinned ones first, then by time."""
-        facts = await list_facts(self._store, asked or FactFilter())
-        return tuple(fact for fact in facts if self._reaches(fact))
+        asked = asked or FactFilter()
+        for what, names, known in (
+            ("types", asked.types, get_args(FactType)),
+            ("trusts", asked.trusts, get_args(Trust)),
+            ("made_by", asked.made_by, get_args(MadeBy)),
+        ):
+            if unknown := [name for name in names if name not in known]:
+                raise RecollectError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
+        moment = asked.as_of
+        facts = await self._store.facts(superseded=asked.superseded or moment is not None)
+        if moment is not None and asked.superseded:
+            facts = tuple(fact for fact in facts if fact.at <= moment)
+        elif moment is not None:
+            facts = as_of(facts, moment)
+        words = frozenset(tokenize(asked.search))
+        found = [one for one in facts if self._reaches(one) and _matches(one, asked, words)]
+        return tuple(sorted(found, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
         """Return the fact with this id or unique id prefix."""
-        fact = await find_fact(self._store, id)
+        fact = await self._find(id)
         if not self._reaches(fact):
             raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
         return fact
+
+    async def _find(self, id: str) -> Fact:  # noqa: A002
+        if not id:
+            raise RecollectError("an id is missing; `recollect facts list` shows them")
+        if exact := await self._store.facts([FactId(id)], superseded=True):
+            return exact[0]
+        every = await self._store.facts(superseded=True)
+        folded = id.casefold()
+        facts = [fact for fact in every if fact.id.startswith(id)]
+        facts = facts or [fact for fact in every if fact.id.casefold().startswith(folded)]
+        if len(facts) == 1:
+            return facts[0]
+        if facts:
+            raise RecollectError(
+                f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
+                + ", ".join(spelled(fact.id) for fact in facts[:_MOST_NAMED])
+            )
+        forms = dict.fromkeys((id, id.lower()))
+        if await self._store.tombstoned([fact_identity(FactId(form)) for form in forms]):
+            raise RecollectError("that fact was forgotten, and nothing of it is stored")
+        raise RecollectError(
+            f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
+        )
 
     def _check_writable(self) -> None:
         if self._read_only:
@@ -279,7 +251,7 @@ class FactBook:
             subject=about or named.subject,
             attribute=named.subject if about else named.attribute,
         )
-        written = await decided(lambda: self._add(draft))
+        written = await retry_if_stale(lambda: self._add(draft))
         return replace(written, masked=masked)
 
     async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
@@ -300,18 +272,18 @@ class FactBook:
         self._check_writable()
         fact = await self.find(id)
         content, masked = self._stored(text)
-        written = await decided(lambda: self._edit(fact.id, content, type))
+        written = await retry_if_stale(lambda: self._edit(fact.id, content, type))
         return replace(written, masked=masked)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
         """Offer a fact first from now on, and protect it from being replaced by extraction."""
         self._check_writable()
-        return await decided(lambda: self._pin(id, pinned=True))
+        return await retry_if_stale(lambda: self._pin(id, pinned=True))
 
     async def unpin(self, id: str) -> FactPinned:  # noqa: A002
         """Undo `pin`."""
         self._check_writable()
-        return await decided(lambda: self._pin(id, pinned=False))
+        return await retry_if_stale(lambda: self._pin(id, pinned=False))
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """Return a fact's versions, oldest first. A gap marks a forgotten version."""
@@ -322,9 +294,12 @@ class FactBook:
         fact = await self.find(id)
         rests_on = None
         if not fact.sources:
-            earlier = before(await self.history(fact.id))
-            rests_on = next((other for other in earlier if other.sources), None)
-        sources = await sources_of(self._store, rests_on or fact)
+            versions = reversed((await self.history(fact.id)).facts)
+            earlier = (one for one in versions if one.id != fact.id and one.at <= fact.at)
+            rests_on = next((one for one in earlier if one.sources), None)
+        stated = rests_on or fact
+        stored = {one.segment.id: one for one in await self._store.segments(stated.sources)}
+        sources = tuple(_source(id_, stated, stored.get(id_)) for id_ in stated.sources)
         return FactWhy(fact=fact, sources=sources, rests_on=rests_on)
 
     async def order_to_forget(
@@ -464,7 +439,7 @@ class FactBook:
         )
 
     async def _current(self, id: str) -> Fact:  # noqa: A002
-        fact = await find_fact(self._store, id)
+        fact = await self._find(id)
         if fact.current:
             return fact
         versions = fact_history(fact, await self._store.facts(superseded=True)).facts

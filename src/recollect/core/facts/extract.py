@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from recollect.core.facts.history import name_property, settle
 from recollect.core.facts.reading import (
+    CONTENT_CHARS,
     LINE_TOKENS,
     MOST_FACTS,
     WINDOW_TOKENS,
+    Line,
     Page,
-    Piece,
     call_tokens,
     extraction_prompt,
     fitting_tokens,
@@ -58,22 +59,19 @@ from recollect.core.values.recall import FactQuery
 from recollect.core.values.segment import Segment, StoredSegment
 from recollect.errors import ModelError, ModelRefused
 from recollect.system.config import Settings
-from recollect.system.config.settings import Scope
 
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
 _MOST_OBJECTS: Final = 64
-_CONTENT_CHARS: Final = 240
-_ASKED_CHARS: Final = 2_000
+_QUESTION_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """The facts in the first messages of a window, and the rejected claims."""
+    """The facts in the first messages of a window, and why other claims were refused."""
 
     drafts: tuple[FactDraft, ...] = ()
     refused: tuple[str, ...] = ()
     read: int = 0
-    asked: bool = False
     trouble: str = ""
 
 
@@ -107,7 +105,6 @@ async def extract(
         drafts=tuple(draft if draft.at <= now else replace(draft, at=now) for draft in drafts),
         refused=(*["malformed"] * malformed, *refused),
         read=page.read,
-        asked=True,
         trouble=_trouble(answer, page),
     )
 
@@ -199,57 +196,42 @@ def _claim(given: Mapping[str, Any]) -> _Claim | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    piece: Piece
-    start: int
-    end: int
-
-    @property
-    def text(self) -> str:
-        return self.piece.text[self.start : self.end]
-
-    @property
-    def evidence(self) -> EvidenceSpan:
-        return EvidenceSpan(segment=self.piece.segment.id, start=self.start, end=self.end)
-
-
 def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
-    ground = _quoted(claim, page)
-    if ground is None:
+    stated = _quoted(claim, page)
+    if stated is None:
         return "its quotation stands in no line"
-    if ground.piece not in page.new:
+    if stated.piece not in page.new:
         return "it rests on earlier lines"
-    if why := _states_nothing(ground):
+    if why := _states_nothing(stated):
         return why
-    grounds: tuple[_Ground, ...] = (ground,)
+    lines: tuple[Line, ...] = (stated,)
     content = claim.content
-    before = sentence_before(ground.piece.text, ground.start)
-    why = unsupported(content, [ground.text], context=before)
-    if why and (asked := _asked(claim, page, ground)) is not None:
-        joint = unsupported(content, [asked.text, ground.text])
-        if not joint:
-            grounds, why = (asked, ground), ""
-    if why:
+    before = sentence_before(stated.piece.text, stated.start)
+    why = unsupported(content, [stated.text], context=before)
+    question = _question(claim, page, stated) if why else None
+    if question is not None and not unsupported(content, [question.text, stated.text]):
+        lines = (question, stated)
+    elif why:
         # A small model copies well and rephrases badly. If the copied words contain every exact
         # value of its statement, they become the statement.
-        quote = " ".join(claim.quote.split()).strip(" \"“”'`")
-        if len(quote) > _CONTENT_CHARS or not anchored(content, quote):
+        content = " ".join(claim.quote.split()).strip(" \"“”'`")
+        if len(content) > CONTENT_CHARS or not anchored(claim.content, content):
             return why
-        if unsupported(quote, [ground.text]):
+        if unsupported(content, [stated.text]):
             return why
-        content = quote
-    return Proposed(draft=_draft(claim, content, grounds), spans=tuple(one.text for one in grounds))
+    return Proposed(draft=_draft(claim, content, lines), spans=tuple(line.text for line in lines))
 
 
-def _states_nothing(ground: _Ground) -> str:
-    if is_below(ground.piece.segment.trust, "medium"):
+def _states_nothing(line: Line) -> str:
+    if is_below(line.piece.segment.trust, "medium"):
         return ""  # `admit` checks the claim further
-    reasons = [states_nothing(sentence) for sentence in sentences(ground.text)]
+    reasons = [states_nothing(sentence) for sentence in sentences(line.text)]
     return reasons[0] if reasons and all(reasons) else ""
 
 
-def _quoted(claim: _Claim, page: Page) -> _Ground | None:
+def _quoted(claim: _Claim, page: Page) -> Line | None:
+    """Return the sentences of the quotation: in the line that the model named, or in any other,
+    least trusted first."""
     named = [line.piece for line in page.lines if line.number == claim.line != 0]
     others = sorted(
         (*page.new, *page.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
@@ -259,11 +241,11 @@ def _quoted(claim: _Claim, page: Page) -> _Ground | None:
         if start < end:
             last = piece.end + BEFORE_CHARS
             first, last = sentences_around(piece.text, start, end, last=last)
-            return _Ground(piece=piece, start=first, end=last)
+            return Line(piece=piece, start=first, end=last)
     return None
 
 
-def _asked(claim: _Claim, page: Page, answer: _Ground) -> _Ground | None:
+def _question(claim: _Claim, page: Page, answer: Line) -> Line | None:
     """Return the sentence of the previous message that shares most words: "which port?" "8443"."""
     pieces = [*page.before, *page.new]
     spoken = [
@@ -274,21 +256,21 @@ def _asked(claim: _Claim, page: Page, answer: _Ground) -> _Ground | None:
     piece, wanted = spoken[-1], content_words(claim.content)
     shared = {
         span: len(wanted & content_words(piece.text[span[0] : span[1]]))
-        for span in statement_spans(piece.text, max(0, piece.end - _ASKED_CHARS), piece.end)
+        for span in statement_spans(piece.text, max(0, piece.end - _QUESTION_CHARS), piece.end)
     }
     best = max(shared, key=lambda span: (shared[span], -span[0]), default=None)
     if best is None or not shared[best]:
         return None
-    return _Ground(piece=piece, start=best[0], end=best[1])
+    return Line(piece=piece, start=best[0], end=best[1])
 
 
-def _draft(claim: _Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft:
-    segments = [ground.piece.segment for ground in grounds]
+def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
+    segments = [line.piece.segment for line in lines]
     named = name_property(content)
     words = content_words(claim.subject)
     # the statement itself must name its subject
     subject = claim.subject.casefold() if words and words <= content_words(content) else ""
-    context = " ".join(" ".join(ground.text for ground in grounds).split())
+    context = " ".join(" ".join(line.text for line in lines).split())
     if context.casefold().strip(" .。") == content.casefold().strip(" .。"):
         context = ""
     return FactDraft(
@@ -296,7 +278,10 @@ def _draft(claim: _Claim, content: str, grounds: Sequence[_Ground]) -> FactDraft
         content=content,
         context=context,
         at=max(segment.said_at for segment in segments),
-        evidence=tuple(ground.evidence for ground in grounds),
+        evidence=tuple(
+            EvidenceSpan(segment=line.piece.segment.id, start=line.start, end=line.end)
+            for line in lines
+        ),
         trust=lowest(segment.trust for segment in segments),
         made_by="model",
         session=segments[-1].session,
@@ -317,97 +302,71 @@ LEAST_WINDOW_SHARE: Final = 0.5
 messages leave the view."""
 LEAST_SPOKEN_CHARS: Final = 40
 _TOOL_CHARS_READ: Final = 1_200
-_OF_THE_SPACE: Final = frozenset({"import", "hook", "note", "file"})
+_SOURCES_OF_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
 """A session name that no session has, so that only facts without a session are found."""
-_DONE: Final = {
+_OPERATIONS: Final = {
     "add": "facts added",
     "update": "facts told in more detail",
     "supersede": "facts replaced",
     "none": "known already",
     "refused": "refused",
 }
-_FOUND: Final = frozenset({"add", "update", "supersede"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FactScope:
-    """The facts that a statement may change, and the session of a new one."""
-
-    session: str | None
-    """The session; None means the whole space."""
-    everything: bool = False
-
-    @property
-    def asked(self) -> str | None:
-        """The session to query the store for. The query also finds facts without a session."""
-        if self.everything:
-            return None
-        return NO_SESSION if self.session is None else self.session
-
-    def holds(self, fact: Fact) -> bool:
-        """Return whether a fact may be replaced or extended from here."""
-        return self.everything or fact.session == self.session
-
-
-def reach_of(session: str, segments: Iterable[Segment], scope: Scope) -> FactScope:
-    """Return which facts a session's statements in these messages may change."""
-    if scope == "space":
-        return FactScope(session=session, everything=True)
-    if all(segment.source in _OF_THE_SPACE for segment in segments):
-        return FactScope(session=None)
-    return FactScope(session=session)
 
 
 class Decisions:
     """The known facts during one job, including those that the job adds."""
 
-    def __init__(self, store: Archive, reach: FactScope, *, now: float) -> None:
+    def __init__(
+        self, store: Archive, *, session: str | None, whole_space: bool, now: float
+    ) -> None:
+        """The drafts may change the facts of this session, or those without a session if it is
+        None. With `whole_space` they may change every fact."""
         self._store = store
-        self._reach = reach
+        self._session = session
+        self._whole_space = whole_space
         self._now = now
         self.written: dict[FactId, Fact] = {}
         self.operations: list[str] = []
 
-    async def take(self, drafts: Sequence[FactDraft]) -> None:
+    async def decide(self, drafts: Sequence[FactDraft]) -> None:
         """Decide about drafts in order, and remember the changes."""
         for draft in drafts:
-            if not self._reach.everything:
-                draft = replace(draft, session=self._reach.session)
+            if not self._whole_space:
+                draft = replace(draft, session=self._session)
             done = settle(draft, await self._known(draft), now=self._now)
             self.operations.append(done.operation)
             self.written.update((fact.id, fact) for fact in done.written)
 
     async def _known(self, draft: FactDraft) -> tuple[Fact, ...]:
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=CANDIDATES, session=self._reach.asked)
+        session = None if self._whole_space else self._session or NO_SESSION
+        query = FactQuery(words=words, limit=CANDIDATES, session=session)
         found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
         if draft.subject:
             found += await self._store.facts(superseded=True, subjects={draft.subject})
-        known = {fact.id: fact for fact in found if self._reach.holds(fact)}
-        held = set(words)
+        known = {
+            fact.id: fact for fact in found if self._whole_space or fact.session == self._session
+        }
         known.update(
             (id_, fact)
             for id_, fact in self.written.items()
-            if id_ in known or held.intersection(fact.words)
+            if id_ in known or not set(words).isdisjoint(fact.words)
         )
         return tuple(known.values())
 
-    def done(self) -> str:
+    def summary(self) -> str:
         counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
-        if not counts:
-            return "no facts"
-        return ", ".join(f"{count} {_DONE[name]}" for name, count in counts.items())
+        return ", ".join(f"{n} {_OPERATIONS[name]}" for name, n in counts.items()) or "no facts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingNote:
     """The result of reading messages for facts."""
 
-    facts: int
-    messages: int
-    trouble: str
-    done: str
+    facts: int = 0
+    done: str = "no facts"
+    trouble: str = ""
 
     def __str__(self) -> str:
         """Describe the result in one line for people."""
@@ -427,7 +386,7 @@ class Extraction:
     model: Model
     embedders: tuple[str, ...] = ()
     max_attempts: int = 5
-    told: Notify = field(default=lambda _: None, repr=False)
+    notify: Notify = field(default=lambda _: None, repr=False)
 
     async def extract(self, lease: Lease) -> Batch:
         """Read the next window of the session that the job names."""
@@ -445,42 +404,54 @@ class Extraction:
             due = await self._idle_at(session, now)
             return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
         if not _worth_asking(page):
-            read_to = ExtractedTo(session=session, sequence=page[-1].sequence)
-            more = len(page) == PAGE_SEGMENTS
-            jobs = [extract_job(session, run_at=now, left=True)] if more else []
-            return Batch(at=now, extracted=(read_to,), jobs=tuple(jobs))
+            return self._read_to(page, page, now)
         needed, day_tokens = self._cost(page), self.settings.jobs.day_tokens
         if day_tokens is not None and needed > day_tokens:  # the job would wait forever
-            self._notify_trouble("one call costs more than jobs.day_tokens allows")
+            self.notify(ReadingNote(trouble="one call costs more than jobs.day_tokens allows"))
             return Batch(at=now)
         # Jobs are charged when claimed, so claim it again with the higher cost.
         if needed > lease.cost_tokens:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
-        earlier, unseen = await self._earlier(session, after)
-        extraction = await self._found(lease, page, earlier, now, unseen_low=unseen)
-        new = page[: extraction.read]
-        reach = reach_of(session, (segment.segment for segment in new), self.settings.recall.scope)
-        book = Decisions(self.store, reach, now=now)
-        await book.take(extraction.drafts)
-        self.told(
+        extracted = await self._ask(lease, page, after, now)
+        new = page[: extracted.read]
+        # imported messages and files state facts of the whole space
+        of_space = all(stored.segment.source in _SOURCES_OF_SPACE for stored in new)
+        decisions = Decisions(
+            self.store,
+            session=None if of_space else session,
+            whole_space=self.settings.recall.scope == "space",
+            now=now,
+        )
+        await decisions.decide(extracted.drafts)
+        self.notify(
             ReadingNote(
-                facts=sum(name in _FOUND for name in book.operations),
-                messages=len(new),
-                trouble=extraction.trouble,
-                done=f"{book.done()} from {len(new)} messages",
+                facts=sum(name in ("add", "update", "supersede") for name in decisions.operations),
+                done=f"{decisions.summary()} from {len(new)} messages",
+                trouble=extracted.trouble,
             )
         )
-        more = len(new) < len(page) or len(page) == PAGE_SEGMENTS
-        jobs = [extract_job(session, run_at=now, left=True)] if more else []
-        if book.written:
-            jobs += [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
+        batch = self._read_to(new, page, now)
+        if not decisions.written:
+            return batch
+        embeds = [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
+        return replace(
+            batch,
+            facts=tuple(decisions.written.values()),
+            jobs=(*batch.jobs, *embeds),
+            facts_revision=revision,
+        )
+
+    def _read_to(
+        self, read: Sequence[StoredSegment], page: Sequence[StoredSegment], now: float
+    ) -> Batch:
+        """Record how far a session was read. Queue a job if messages remain."""
+        session = read[-1].segment.session
+        more = len(read) < len(page) or len(page) == PAGE_SEGMENTS
         return Batch(
             at=now,
-            facts=tuple(book.written.values()),
-            extracted=(ExtractedTo(session=session, sequence=new[-1].sequence),),
-            jobs=tuple(jobs),
-            facts_revision=revision if book.written else None,
+            extracted=(ExtractedTo(session=session, sequence=read[-1].sequence),),
+            jobs=(extract_job(session, run_at=now, left=True),) if more else (),
         )
 
     async def _idle_at(self, session: str, now: float) -> float:
@@ -490,7 +461,7 @@ class Extraction:
         return newest[0].segment.said_at + self.settings.facts.idle_seconds
 
     def _too_little(self, page: Sequence[StoredSegment]) -> bool:
-        unread = sum(_read_tokens(segment.segment) for segment in page)
+        unread = sum(_read_tokens(stored.segment) for stored in page)
         return len(page) < PAGE_SEGMENTS and unread < LEAST_WINDOW_SHARE * self._window_tokens()
 
     def _answer_tokens(self) -> int:
@@ -504,48 +475,41 @@ class Extraction:
         return fitting_tokens(wanted, self.model.window_tokens, self._answer_tokens())
 
     def _cost(self, page: Sequence[StoredSegment]) -> int:
-        read = sum(_read_tokens(segment.segment) for segment in page)
+        read = sum(_read_tokens(stored.segment) for stored in page)
         return call_tokens(min(read, self._window_tokens()), self._answer_tokens())
 
-    async def _earlier(self, session: str, after: int) -> tuple[tuple[Segment, ...], bool]:
-        if not after:
-            return (), False
-        last = await self.store.page(
-            after=after + 1, limit=LINEAGE_SEGMENTS, session=session, descending=True
-        )
-        return tuple(segment.segment for segment in reversed(last)), len(last) == LINEAGE_SEGMENTS
-
-    async def _found(
-        self,
-        lease: Lease,
-        new: Sequence[StoredSegment],
-        earlier: Sequence[Segment],
-        now: float,
-        *,
-        unseen_low: bool,
+    async def _ask(
+        self, lease: Lease, page: Sequence[StoredSegment], after: int, now: float
     ) -> Extracted:
+        """Ask the model for the facts of a page that begins after this sequence number."""
+        last: Sequence[StoredSegment] = ()
+        if after:
+            last = await self.store.page(
+                after=after + 1,
+                limit=LINEAGE_SEGMENTS,
+                session=page[0].segment.session,
+                descending=True,
+            )
+        earlier = [stored.segment for stored in reversed(last)]
         try:
             return await extract(
-                [segment.segment for segment in new],
+                [stored.segment for stored in page],
                 earlier[-OVERLAP_SEGMENTS:],
                 model=self.model,
                 max_output_tokens=self._answer_tokens(),
                 now=now,
                 window_tokens=self.settings.facts.window_tokens,
                 earlier_low=earlier[:-OVERLAP_SEGMENTS],
-                unseen_low=unseen_low,
+                unseen_low=len(last) == LINEAGE_SEGMENTS,
             )
         except ModelError as error:
             why = f"the model gave no usable answer ({str(error) or type(error).__name__})"
-            if isinstance(error, ModelRefused):
-                self._notify_trouble(why)
+            refused = isinstance(error, ModelRefused)
+            if refused or lease.attempt >= self.max_attempts:
+                self.notify(ReadingNote(trouble=why))
+            if refused:
                 raise GiveUp(why) from error
-            if lease.attempt >= self.max_attempts:
-                self._notify_trouble(why)
             raise
-
-    def _notify_trouble(self, why: str) -> None:
-        self.told(ReadingNote(facts=0, messages=0, trouble=why, done="no facts"))
 
 
 def _session_of(lease: Lease) -> tuple[str, bool]:
@@ -556,11 +520,11 @@ def _session_of(lease: Lease) -> tuple[str, bool]:
         raise GiveUp("its payload names no session") from error
 
 
-def _worth_asking(new: Sequence[StoredSegment]) -> bool:
+def _worth_asking(page: Sequence[StoredSegment]) -> bool:
     spoken = (
-        segment.segment.text
-        for segment in new
-        if segment.segment.noise is None and segment.segment.role in ("user", "assistant")
+        stored.segment.text
+        for stored in page
+        if stored.segment.noise is None and stored.segment.role in ("user", "assistant")
     )
     return sum(len(text) for text in spoken if is_noise(text) is None) >= LEAST_SPOKEN_CHARS
 

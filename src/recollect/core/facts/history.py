@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from recollect.core.facts.support import content_words
@@ -274,15 +275,6 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
     return (replace(fact, sources=sources, evidence=evidence),)
 
 
-def held_at(old: Fact, moment: float) -> bool:
-    """Return whether a fact was valid at this time. If its end is unknown, it was not."""
-    if old.at > moment:
-        return False
-    if old.valid_to is not None:
-        return old.valid_to > moment
-    return old.superseded_by is None
-
-
 def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]) -> Fact:
     seen = {old.id for old in versions}
     ends = [old for old in versions if old.id in closed]
@@ -302,8 +294,7 @@ def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     """Return the facts that were valid at a moment, oldest first. Pass superseded facts too."""
     known = {fact.id: fact for fact in facts}
-    holding = (fact for fact in known.values() if _holds_at(fact, moment, known))
-    return tuple(sorted(holding, key=_order))
+    return tuple(sorted((one for one in facts if held_at(one, moment, known)), key=_order))
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
@@ -327,13 +318,13 @@ def _order(fact: Fact) -> tuple[float, bool, float, str]:
     return (fact.at, fact.superseded_by is None, fact.recorded_at or 0.0, fact.id)
 
 
-def _holds_at(fact: Fact, moment: float, known: Mapping[FactId, Fact]) -> bool:
-    if fact.at > moment:
-        return False
+def held_at(fact: Fact, moment: float, known: Mapping[FactId, Fact] = MappingProxyType({})) -> bool:
+    """Return whether a fact was valid at this time. If its end is unknown, it was not. `known`
+    contains the facts that replaced others."""
     end = _end_of(fact, known)
     if end is None:
-        return fact.superseded_by is None
-    return moment < end
+        return fact.at <= moment and fact.superseded_by is None
+    return fact.at <= moment < end
 
 
 def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
@@ -388,13 +379,6 @@ class Reconciled:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
-    operation: Operation
-    fact: Fact | None = field(default=None, repr=False)
-    reason: str
-
-
 def other_value(before: str, now: str) -> bool:
     """Return whether two wordings contain different numbers, identifiers or values."""
     if _values_of(before) != _values_of(now):
@@ -418,73 +402,21 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
     """Decide what a statement changes in the known facts: current facts that may be about the same
     property, and all versions with the draft's subject."""
     unique = {fact.id: fact for fact in known}
-    facts = [fact for fact in unique.values() if fact.type != "digest"]
     if fact_id(draft.evidence, draft.content) in unique:
         return Reconciled(operation="none", reason="recorded already")
-    then = sorted(
-        (fact for fact in facts if held_at(fact, draft.at)),
-        key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),
-    )
-    return _carry_out(draft, facts, _decide(draft, then), now=now)
-
-
-def _decide(draft: FactDraft, then: Sequence[Fact]) -> _Verdict:
-    for fact in then:
-        if same_words(draft.content, fact.content):
-            return _repeated(draft, fact)
-    same = [fact for fact in then if same_property(draft, fact)]
-    value = name_property(draft.content).value
-    for fact in same:
-        if value and value == name_property(fact.content).value:
-            return _repeated(draft, fact)
-    if value and same:
-        reason = "another value of the same property"
-        return _Verdict(operation="supersede", fact=same[0], reason=reason)
-    likely = [fact for fact in same if _may_be_same(draft, fact)]
-    if len(likely) == 1 and other_value(likely[0].content, draft.content):
-        reason = "the same subject and attribute by name, and enough of the same words"
-        return _Verdict(operation="supersede", fact=likely[0], reason=reason)
-    return _Verdict(operation="add", reason="nothing known is about the same property")
-
-
-def _repeated(draft: FactDraft, fact: Fact) -> _Verdict:
-    if is_below(fact.trust, draft.trust):
-        reason = "said before by a less trusted source"
-        return _Verdict(operation="update", fact=fact, reason=reason)
-    return _Verdict(operation="none", fact=fact, reason="said before")
-
-
-def _may_be_same(draft: FactDraft, fact: Fact) -> bool:
-    ours, theirs = name_property(draft.content).subject, name_property(fact.content).subject
-    if ours and theirs:
-        return ours == theirs
-    left = _words_beside_values(draft.content)
-    right = _words_beside_values(fact.content)
-    shared = len(left & right)
-    return draft.type == fact.type and shared >= max(
-        _LEAST_SHARED, _LEAST_SHARE * max(len(left), len(right))
-    )
-
-
-def _carry_out(
-    draft: FactDraft, known: Sequence[Fact], verdict: _Verdict, *, now: float
-) -> Reconciled:
-    followed, reason = verdict.fact, verdict.reason
-    if verdict.operation == "none" and followed is not None:
-        written = gain_source(followed, draft)
-        return Reconciled(operation="none", written=written, reason=reason)
-    if followed is None and (later := _same_words_later(draft, known)) is not None:
-        written = gain_source(later, draft)
-        return Reconciled(operation="none", written=written, reason="said again later")
+    facts = [fact for fact in unique.values() if fact.type != "digest"]
+    operation, followed, reason = _decide(draft, facts)
+    if operation == "none" and followed is not None:
+        return Reconciled(operation="none", written=gain_source(followed, draft), reason=reason)
+    change: Change = "update" if operation == "update" else "supersede"
     if followed is not None and followed.subject:  # all versions have the same name
         draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
-    followed_id = None if followed is None else followed.id
     value = name_property(draft.content).value
     versions = [
         fact
-        for fact in known
-        if fact.id == followed_id
-        or (same_property(draft, fact) and (value or _may_be_same(draft, fact)))
+        for fact in facts
+        if fact is followed
+        or (same_property(draft, fact) and (value or _has_same_words(draft, fact)))
     ]
     barred = [
         fact
@@ -493,7 +425,6 @@ def _carry_out(
     ]
     if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in barred):
         return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
-    change: Change = "update" if verdict.operation == "update" else "supersede"
     new, *closed = place(new_fact(draft, now=now), versions, change=change)
     if barred:
         reason += "; kept next to a fact that it may not replace"
@@ -502,8 +433,38 @@ def _carry_out(
     return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
 
 
-def _same_words_later(draft: FactDraft, known: Sequence[Fact]) -> Fact | None:
-    if name_property(draft.content).subject:
-        return None
-    same = (fact for fact in known if same_words(draft.content, fact.content))
-    return next((fact for fact in same if fact.at > draft.at), None)
+def _decide(draft: FactDraft, known: Sequence[Fact]) -> tuple[Operation, Fact | None, str]:
+    """Return how a statement relates to what was valid at its time, to which fact, and why."""
+    facts = sorted(
+        (fact for fact in known if held_at(fact, draft.at)),
+        key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),
+    )
+    own = name_property(draft.content)
+    same = [fact for fact in facts if same_property(draft, fact)]
+    said = [fact for fact in facts if same_words(draft.content, fact.content)]
+    said += [fact for fact in same if own.value and own.value == name_property(fact.content).value]
+    if said and is_below(said[0].trust, draft.trust):
+        return "update", said[0], "said before by a less trusted source"
+    if said:
+        return "none", said[0], "said before"
+    if own.value and same:
+        return "supersede", same[0], "another value of the same property"
+    likely = [fact for fact in same if _has_same_words(draft, fact)]
+    if len(likely) == 1 and other_value(likely[0].content, draft.content):
+        reason = "the same subject and attribute by name, and enough of the same words"
+        return "supersede", likely[0], reason
+    if not own.subject:
+        for fact in known:
+            if fact.at > draft.at and same_words(draft.content, fact.content):
+                return "none", fact, "said again later"
+    return "add", None, "nothing known is about the same property"
+
+
+def _has_same_words(draft: FactDraft, fact: Fact) -> bool:
+    ours, theirs = name_property(draft.content).subject, name_property(fact.content).subject
+    if ours and theirs:
+        return ours == theirs
+    left = _words_beside_values(draft.content)
+    right = _words_beside_values(fact.content)
+    least = max(_LEAST_SHARED, _LEAST_SHARE * max(len(left), len(right)))
+    return draft.type == fact.type and len(left & right) >= least

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
@@ -127,6 +127,10 @@ class Line:
     number: int = 0
     """Number of the line; 0 for a line that cannot support a fact."""
 
+    @property
+    def text(self) -> str:
+        return self.piece.text[self.start : self.end]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
@@ -145,43 +149,37 @@ def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segm
     lines of `before` come first."""
     new: list[Piece] = []
     lines: list[Line] = []
-    read, cut_off = 0, False
+    read = number = 0
+    cut_off = False
     for segment in segments:
         text = readable(segment)
-        own: list[Line] = []
+        spans: list[tuple[int, int]] = []
         for start, end in _spans(segment, text):
             tokens -= count_text(_shown_part(segment, text[start:end])) + LINE_TOKENS
             if tokens < 0:
                 break
-            number = 0 if segment.role == "tool" or states_nothing(text[start:end]) else 1
-            piece = Piece(segment=segment, text=text, end=end)
-            own.append(Line(piece=piece, start=start, end=end, number=number))
+            spans.append((start, end))
         if tokens < 0 and read:
             break
         read += 1
+        piece = Piece(segment=segment, text=text, end=spans[-1][1] if spans else 0)
+        new += [piece] if spans else []
+        for start, end in spans:
+            supports = segment.role != "tool" and not states_nothing(text[start:end])
+            number += supports
+            lines.append(Line(piece=piece, start=start, end=end, number=number * supports))
         cut_off = tokens < 0
-        if own:
-            piece = own[-1].piece
-            new.append(piece)
-            lines += [replace(line, piece=piece) for line in own]
         if cut_off:
             break
     pieces, earlier = _before(before)
     return Page(
         new=tuple(new),
-        lines=tuple(_numbered(lines)),
+        lines=tuple(lines),
         before=pieces,
         earlier=earlier,
         read=read,
         cut_off=cut_off,
     )
-
-
-def _numbered(lines: Sequence[Line]) -> Iterator[Line]:
-    number = 0
-    for line in lines:
-        number += line.number
-        yield replace(line, number=number if line.number else 0)
 
 
 def _spans(segment: Segment, text: str) -> Iterator[tuple[int, int]]:
@@ -229,7 +227,7 @@ COUNT_MARGIN: Final = 1.2
 _LEAST_TOKENS: Final = 200
 
 _QUOTE_CHARS: Final = 300
-_CONTENT_CHARS: Final = 240
+CONTENT_CHARS: Final = 240
 _NAME_CHARS: Final = 60
 
 EXTRACTION_SCHEMA: Final[Mapping[str, Any]] = {
@@ -248,7 +246,7 @@ EXTRACTION_SCHEMA: Final[Mapping[str, Any]] = {
                     "line": {"type": "integer"},
                     "quote": {"type": "string", "maxLength": _QUOTE_CHARS},
                     "type": {"type": "string", "enum": list(EXTRACTED_TYPES)},
-                    "content": {"type": "string", "maxLength": _CONTENT_CHARS},
+                    "content": {"type": "string", "maxLength": CONTENT_CHARS},
                     "subject": {"type": "string", "maxLength": _NAME_CHARS},
                     "attribute": {"type": "string", "maxLength": _NAME_CHARS},
                 },
@@ -332,7 +330,7 @@ def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
 
 def _shown(line: Line) -> str:
     segment = line.piece.segment
-    words = _shown_part(segment, line.piece.text[line.start : line.end])
+    words = _shown_part(segment, line.text)
     if not line.number:
         return _unnumbered(segment, words)
     return f"[{line.number}] {segment.role}: {_defuse(words)}"

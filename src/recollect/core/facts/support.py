@@ -6,10 +6,11 @@ cannot be a preference, a decision or an order. Reasons for a refusal quote noth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
+from itertools import groupby
 from typing import Final, TypeAlias
 from unicodedata import normalize
 
@@ -22,11 +23,10 @@ from recollect.core.search.names import names_in
 from recollect.core.search.question import substance
 from recollect.core.search.tokenize import STOP_WORDS, is_unspaced_pair, tokenize
 from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft, FactType
-from recollect.core.values.segment import Segment, SegmentId, Trust
+from recollect.core.values.segment import Segment, Trust
 
 LEAST_WORD_CHARS: Final = 4
 BEFORE_CHARS: Final = 600
-_BLOCK_CHARS: Final = 1_000
 _SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()', " \t\r\n\u00a0\u3000\u200b*`")
 _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
@@ -39,24 +39,16 @@ def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
     at = _plain(text[:end]).find(wanted)
     if at < 0:
         return (0, 0)
-    return (_place(text, end, at), _place(text, end, at + len(wanted) - 1) + 1)
+
+    def place(plain_at: int) -> int:
+        return bisect_right(range(end), plain_at, key=lambda last: len(_plain(text[: last + 1])))
+
+    return (place(at), place(at + len(wanted) - 1) + 1)
 
 
 def _plain(text: str) -> str:
+    """Return a text without white space and Markdown marks, with one kind of quotes and case."""
     return text.translate(_SAME).casefold()
-
-
-def _place(text: str, end: int, at: int) -> int:
-    for block in range(0, end, _BLOCK_CHARS):
-        size = len(_plain(text[block : min(block + _BLOCK_CHARS, end)]))
-        if at >= size:
-            at -= size
-            continue
-        for place in range(block, end):
-            at -= len(_plain(text[place]))
-            if at < 0:
-                return place
-    return end
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
@@ -118,11 +110,8 @@ _CONJECTURES: Final = re.compile(
 )
 _QUESTION_ENDS: Final = ("?", "？", "吗", "嗎", "呢")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clause:
-    words: frozenset[str] = field(repr=False)
-    denies: bool
+_Clause: TypeAlias = tuple[frozenset[str], bool]
+"""Words of a clause, and whether it denies something."""
 
 
 def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
@@ -138,19 +127,17 @@ def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str
 
 
 def anchored(content: str, quote: str) -> bool:
-    """Return whether all exact values of a statement are in a quotation. A heading has none."""
-    text = _folded(quote)
-    exact = [
-        *_NUMBERS.findall(_folded(content)),
-        *map(_folded, shapes_in(content)),
-        *map(_folded, _TERMS.findall(content)),
-    ]
-    names = [max(name, key=len) for name in names_in(content)]
-    if (not exact and not names) or len(content_words(content)) <= _LEAST_WORDS:
-        return False
-    return all(value in text for value in exact) and {*tokenize(quote), *tokenize(text)}.issuperset(
-        names
+    """Return whether a statement has exact values, and all of them are in a quotation. A heading
+    has none."""
+    has_values = (
+        _NUMBERS.search(content)
+        or any(shapes_in(content))
+        or any(names_in(content))
+        or _TERMS.search(content)
     )
+    if not has_values or len(content_words(content)) <= _LEAST_WORDS:
+        return False
+    return not _exact(content, [quote], "")
 
 
 def _of_shape(content: str, spans: Sequence[str]) -> str:
@@ -240,16 +227,15 @@ def _agrees_in_denial(content: str, text: str) -> bool:
     return not (_contradicts(stated, rested_on) or _contradicts(rested_on, stated))
 
 
-def _contradicts(denying: Sequence[_Clause], affirming: Sequence[_Clause]) -> bool:
-    denied = frozenset[str]().union(*(clause.words for clause in affirming if clause.denies))
-    affirmed = frozenset[str]().union(*(other.words for other in affirming if not other.denies))
-    for clause in denying:
-        if not clause.denies:
+def _contradicts(clauses: Sequence[_Clause], others: Sequence[_Clause]) -> bool:
+    """Return whether one of the clauses denies words that the others only affirm."""
+    denied = {word for words, denies in others if denies for word in words}
+    affirmed = {word for words, denies in others if not denies for word in words}
+    for words, denies in clauses:
+        shared = words & (denied | affirmed)
+        if not denies or len(shared) < _SPOKEN_OF_SHARE * len(words):
             continue
-        spoken_of = clause.words & (denied | affirmed)
-        if len(spoken_of) < _SPOKEN_OF_SHARE * len(clause.words):
-            continue
-        if len(spoken_of & (affirmed - denied)) > _DENIED_SHARE * len(spoken_of):
+        if len(shared & (affirmed - denied)) > _DENIED_SHARE * len(shared):
             return True
     return False
 
@@ -257,9 +243,7 @@ def _contradicts(denying: Sequence[_Clause], affirming: Sequence[_Clause]) -> bo
 def _clauses(text: str) -> list[_Clause]:
     pieces = [piece for piece in _CLAUSE_ENDS.split(text) if piece and piece.strip()]
     return [
-        _Clause(
-            words=content_words(_DENIES.sub(" ", piece)), denies=_DENIES.search(piece) is not None
-        )
+        (content_words(_DENIES.sub(" ", piece)), _DENIES.search(piece) is not None)
         for piece in pieces
     ]
 
@@ -322,6 +306,7 @@ test_lineage.py)."""
 LONG_RUN: Final = 4
 """Or if it contains this many runs in a row."""
 ORDER_SHARE: Final = 0.6
+"""An order repeats a sentence that contains this share of its words."""
 RUN_SIGNS: Final = 4
 """A run has three words or, in scripts without spaces, this many characters."""
 _LEAST_RUNS: Final = 2
@@ -336,75 +321,66 @@ Run: TypeAlias = tuple[str, str, str] | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatedForm:
+class Statement:
     """A statement, prepared for comparison with texts."""
 
     runs: tuple[Run, ...] = field(repr=False)
-    names: frozenset[str] = field(repr=False)
-    orders: bool
+    new_names: frozenset[str] = field(repr=False)
+    """Names that no user mentioned before it."""
+    is_order: bool
     words: frozenset[str] = field(repr=False)
 
 
-def as_statement(text: str) -> RepeatedForm:
-    orders = is_order(text)
+def read_statement(text: str, heard: Sequence[str] = ()) -> Statement:
+    """Prepare a statement. `heard` are the users' messages before it, in folded case."""
     names = (
         *map(str.casefold, shapes_in(text)),
         *(word.casefold() for word in _CODED.findall(text)),
         *(max(name, key=len) for name in names_in(text)),
     )
-    return RepeatedForm(
-        runs=tuple(_runs(*_told_apart(text.casefold()))),
-        names=frozenset(names),
-        orders=orders,
-        words=content_words(text) if orders else frozenset(),
+    return Statement(
+        runs=tuple(_runs(text.casefold())),
+        new_names=frozenset(
+            name for name in names if not any(name in message for message in heard)
+        ),
+        is_order=is_order(text),
+        words=content_words(text),
     )
 
 
-class RepeatIndex:
-    """One text, with the runs and words of statements that it contains."""
+class ReadText:
+    """A text that a speaker can have read, prepared for comparison with these statements."""
 
-    def __init__(self, text: str, statements: Iterable[RepeatedForm]) -> None:
+    def __init__(self, text: str, statements: Sequence[Statement]) -> None:
         self._text = text
         self._folded = text.casefold()
-        statements = tuple(statements)
-        self._vocabulary = frozenset(chain.from_iterable(form.words for form in statements))
-        spaced, unspaced = _told_apart(self._folded)
-        self._beginnings = (
-            None if unspaced else frozenset(word[:_STEM_SIGNS] for word in frozenset(spaced))
-        )
-        wanted = frozenset(chain.from_iterable(form.runs for form in statements))
-        self._present = wanted.intersection(_runs(spaced, unspaced))
+        self._vocabulary = frozenset[str]().union(*(one.words for one in statements))
+        wanted = frozenset[Run]().union(*(one.runs for one in statements))
+        self._runs = wanted.intersection(_runs(self._folded))
 
-    def repeated_by(self, form: RepeatedForm, *, unheard: Iterable[str], outside: bool) -> bool:
-        """Return whether a statement repeats the text. `unheard` are its names that no user
-        mentioned before."""
-        if is_echo(self.held(form)):
+    def is_repeated_by(self, statement: Statement, *, outside: bool) -> bool:
+        """Return whether a statement repeats the text. `outside` means that the text was fetched,
+        so one new name in common is enough, as for an order."""
+        found = self.find_runs(statement)
+        in_a_row = max((sum(group) for _, group in groupby(found)), default=0)
+        if share(found) >= RUN_SHARE or in_a_row >= LONG_RUN:
             return True
-        if (form.orders or outside) and any(map(self._has_name, unheard)):
+        is_named = any(name in self._folded for name in statement.new_names)
+        if is_named and (statement.is_order or outside):
             return True
-        return form.orders and self._has_sentence(form.words)
+        return statement.is_order and self._has_sentence(statement.words)
 
-    def held(self, form: RepeatedForm) -> list[bool]:
+    def find_runs(self, statement: Statement) -> list[bool]:
         """Return, for each run of a statement, whether the text contains it."""
-        return [run in self._present for run in form.runs]
-
-    def _has_name(self, name: str) -> bool:
-        first = _WORDS.search(name)
-        if first is not None and len(first[0]) >= _STEM_SIGNS and not self._may_begin(first[0]):
-            return False
-        return name in self._folded
+        return [run in self._runs for run in statement.runs]
 
     def _has_sentence(self, wanted: frozenset[str]) -> bool:
         least = ORDER_SHARE * len(wanted)
-        if len(wanted) < _LEAST_RUNS or sum(map(self._may_begin, wanted)) < least:
+        # most texts lack the words, and reading the sentences of a long text takes time
+        present = sum(word[:_STEM_SIGNS] in self._folded for word in wanted)
+        if len(wanted) < _LEAST_RUNS or present < least:
             return False
         return any(len(wanted & words) >= least for words in self._sentences)
-
-    def _may_begin(self, word: str) -> bool:
-        begun = word[:_STEM_SIGNS]
-        if self._beginnings is None or not word.isascii():
-            return begun in self._folded
-        return begun in self._beginnings
 
     @cached_property
     def _sentences(self) -> frozenset[frozenset[str]]:
@@ -413,123 +389,20 @@ class RepeatIndex:
         )
 
 
-def is_echo(held: Sequence[bool]) -> bool:
-    """Return whether a text contains so many of a statement's runs that one repeats the other."""
-    return share(held) >= RUN_SHARE or _longest(held) >= LONG_RUN
-
-
-def share(held: Sequence[bool]) -> float:
+def share(found: Sequence[bool]) -> float:
     """Return the share of a statement's runs that a text contains; 0 if it has too few to
     decide."""
-    return sum(held) / len(held) if len(held) >= _LEAST_RUNS else 0.0
+    return sum(found) / len(found) if len(found) >= _LEAST_RUNS else 0.0
 
 
-def _longest(held: Sequence[bool]) -> int:
-    longest = current = 0
-    for one in held:
-        current = current + 1 if one else 0
-        longest = max(longest, current)
-    return longest
-
-
-def _told_apart(folded: str) -> tuple[list[str], list[str]]:
-    words = _WORDS.findall(folded)
-    if folded.isascii():
-        return words, []
-    unspaced = [word for word in words if _UNSPACED.search(word)]
-    if not unspaced:
-        return words, []
-    return [word for word in words if not _UNSPACED.search(word)], unspaced
-
-
-def _runs(spaced: Sequence[str], unspaced: Sequence[str]) -> Iterator[Run]:
-    for word in unspaced:
-        yield from (word[at : at + RUN_SIGNS] for at in range(len(word) - RUN_SIGNS + 1))
+def _runs(folded: str) -> Iterator[Run]:
+    spaced: list[str] = []
+    for word in _WORDS.findall(folded):
+        if word.isascii() or not _UNSPACED.search(word):
+            spaced.append(word)
+        else:
+            yield from (word[at : at + RUN_SIGNS] for at in range(len(word) - RUN_SIGNS + 1))
     yield from zip(spaced, spaced[1:], spaced[2:], strict=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Utterance:
-    """A statement, its speaker, and the segments that its speaker can have read."""
-
-    statement: str = field(repr=False)
-    trust: Trust
-    before: int
-    own: frozenset[SegmentId] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
-    """The trust of a statement, and the segments whose words it repeats."""
-
-    trust: Trust
-    segments: tuple[SegmentId, ...] = ()
-
-
-def lineages(
-    utterances: Iterable[Utterance], segments: Sequence[Segment]
-) -> Mapping[Utterance, Lineage]:
-    """Return the trust of each statement, depending on which of these segments could be read before
-    it."""
-    repeated: dict[Utterance, list[Segment]] = {utterance: [] for utterance in utterances}
-    doubted = [utterance for utterance in repeated if utterance.trust != "high"]
-    read = {utterance.statement: as_statement(utterance.statement) for utterance in doubted}
-    named = _first_named(read.values(), segments) if doubted else {}
-    for place, segment in enumerate(segments):
-        meant = [utterance for utterance in doubted if _may_repeat(utterance, place, segment)]
-        if not meant:
-            continue
-        look = RepeatIndex(segment.text, (read[utterance.statement] for utterance in meant))
-        outside = segment.trust == "outside"
-        for utterance in meant:
-            stated = read[utterance.statement]
-            unheard = {
-                name
-                for name in stated.names
-                if named.get(name, utterance.before) >= utterance.before
-            }
-            if look.repeated_by(stated, unheard=unheard, outside=outside):
-                repeated[utterance].append(segment)
-    return {
-        utterance: Lineage(
-            trust=lowest([utterance.trust, *(segment.trust for segment in segments)]),
-            segments=tuple(dict.fromkeys(segment.id for segment in segments)),
-        )
-        for utterance, segments in repeated.items()
-    }
-
-
-def _may_repeat(utterance: Utterance, place: int, segment: Segment) -> bool:
-    return (
-        place < utterance.before
-        and is_below(segment.trust, utterance.trust)
-        and segment.id not in utterance.own
-    )
-
-
-def _first_named(statements: Iterable[RepeatedForm], segments: Sequence[Segment]) -> dict[str, int]:
-    names = set[str]().union(*(form.names for form in statements))
-    first: dict[str, int] = {}
-    for place, segment in enumerate(segments):
-        if segment.trust != "high" or not names:
-            continue
-        text = segment.text.casefold()
-        for name in [name for name in names if name in text]:
-            first[name] = place
-            names.discard(name)
-    return first
-
-
-_HOW_THINGS_ARE: Final[frozenset[FactType]] = frozenset({"implementation", "config", "issue"})
-_MAY_SAY: Final[Mapping[Trust, frozenset[FactType]]] = {
-    "high": frozenset(EXTRACTED_TYPES),
-    "medium": frozenset(EXTRACTED_TYPES) - {"preference"},
-    "low": _HOW_THINGS_ARE,
-    "outside": _HOW_THINGS_ARE,
-}
-
-
-_LAID_DOWN: Final[frozenset[FactType]] = frozenset({"preference", "decision"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -539,6 +412,62 @@ class Proposed:
     draft: FactDraft = field(repr=False)
     spans: tuple[str, ...] = field(repr=False)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.draft.content, *self.spans)))
+
+
+def repeated_segments(
+    proposed: Sequence[Proposed], around: Sequence[Segment]
+) -> list[list[Segment]]:
+    """Return, for each draft, the less trusted segments that could be read before it and whose
+    words it repeats."""
+    places = {segment.id: place for place, segment in enumerate(around)}
+    users = [
+        (place, segment.text.casefold())
+        for place, segment in enumerate(around)
+        if segment.trust == "high"
+    ]
+    own = [{span.segment for span in proposal.draft.evidence} for proposal in proposed]
+    before = [
+        max((places[id_] for id_ in ids if id_ in places), default=len(around)) for ids in own
+    ]
+    statements = [
+        [
+            read_statement(text, [said for place, said in users if place < before[at]])
+            for text in proposal.texts
+        ]
+        for at, proposal in enumerate(proposed)
+    ]
+    repeated: list[list[Segment]] = [[] for _ in proposed]
+    for place, segment in enumerate(around):
+        doubted = [
+            at
+            for at, proposal in enumerate(proposed)
+            if place < before[at]
+            and proposal.draft.trust != "high"
+            and is_below(segment.trust, proposal.draft.trust)
+            and segment.id not in own[at]
+        ]
+        if not doubted:
+            continue
+        read = ReadText(segment.text, [one for at in doubted for one in statements[at]])
+        outside = segment.trust == "outside"
+        for at in doubted:
+            if any(read.is_repeated_by(one, outside=outside) for one in statements[at]):
+                repeated[at].append(segment)
+    return repeated
+
+
+_HOW_THINGS_ARE: Final[frozenset[FactType]] = frozenset({"implementation", "config", "issue"})
+_STATABLE: Final[Mapping[Trust, frozenset[FactType]]] = {
+    "high": frozenset(EXTRACTED_TYPES),
+    "medium": frozenset(EXTRACTED_TYPES) - {"preference"},
+    "low": _HOW_THINGS_ARE,
+    "outside": _HOW_THINGS_ARE,
+}
+_BINDING: Final[frozenset[FactType]] = frozenset({"preference", "decision"})
+
 
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
@@ -546,37 +475,23 @@ def admit(
     """Return each draft with its trust, or the reason for refusing it. `around` are the segments
     among which it was found. `unseen_low` means that tools may have written even earlier
     messages."""
-    places = {segment.id: place for place, segment in enumerate(around)}
-    utterances = [_utterances(proposal, places, len(around)) for proposal in proposed]
-    traced = lineages((each for other in utterances for each in other), around)
+    repeated = repeated_segments(proposed, around)
     return [
-        _held_to_trust(proposal, [traced[each] for each in each_said], unseen_low=unseen_low)
-        for proposal, each_said in zip(proposed, utterances, strict=True)
+        _limit_trust(proposal, segments, unseen_low=unseen_low)
+        for proposal, segments in zip(proposed, repeated, strict=True)
     ]
 
 
-def _utterances(
-    proposal: Proposed, places: Mapping[SegmentId, int], end: int
-) -> tuple[Utterance, ...]:
-    own = frozenset(evidence.segment for evidence in proposal.draft.evidence)
-    before = max((places[id_] for id_ in own if id_ in places), default=end)
-    return tuple(
-        Utterance(statement=text, trust=proposal.draft.trust, before=before, own=own)
-        for text in dict.fromkeys((proposal.draft.content, *proposal.spans))
-    )
-
-
-def _held_to_trust(
-    proposal: Proposed, traced: Sequence[Lineage], *, unseen_low: bool
+def _limit_trust(
+    proposal: Proposed, repeated: Sequence[Segment], *, unseen_low: bool
 ) -> FactDraft | str:
     draft = proposal.draft
-    trust = lowest(lineage.trust for lineage in traced)
-    if draft.type not in _MAY_SAY[trust]:
+    trust = lowest([draft.trust, *(segment.trust for segment in repeated)])
+    if draft.type not in _STATABLE[trust]:
         return f"{trust} trust states no {draft.type}"
-    lays_down = any(map(is_order, (draft.content, *proposal.spans)))
-    if lays_down and trust in ("low", "outside"):
+    orders = any(map(is_order, proposal.texts))
+    if orders and trust in ("low", "outside"):
         return "a tool's words tell nobody what to do"
-    if unseen_low and trust != "high" and (lays_down or draft.type in _LAID_DOWN):
+    if unseen_low and trust != "high" and (orders or draft.type in _BINDING):
         return "it may repeat what a tool brought in further back"
-    repeated = tuple(dict.fromkeys(name for lineage in traced for name in lineage.segments))
-    return replace(draft, trust=trust, lineage=repeated)
+    return replace(draft, trust=trust, lineage=tuple(segment.id for segment in repeated))

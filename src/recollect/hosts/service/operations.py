@@ -17,8 +17,6 @@ import msgspec
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.ledger import HandedOver
 from recollect.core.engine.rebuild import NotRebuilt, rebuild_request
-from recollect.core.facts.book import list_facts
-from recollect.core.facts.history import FactFilter
 from recollect.core.formats.codec import is_message
 from recollect.core.upkeep.certificates import certificate_json, seal
 from recollect.core.upkeep.forget import delete_space, find_meant
@@ -321,12 +319,9 @@ async def facts(call: Call) -> m.FactsAnswer:
     """List the facts of a space or a session, pinned ones first."""
     query = cast(m.FactsQuery, call.query)
     async with call.store() as store:
-        asked = FactFilter(superseded=query.superseded)
-        found = [
-            one
-            for one in await list_facts(store, asked)
-            if query.session is None or one.session in (None, query.session)
-        ]
+        facts = await store.facts(superseded=query.superseded)
+    found = [one for one in facts if query.session is None or one.session in (None, query.session)]
+    found.sort(key=_fact_place)
     after = call.after([False, *_BEFORE_FACTS])
     page, more = _page([one for one in found if _fact_place(one) > after], query.limit)
     return m.FactsAnswer(
