@@ -327,7 +327,7 @@ class Lab:
         self._note(talk, beginning, response.headers["x-recollect-report"])
         response.close()
         leaving.close()
-        self._server.wait_until_hung_up(10.0)
+        self._server.wait_until_hung_up()
         talk.last = "cancelled"
 
     def _headers(self, talk: Talk) -> dict[str, str]:

@@ -27,6 +27,7 @@ from tests.harness.model_wires import (
     overloaded,
     streamed_reply,
 )
+from tests.harness.waiting import PATIENCE_SECONDS
 
 from recollect.core.values.model import Usage
 from recollect.testing.scripted_model import Fails, Says, WireName, whole_reply
@@ -100,6 +101,9 @@ class ModelServer:
         """Requests that it refused for their size."""
         self._replies = 0
         self._hung_up = threading.Semaphore(0)
+        self._released = asyncio.Event()
+        self.holds: Callable[[Asked], bool] = lambda _: False
+        """Whether a request is answered only after `release`."""
         self.asked: list[Asked] = []
         """Every request, in order."""
         self.url = ""
@@ -131,9 +135,13 @@ class ModelServer:
                 "were not foreseen"
             )
 
-    def wait_until_hung_up(self, seconds: float) -> bool:
-        """Whether a client left in the midst of a reply, within so many seconds."""
-        return self._hung_up.acquire(timeout=seconds)
+    def release(self) -> None:
+        """Answer the requests that are held, and all later ones."""
+        self._loop.call_soon_threadsafe(self._released.set)
+
+    def wait_until_hung_up(self) -> bool:
+        """Whether a client left in the midst of a reply; it may take as long as it takes."""
+        return self._hung_up.acquire(timeout=PATIENCE_SECONDS)
 
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
@@ -174,6 +182,8 @@ class ModelServer:
                 writer, status, page, self._numbered(), head=asked.method == "HEAD"
             )
         step = self._step(asked, wire)
+        if self.holds(asked):
+            await self._released.wait()
         await asyncio.sleep(step.delay_seconds)
         if isinstance(step, Fails):
             body = step.body

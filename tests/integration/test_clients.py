@@ -5,26 +5,24 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from tests.harness.gateway import connect, gateway
 from tests.harness.model_server import ModelServer
+from tests.harness.waiting import wait_until
 from tools.clients.for_ever import by_sdk, long_talk
 from tools.clients.lab import Lab
 from tools.clients.scenarios import SCENARIOS
 from tools.clients.sdks import sdk_faults
 
 from recollect.hosts.gateway.running import BackgroundGateway
-from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 
 ROOT = Path(__file__).parents[2]
@@ -54,34 +52,25 @@ def test_what_was_captured_of_real_agents_passes_as_it_is(data: Path) -> None:
     slim = data / "clients" / "slim"
     if not slim.is_dir():
         pytest.skip(f"no captured requests at {slim}")
-    with ModelServer(lambda _: Says(text="Aye.")) as server:
-        settings = load_settings(
-            arguments={
-                "gateway.port": 0,
-                "gateway.upstream.anthropic": server.url,
-                "gateway.upstream.openai": f"{server.url}/v1",
-                "recall.enabled": False,
-            }
-        ).settings
-        with BackgroundGateway(settings) as running:
-            for name, rows in captured(slim):
-                changed = [row["n"] for row in rows if not _passes(running.url, server, row)]
-                # OpenClaw's user speaks twice in a row, which hosts of the format refuse: joined
-                assert name.startswith("openclaw") or not changed, name
-                kinds = Counter(record.partition(":")[0] for record in _kinds(running, len(rows)))
-                assert kinds == KINDS.get(name, kinds), name
-                running.gateway.activity._records.clear()
+    with (
+        ModelServer(lambda _: Says(text="Aye.")) as server,
+        gateway(server, **{"recall.enabled": False}) as running,
+    ):
+        for name, rows in captured(slim):
+            changed = [row["n"] for row in rows if not _passes(running.url, server, row)]
+            # OpenClaw's user speaks twice in a row, which hosts of the format refuse: joined
+            assert name.startswith("openclaw") or not changed, name
+            kinds = Counter(record.partition(":")[0] for record in _kinds(running, len(rows)))
+            assert kinds == KINDS.get(name, kinds), name
+            running.gateway.activity._records.clear()
 
 
 def _kinds(running: BackgroundGateway, count: int) -> list[str]:
     """What the newest requests were taken for, once their replies are read."""
-    until = time.monotonic() + 20
-    while True:
-        seen = running.gateway.activity.newest(1_000)
-        if len(seen) >= count or time.monotonic() > until:
-            assert not [record.failed for record in seen if record.failed]
-            return [record.kind for record in seen]
-        time.sleep(0.02)
+    newest = running.gateway.activity.newest
+    wait_until(lambda: len(newest(1_000)) >= count)
+    assert not [record.failed for record in newest(1_000) if record.failed]
+    return [record.kind for record in newest(1_000)]
 
 
 def _with_ids_once(body: dict[str, Any]) -> dict[str, Any]:
@@ -97,13 +86,12 @@ def _with_ids_once(body: dict[str, Any]) -> dict[str, Any]:
 
 def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
     """Whether a request reaches the provider with its bytes and its headers."""
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
+    connection, prefix = connect(url)
     body = json.dumps(_with_ids_once(row["body"]), ensure_ascii=False).encode()
     given = {key: value for key, value in row["headers"] if key.lower() not in _BETWEEN_TWO}
     sent = {key: value.encode() for key, value in given.items()}
     try:
-        connection.request("POST", parts.path + row["path"], body, sent)
+        connection.request("POST", prefix + row["path"], body, sent)
         connection.getresponse().read()
     finally:
         connection.close()

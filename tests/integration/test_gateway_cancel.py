@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
-from tests.harness.model_server import ModelServer
-from tests.integration.test_gateway import (
+from tests.harness.gateway import (
     PATHS,
+    ask,
+    body_of,
     gateway,
     leave_in_mid_stream,
     records,
 )
+from tests.harness.model_server import ModelServer
+from tests.harness.waiting import PATIENCE_SECONDS
 
 from recollect.hosts.gateway.asgi import unless_gone
 from recollect.testing.scripted_model import Says
@@ -25,10 +27,10 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
 
     async def work() -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(3_600)
         except asyncio.CancelledError:
             reached.append("lost")
-        await asyncio.sleep(60)
+        await asyncio.sleep(3_600)
         reached.append("went on")
 
     async def receive() -> dict[str, Any]:
@@ -36,7 +38,7 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
         return {"type": "http.disconnect"}
 
     async def scenario() -> None:
-        await asyncio.wait_for(unless_gone(receive, work()), 5)
+        await asyncio.wait_for(unless_gone(receive, work()), PATIENCE_SECONDS)
 
     asyncio.run(scenario())
     assert reached == ["lost"]
@@ -45,12 +47,11 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
 @pytest.mark.parametrize("wire", list(PATHS))
 def test_a_request_that_was_cut_off_stands_once_in_the_records(wire: str) -> None:
     says = Says(text="One two three four.", hang_after_events=2)
-    with ModelServer([says]) as server, gateway(server) as running:
+    with ModelServer([says, Says(text="One.")]) as server, gateway(server) as running:
         leave_in_mid_stream(running, wire)
-        assert server.wait_until_hung_up(1.0)
-        records(running, 1)
-        time.sleep(0.5)
-        (record,) = records(running, 1)
+        assert server.wait_until_hung_up()
+        ask(running.url, PATHS[wire], body_of(wire, ["count"]))
+        record, _ = records(running, 2)
     assert record["outcome"] == "the client disconnected"
     assert record["handling"] == "as it came"
     assert record["turn"] == 1

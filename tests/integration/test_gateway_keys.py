@@ -12,14 +12,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from tests.harness.model_server import Asked, ModelServer, Step
-from tests.integration.test_gateway import (
+from tests.harness.gateway import (
     PATHS,
     body_of,
+    connect,
     history,
 )
+from tests.harness.model_server import Asked, ModelServer, Step
 from tests.sizes import at_size
 from tools.clients.lab import GatewayProcess
 from tools.request_mutation import OWN_SHAPES, Shape, captured_shapes
@@ -63,10 +63,9 @@ def answer(asked: Asked) -> Step:
 
 
 def send(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> int:
-    parts = urlsplit(url)
-    client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    client, prefix = connect(url)
     try:
-        client.request(method, parts.path + target, body, {**headers, **IN_HEADERS})
+        client.request(method, prefix + target, body, {**headers, **IN_HEADERS})
         reply = client.getresponse()
         reply.read()
     except http.client.IncompleteRead:
@@ -105,11 +104,10 @@ def traffic(url: str, *, every: int) -> Iterator[int]:
 
 def shown(url: str) -> bytes:
     """All that a gateway tells of itself."""
-    parts = urlsplit(url)
-    client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+    client, prefix = connect(url)
 
     def page(path: str) -> bytes:
-        client.request("GET", parts.path + path)
+        client.request("GET", prefix + path)
         return client.getresponse().read()
 
     lines = page("/recollect/activity?follow=0")

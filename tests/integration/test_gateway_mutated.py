@@ -3,28 +3,25 @@ that was not shaped, and no stage that stumbles. Hundreds of them; 10,000 with `
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import random
-import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from tests.harness.gateway import ask, connect, gateway
 from tests.harness.model_server import ModelServer
+from tests.harness.waiting import wait_until
 from tests.sizes import at_size
 from tools.request_mutation import OWN_SHAPES, Mutated, Mutator, captured_shapes
 
 from recollect.core.values.reason import Cause
 from recollect.hosts.gateway.activity import MOST_RECORDS
 from recollect.hosts.gateway.running import BackgroundGateway
-from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Fails, Says
 
 REQUESTS = 10_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=300, full=1_000)
-SECONDS = 30
 SEED = 16
 _STUMBLED = Cause.RAISED.value.partition("}")[2]
 """How a stage ends whose own code was not ready for a request; what cannot be read says why."""
@@ -35,34 +32,23 @@ def test_no_mutated_request_meets_an_error_of_the_gateways(tmp_path: Path) -> No
     shapes = [*OWN_SHAPES * 10, *captured_shapes(Path(os.environ["RECOLLECT_DATA"]))]
     draw, mutator = random.Random(SEED), Mutator(SEED)
     says = Fails(status=200, body={"id": "x", "content": [], "choices": [], "output": []})
-    with ModelServer(lambda _: says) as server:
-        settings = load_settings(
-            arguments={
-                "gateway.port": 0,
-                "gateway.upstream.anthropic": server.url,
-                "gateway.upstream.openai": f"{server.url}/v1",
-                "recall.embedder": "none",
-            }
-        ).settings
-        with BackgroundGateway(settings) as running:
-            parts = urlsplit(running.url)
-            client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
-            recent: deque[Mutated] = deque(maxlen=MOST_RECORDS)
-            for number in range(REQUESTS):
-                request = mutator.mutated(draw.choice(shapes))
-                target = parts.path + request.path
-                client.request("POST", target, request.content, request.headers)
-                reply = client.getresponse()
-                answer = reply.read()
-                assert (reply.status, answer) == (200, _answer(says)), _told(number, request)
-                sent = server.asked.pop().content
-                if sent != request.content:
-                    _check_shaped(request, sent, number)
-                recent.append(request)
-                if len(recent) == MOST_RECORDS // 2 or number == REQUESTS - 1:
-                    _check_records(running, number, recent)
-                    recent.clear()
-            client.close()
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        client, prefix = connect(running.url)
+        recent: deque[Mutated] = deque(maxlen=MOST_RECORDS)
+        for number in range(REQUESTS):
+            request = mutator.mutated(draw.choice(shapes))
+            client.request("POST", prefix + request.path, request.content, request.headers)
+            reply = client.getresponse()
+            answer = reply.read()
+            assert (reply.status, answer) == (200, _answer(says)), _told(number, request)
+            sent = server.asked.pop().content
+            if sent != request.content:
+                _check_shaped(request, sent, number)
+            recent.append(request)
+            if len(recent) == MOST_RECORDS // 2 or number == REQUESTS - 1:
+                _check_records(running, number, recent)
+                recent.clear()
+        client.close()
 
 
 def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
@@ -70,16 +56,9 @@ def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
     odd = {"type": {"type": "text"}, "text": "the keel is oak"}
     rows = [{"role": "user", "content": [odd]}, {"role": "user", "content": "and the mast?"}]
     with ModelServer(lambda _: Says(text="Aye.")) as server:
-        settings = load_settings(
-            arguments={"gateway.port": 0, "gateway.upstream.anthropic": server.url}
-        ).settings
-        with BackgroundGateway(settings) as running:
-            parts = urlsplit(running.url)
-            client = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
+        with gateway(server) as running:
             body = json.dumps({"model": "m", "max_tokens": 9, "messages": rows}).encode()
-            client.request("POST", f"{parts.path}/v1/messages", body)
-            assert client.getresponse().read()
-            client.close()
+            assert ask(running.url, "/v1/messages", body).status == 200
             _check_records(running, 0, [Mutated(path="/v1/messages", content=body, headers={})])
         (message,) = server.asked[0].body["messages"]
         assert message["content"] == [odd, {"type": "text", "text": "and the mast?"}]
@@ -87,22 +66,13 @@ def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
 
 def _check_records(running: BackgroundGateway, number: int, recent: Sequence[Mutated]) -> None:
     """No stage stumbled over the requests of late."""
-    until = time.monotonic() + SECONDS
-    while True:
-        records = running.gateway.activity.newest(MOST_RECORDS)
-        if len({one.number for one in records} & _numbers(number, recent)) == len(recent):
-            break
-        assert time.monotonic() < until, "a request has no record"
-        time.sleep(0.02)
-    for one in records:
+    numbers = set(range(number + 2 - len(recent), number + 2))
+    newest = running.gateway.activity.newest
+    wait_until(lambda: numbers <= {one.number for one in newest(MOST_RECORDS)})
+    for one in newest(MOST_RECORDS):
         for line in one.failed:
             at = one.number - 1
             assert not line.endswith(_STUMBLED), (line, _told(at, recent[at - number - 1]))
-
-
-def _numbers(number: int, recent: Sequence[Mutated]) -> set[int]:
-    """The numbers of these requests at the gateway, the last being the newest."""
-    return set(range(number + 2 - len(recent), number + 2))
 
 
 def _check_shaped(request: Mutated, sent: bytes, number: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from tests.harness.waiting import PATIENCE_SECONDS
 
 from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server, read_body, send_json
 from recollect.hosts.gateway.running import BackgroundServer
@@ -36,7 +37,7 @@ def address() -> Iterator[tuple[str, int]]:
 def sent_until_cut_off(opened: socket.socket, piece: bytes, most: int) -> int:
     """How many bytes went out before the server had enough."""
     sent = 0
-    opened.settimeout(5)
+    opened.settimeout(PATIENCE_SECONDS)
     try:
         while sent < most:
             opened.sendall(piece)
@@ -74,7 +75,7 @@ def test_large_bodies_and_heads_of_usual_size_are_read(address: tuple[str, int])
                 b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2000000\r\n"
                  b"x-a: " + b"a" * 30_000 + b"\r\n\r\n" + b"b" * 2_000_000
             )  # fmt: skip
-            opened.settimeout(10)
+            opened.settimeout(PATIENCE_SECONDS)
             answer = b""
             while not answer.endswith(b"2000000"):
                 got = opened.recv(1_000)
@@ -90,7 +91,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
         opened.sendall(begun)
-        opened.settimeout(5)
+        opened.settimeout(PATIENCE_SECONDS)
         assert opened.recv(100) == b""
 
 
@@ -99,7 +100,7 @@ def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
 ) -> None:
     monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
-        opened.settimeout(5)
+        opened.settimeout(PATIENCE_SECONDS)
         for _ in range(2):
             opened.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\na")
             time.sleep(0.4)  # its body comes later

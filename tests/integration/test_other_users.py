@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.gateway import PATHS, ask, records, settings_for, turn
 from tests.harness.model_server import ModelServer
-from tests.integration.test_gateway import PATHS, ask, records, settings_for, turn
 
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Says

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
+from tests.harness.waiting import assert_linear
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
 from recollect.core.compaction.carry import (
@@ -138,15 +138,9 @@ class TestBounds:
         assert strip_carried(whole) == "## Goal\nShip it."
 
     def test_the_time_is_linear_in_what_is_read(self) -> None:
-        def seconds(rows: int) -> float:
+        def read(rows: int) -> None:
             line = "the same_name and other_name of src/app/main.py were seen in"
             text = "\n".join(f"{line} place {n} by reader_{n % 7}" for n in range(rows))
-            entries = history(*[user(results(n, text)) for n in range(8)])
-            best = 9.0
-            for _ in range(3):
-                begun = time.process_time()
-                carry(entries)
-                best = min(best, time.process_time() - begun)
-            return best
+            carry(history(*[user(results(n, text)) for n in range(8)]))
 
-        assert seconds(400) < 12 * seconds(100) + 0.1
+        assert_linear(read, 400)

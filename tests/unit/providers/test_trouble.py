@@ -113,7 +113,7 @@ def test_a_server_that_hangs_is_left_at_the_deadline(wire: WireName, way: str) -
 def test_a_stream_that_falls_silent_is_left_at_the_deadline(wire: WireName) -> None:
     with ModelServer([Says(text="and then", hang_after_events=4)]) as server:
         error = error_of("stream", wire, server, deadline_seconds=0.3)
-        assert server.wait_until_hung_up(3.0)
+        assert server.wait_until_hung_up()
     assert isinstance(error, ModelUnavailable)
 
 

@@ -214,7 +214,7 @@ def test_cancelling_the_task_closes_the_connection(wire: WireName) -> None:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            return await asyncio.to_thread(server.wait_until_hung_up, 3.0)
+            return await asyncio.to_thread(server.wait_until_hung_up)
 
         assert using(model, cancel)
 

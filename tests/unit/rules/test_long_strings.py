@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
+
+from tests.harness.waiting import assert_linear, processor_seconds
+from tests.sizes import at_size
 
 from recollect.core.rules.message_redaction import TextMask, redact_json
 from recollect.core.rules.redaction import JudgedTexts, redact
@@ -36,7 +38,7 @@ def test_a_secret_in_long_json_inside_json_is_masked_as_in_short_json() -> None:
         inner: str = json.loads(redact_json(raw)[0])["content"]
         return inner
 
-    kinds = [kind for kind in load_kinds("tune") if not kind.lookalike]
+    kinds = [kind for kind in load_kinds("tune") if not kind.lookalike][:: at_size(ci=3, full=1)]
     around = FILLER[:20_000]
     missed = 0
     for kind in kinds:
@@ -44,38 +46,35 @@ def test_a_secret_in_long_json_inside_json_is_masked_as_in_short_json() -> None:
         secrets = [json.dumps(one)[1:-1] for one in filled]
         short, long = masked(f"\n{text}\n"), masked(f"{around}\n{text}\n{around}")
         missed += any(one in long for one in secrets if one not in short)
-    assert len(kinds) > 100
+    assert len(kinds) > 40
     assert missed == 0
 
 
-def test_a_message_of_two_million_characters_takes_seconds_at_most() -> None:
-    raw = json.dumps(
-        {"content": json.dumps({"out": FILLER * 47 + f"API_TOKEN={ALONE}q1"})}
-    ).encode()
-    assert len(raw) > 2_000_000
-    begun = time.process_time()
-    assert ALONE.encode() not in redact_json(raw)[0]
-    assert time.process_time() - begun < 10
+def test_a_message_of_two_million_characters_is_masked_in_linear_time() -> None:
+    def mask(fillers: int) -> None:
+        content = json.dumps({"out": FILLER * fillers + f"API_TOKEN={ALONE}q1"})
+        assert ALONE.encode() not in redact_json(json.dumps({"content": content}).encode())[0]
+
+    assert len(FILLER) * 48 > 2_000_000
+    assert_linear(mask, 48)
 
 
 def test_texts_that_were_judged_before_are_masked_alike_and_sooner() -> None:
     text = FILLER * 4 + f"export API_TOKEN={ALONE}q1\n" + FILLER
     judged = JudgedTexts()
-    first = TextMask(Redaction(), judged=judged).text(text)
-    begun = time.process_time()
-    second = TextMask(Redaction(), judged=judged).text(text)
-    again = time.process_time() - begun
-    begun = time.process_time()
-    assert first == second == redact(text).text
-    assert again < 0.5 * (time.process_time() - begun)
+    masked = redact(text).text
+    assert TextMask(Redaction(), judged=judged).text(text) == masked
+
+    def again() -> None:
+        assert TextMask(Redaction(), judged=judged).text(text) == masked
+
+    assert processor_seconds(again) < 0.5 * processor_seconds(lambda: redact(text))
     assert ALONE not in repr(judged.__dict__)
 
 
 def test_masks_among_many_escapes_take_linear_time() -> None:
-    def seconds(lines: int) -> float:
-        raw = json.dumps({"content": 'say "x"\n' * lines + f'API_TOKEN="{ALONE}"\n' * 40}).encode()
-        begun = time.process_time()
-        redact_json(raw)
-        return time.process_time() - begun
+    def mask(lines: int) -> None:
+        content = 'say "x"\n' * lines + f'API_TOKEN="{ALONE}"\n' * 40
+        redact_json(json.dumps({"content": content}).encode())
 
-    assert seconds(16_000) < 16 * max(seconds(2_000), 0.02)
+    assert_linear(mask, 16_000)
