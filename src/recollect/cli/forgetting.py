@@ -207,12 +207,12 @@ async def _find_targets(
     store: Store, spool: Spool, order: ForgetOrder, *, words: bool
 ) -> ForgetTargets:
     """Find what to forget. If only facts or only an age are given, not all messages are read."""
-    from recollect.core.upkeep.forget import find_meant
-    from recollect.core.upkeep.matching import ForgetTargets, facts_meant
+    from recollect.core.upkeep.forget import find_targets
+    from recollect.core.upkeep.matching import ForgetTargets, covered_facts
 
     if order.facts and not order.segments:
-        return ForgetTargets(facts=await facts_meant(store, order))
-    return await find_meant(store, [spool], order) if words or order.segments else ForgetTargets()
+        return ForgetTargets(facts=await covered_facts(store, order))
+    return await find_targets(store, [spool], order) if words or order.segments else ForgetTargets()
 
 
 def _draw_meant(meant: ForgetTargets) -> None:
@@ -308,7 +308,7 @@ def redact(
         return await _report(store, place, masks, done, workspace)
 
     def draw() -> None:
-        click.echo(redaction_text(report, whole=False))
+        click.echo(redaction_text(report))
         if report.done.secrets and not apply_:
             click.echo("\nMask them with the same command and --apply.")
 

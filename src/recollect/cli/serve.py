@@ -179,7 +179,7 @@ class SpaceJobs:
             notify=partial(self._log.read, name),
         )
         report = partial(self._log.job, name)
-        return (await runner.run_due(stop=stop, told=report, most=most)).taken
+        return (await runner.run_due(stop=stop, report=report, most=most)).taken
 
     async def close(self) -> None:
         if self._reader is not None:

@@ -393,3 +393,21 @@ class Spool(Protocol):
 
     async def close(self) -> None:
         """Close the file. Waiting records stay in it."""
+
+
+async def read_pages(
+    archive: Archive, *, session: SessionId | None = None, limit: int = 500
+) -> AsyncIterator[tuple[StoredSegment, ...]]:
+    """Yield the segments of a space, or of one session, in order of arrival and page by page."""
+    after = 0
+    while page := await archive.page(after=after, limit=limit, session=session):
+        yield page
+        after = page[-1].sequence
+
+
+async def read_bodies(store: Store, kind: BodyKind) -> AsyncIterator[tuple[StoredBody, ...]]:
+    """Yield the bodies of this kind, page by page."""
+    after: str | None = None
+    while page := await store.held(kind, after=after, limit=50):
+        yield page
+        after = page[-1].id

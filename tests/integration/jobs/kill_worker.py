@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import sys
 import time
+from contextlib import suppress
 from random import Random
 
 from tests.store_contract import examples
@@ -14,6 +15,7 @@ from recollect.adapters.wiring import open_store
 from recollect.core.boundary import SystemClock
 from recollect.core.upkeep.jobs import Backoff, JobRunner
 from recollect.core.values.batch import Batch, Lease
+from recollect.errors import StoreError
 
 LEASE_SECONDS = 0.3
 
@@ -37,7 +39,10 @@ async def main(path: str) -> None:
         max_attempts=1000,
         backoff=Backoff(base_seconds=0.01, factor=1.0),
     )
-    await runner.run(asyncio.Event(), idle_seconds=0.02)
+    while True:
+        with suppress(StoreError):
+            await runner.run_due()
+        await asyncio.sleep(0.02)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def test_a_stop_lets_a_job_end_or_gives_it_back(
             stop.clear()
             begun.clear()
             await bench.enqueue(key)
-            running = asyncio.create_task(bench.runner(handler).run(stop))
+            running = asyncio.create_task(bench.runner(handler).run_due(stop=stop))
             await begun.wait()
             stop.set()
             assert (await running).done == done

@@ -22,7 +22,7 @@ from recollect.core.formats.turn_records import (
     write_outcomes,
 )
 from recollect.core.ports import Store
-from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.forget import find_targets, forget
 from recollect.core.upkeep.masks import Masks, strings_in
 from recollect.core.upkeep.redact import redact
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash
@@ -102,7 +102,7 @@ def test_forgetting_a_text_removes_the_outcomes_that_hold_it(tmp_path: Path) -> 
         piece = LedgerPiece(hash=PieceHash("0" * 32), kind="outcomes", body=body)
         await store.write(Batch(at=AT, pieces=(piece,)))
         order = ForgetOrder(at=AT, matching="Marbella")
-        assert (await find_meant(store, [], order)).records == 1
+        assert (await find_targets(store, [], order)).records == 1
         await forget(store, [], order, now=AT)
         assert not await store.held("pieces")
 

@@ -15,7 +15,7 @@ from recollect.adapters.wiring import open_store
 from recollect.core.formats.stored_records import read_batch, write_batch
 from recollect.core.ports import Store
 from recollect.core.upkeep.certificates import certificate_json, certificate_text, seal
-from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.forget import find_targets, forget
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import FactId
 from recollect.core.values.upkeep import ForgetOrder
@@ -165,7 +165,7 @@ def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
         await spool.set_aside(spooled(f"refused {MARKER}", session="aside"), reason="refused")
         order = ForgetOrder(at=AT, matching=MARKER)
         assert MARKER not in repr(order)
-        meant = await find_meant(store, [spool], order)
+        meant = await find_targets(store, [spool], order)
         assert [one.segment.id for one in meant.stored] == [stored[0].segment.id]
         assert sorted(one.session for one in meant.spooled) == ["aside", "waits"]
         assert sorted(fact.id for fact in meant.facts) == [

@@ -17,7 +17,7 @@ from recollect.core.formats.openclaw_files import foreign_of, split_foreign
 from recollect.core.formats.stored_records import read_batch, write_batch
 from recollect.core.ports import Store
 from recollect.core.upkeep.certificates import RedactionResult, headline
-from recollect.core.upkeep.forget import find_meant, forget
+from recollect.core.upkeep.forget import find_targets, forget
 from recollect.core.upkeep.masks import Masks, own_patterns
 from recollect.core.upkeep.matching import ForgetSet
 from recollect.core.upkeep.redact import mask_fact, redact
@@ -71,7 +71,7 @@ def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
         )
         await store.write(batch)
         order = ForgetOrder(at=AT, pattern=r"\bAnn\b")
-        meant = await find_meant(store, [], order)
+        meant = await find_targets(store, [], order)
         assert (meant.messages, meant.records, meant.nothing) == (0, 3, False)
         certificate = await forget(store, [], order, now=AT)
         left = await held(store)
@@ -83,7 +83,7 @@ def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
         assert certificate.counts["ledger pieces"] == 2
         assert certificate.counts["jobs"] == 1
         assert certificate.counts["session states changed"] == 0
-        assert (await find_meant(store, [], order)).nothing
+        assert (await find_targets(store, [], order)).nothing
         await store.write(replace(batch, session=None))
         assert "Ann leads" not in await held(store), "it does not come back"
 
@@ -107,10 +107,10 @@ def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: P
             (ForgetOrder(at=AT, segments=(second,)), {"digest", "tide"}),
             (ForgetOrder(at=AT, sessions=(new[0].segment.session,)), {"rests", "digest"}),
         ):
-            meant = await find_meant(store, [], order)
+            meant = await find_targets(store, [], order)
             assert {str(fact.id) for fact in meant.facts} == expected, order
         order = ForgetOrder(at=AT, sessions=(new[0].segment.session,))
-        assert (await find_meant(store, [], order)).messages == 2
+        assert (await find_targets(store, [], order)).messages == 2
         assert (await forget(store, [], order, now=AT)).counts["facts"] == 2
         assert {str(fact.id) for fact in await store.facts()} == {"both", "tide"}, "said elsewhere"
 

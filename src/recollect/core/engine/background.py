@@ -207,9 +207,9 @@ def runner_of(
     model: Model | None = None,
     notify: Notify = lambda _: None,
     used: Used = lambda _: None,
-    heard: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
+    on_end: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """Make a worker for this space. It calls `heard` with every finished job and `used` with every
+    """Make a worker for this space. It calls `on_end` with every finished job and `used` with every
     model call."""
     clock = clock or SystemClock()
     if model is not None:
@@ -219,7 +219,7 @@ def runner_of(
         handlers_of(store, settings, clock, embedders, model=model, notify=notify),
         clock,
         day_tokens=settings.jobs.day_tokens,
-        heard=heard,
+        on_end=on_end,
     )
 
 
@@ -240,7 +240,7 @@ def in_process_jobs(
 
     part = Part("jobs")
 
-    def heard(kind: str, failure: Failure | None) -> None:
+    def on_end(kind: str, failure: Failure | None) -> None:
         if failure is None:
             part.back(whose=kind)
         elif not issubclass(failure.error, StoreError):
@@ -250,10 +250,10 @@ def in_process_jobs(
     async def open_runner() -> JobRunner:
         store = await archive.store()
         return runner_of(
-            store, settings, clock, embedders, model=model, notify=notify, used=used, heard=heard
+            store, settings, clock, embedders, model=model, notify=notify, used=used, on_end=on_end
         )
 
-    return BackgroundJobs(open_runner, heard=heard, trouble=part.trouble)
+    return BackgroundJobs(open_runner, on_end=on_end, trouble=part.trouble)
 
 
 async def _drop(lease: Lease, *, clock: Clock) -> Batch:

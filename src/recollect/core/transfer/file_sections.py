@@ -20,7 +20,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TypeAlias
 
-from recollect.core.ports import Archive
+from recollect.core.ports import Archive, read_pages
 from recollect.core.rules.identity import identify, segment_id
 from recollect.core.rules.redaction import RedactedSpan, redact
 from recollect.core.rules.tokens import Weigher
@@ -191,7 +191,6 @@ _BLANK_LINES = re.compile(r"\n{3,}")  # left where a secret of several lines was
 WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
 """Makes a batch durable, or raises."""
 BATCH_SEGMENTS = 50
-PAGE_SEGMENTS = 500
 # Other kinds of noise occur only in chats. If a file mentions them, they are its content.
 _WORDLESS = (None, "empty", "no words", "short")
 
@@ -405,15 +404,12 @@ class FileKeeper:
     async def stored(
         self, archive: Archive, session: str, owner: str
     ) -> Mapping[SegmentId, Segment]:
-        segments: dict[SegmentId, Segment] = {}
-        after = 0
-        while page := await archive.page(after=after, limit=PAGE_SEGMENTS, session=session):
-            after = page[-1].sequence
-            for stored_segment in page:
-                segment = stored_segment.segment
-                if segment.source == "file" and segment.key.startswith(owner):
-                    segments[segment.id] = segment
-        return segments
+        return {
+            stored.segment.id: stored.segment
+            async for page in read_pages(archive, session=session)
+            for stored in page
+            if stored.segment.source == "file" and stored.segment.key.startswith(owner)
+        }
 
     async def compare(
         self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]

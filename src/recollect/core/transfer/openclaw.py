@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from recollect.core.formats.json_text import decode, stringify
 from recollect.core.formats.openclaw_files import KNOWLEDGE_FIELDS as FACT_FIELDS
@@ -26,7 +26,7 @@ from recollect.core.formats.openclaw_files import (
     write_knowledge_line,
     write_segment_line,
 )
-from recollect.core.ports import Store
+from recollect.core.ports import Store, read_pages
 from recollect.core.rules.identity import chain, identify, segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.noise import is_noise
@@ -48,7 +48,6 @@ from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.system.config.settings import Redaction
 
 T = TypeVar("T")
-PAGE_SEGMENTS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,12 +302,10 @@ async def export_segments(
 
     async def lines() -> AsyncIterator[str]:
         nonlocal written
-        after = 0
-        while page := await store.page(after=after, limit=PAGE_SEGMENTS):
+        async for page in read_pages(store):
             for stored in page:
                 yield write_segment_line(stored.segment)
             written += len(page)
-            after = page[-1].sequence
             if progress is not None:
                 progress(written)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import join_state, split_state
-from recollect.core.ports import Store
+from recollect.core.ports import Store, read_pages
 from recollect.core.rules.identity import ROOT, SealSecret, chain, segment_id, unnamed_session
 from recollect.core.rules.noise import without_reminders
 from recollect.core.rules.tokens import Weigher
@@ -361,9 +361,8 @@ async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]
     compaction, so they are in two histories. Which one was read first depends on the time of
     reading. Messages from the gateway may differ in more than words."""
     elsewhere: Counter[_Said] = Counter()
-    ours, after = set(recording.ids), 0
-    while page := await store.page(after=after, limit=_PAGE_SEGMENTS, session=recording.session):
-        after = page[-1].sequence
+    ours = set(recording.ids)
+    async for page in read_pages(store, session=recording.session):
         elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
     return elsewhere
 

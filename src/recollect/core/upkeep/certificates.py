@@ -253,10 +253,10 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
     return {**record, "checksum": _checksum(record)}
 
 
-def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
-    """Format the report as a page of text. Without `whole` it is short."""
+def redaction_text(report: RedactionReport) -> str:
+    """Format the report as a page of text, without the lines that are in every report."""
     done, plain = report.done, plain_line
-    cannot = done.cannot if whole else [line for line in done.cannot if line not in STANDING]
+    cannot = [line for line in done.cannot if line not in STANDING]
     lines = [
         f"Redaction of space {plain(report.space)}, {_time(report.at)}",
         f"kept by    {plain(report.engine)}, Recollect {report.version}",
@@ -272,11 +272,9 @@ def redaction_text(report: RedactionReport, *, whole: bool = True) -> str:
         most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SESSIONS]
         lines += ["", "By session (the first ten; --json has all)"]
         lines += [f"  {count:>8,} {plain(name)}" for name, count in most]
-    if done.applied and whole:
-        lines += ["", "This covers", *(f"  - {line}" for line in report.covers)]
     if cannot:
         lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
-    if done.applied and not whole:
+    if done.applied:
         lines += ["", IN_SHORT]
     if report.notes:
         lines += ["", *report.notes]

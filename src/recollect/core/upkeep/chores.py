@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.ports import Archive, Clock, Embedder, Store
+from recollect.core.ports import Archive, Clock, Embedder, Store, read_pages
 from recollect.core.turn.ingest import index
 from recollect.core.upkeep.jobs import GiveUp
 from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob
@@ -114,8 +114,8 @@ async def _with_facts(
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
     """Return vectors rounded to 16 bits. Wrong vectors must not be stored, because they would never
     be replaced."""
-    with measured("embedder", embedder.name) as heard:
-        heard.note(texts=len(texts))
+    with measured("embedder", embedder.name) as measure:
+        measure.note(texts=len(texts))
         values = await embedder.embed(texts)
     if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):
         raise GiveUp(f"the embedder gave {wrong}")
@@ -135,9 +135,8 @@ async def reindex(
 ) -> Reindexed:
     """Split and tokenize every stored segment again. The vector of an unchanged passage stays."""
     total = (await store.stats()).segments
-    segments = passages = after = 0
-    while page := await store.page(after=after, limit=_PAGE_SEGMENTS):
-        after = page[-1].sequence
+    segments = passages = 0
+    async for page in read_pages(store, limit=_PAGE_SEGMENTS):
         made = {segment.segment.id: index(segment.segment) for segment in page}
         await store.replace_passages(made, at=clock.now())
         passages += sum(map(len, made.values()))

@@ -5,32 +5,30 @@ cleaned. After a crash, forget again to finish."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Final, Protocol, runtime_checkable
 
-from recollect.core.ports import Spool, Store
+from recollect.core.ports import Spool, Store, read_bodies
 from recollect.core.upkeep.certificates import digest_of, seal
-from recollect.core.upkeep.masks import Masks
+from recollect.core.upkeep.masks import Masks, own_patterns
 from recollect.core.upkeep.matching import (
     ForgetSet,
     ForgetTargets,
     TextMatcher,
-    compiled,
-    content_meant,
+    covered_facts,
+    covered_segments,
+    covers_content,
     damaged_parts,
-    every_body,
-    facts_meant,
+    find_copies,
     readable_state,
-    said_again,
-    stored_meant,
 )
 from recollect.core.upkeep.redact import mask_body
-from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
+from recollect.core.values.fact import fact_identity, still_supported
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import Segment, SegmentId
 from recollect.core.values.upkeep import (
+    BODY_KINDS,
     BodyKind,
     Certificate,
     ForgetOrder,
@@ -90,22 +88,26 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     if order.pattern is None:
         return Forgotten()
     matcher = TextMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
-    masks = Masks(patterns=(compiled(order.pattern),))
+    masks = Masks(patterns=own_patterns((order.pattern,)))
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
     left = torn = 0
-    bodies = [one async for one in every_body(store) if one.torn or matcher.in_bytes(_plain(one))]
+    bodies = [one async for one in _bodies(store) if one.torn or matcher.in_bytes(_plain(one))]
     for body in bodies:
         if body.torn:
             torn += 1
             continue
-        new = masked_or_none(body, masks)
-        if new is None:
+        try:
+            masked = mask_body(body.kind, body.body, masks, Counter())
+        except FormatError:
+            masked = body.body
+        if masked == body.body:
             left += 1
             continue
+        new = NewBody(kind=body.kind, id=body.id, was=body.body, body=masked)
         done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         counts[body.kind] += done.bodies
-        left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=new.body)))
+        left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=masked)))
         # The system prompt is in every request, and would return after this one has expired.
         if body.kind == "pieces":
             pieces.append(MessageId(body.id))
@@ -123,29 +125,11 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     )
 
 
-async def held_meant(store: Store, order: ForgetOrder) -> int:
-    """Count the bodies that contain the order's text or match its pattern. For a text, unreadable
-    bodies count too."""
-    matcher = TextMatcher(order)
-    if not matcher:
-        return 0
-    return sum(
-        [
-            order.matching is not None if body.torn else matcher.in_bytes(_plain(body))
-            async for body in every_body(store)
-        ]
-    )
-
-
-def masked_or_none(stored: StoredBody, masks: Masks) -> NewBody | None:
-    """Return the masked body; None if nothing else remains."""
-    try:
-        body = mask_body(stored.kind, stored.body, masks, Counter())
-    except FormatError:
-        return None
-    if body == stored.body:
-        return None
-    return NewBody(kind=stored.kind, id=stored.id, was=stored.body, body=body)
+async def _bodies(store: Store) -> AsyncIterator[StoredBody]:
+    for kind in BODY_KINDS:
+        async for page in read_bodies(store, kind):
+            for body in page:
+                yield body
 
 
 def _plain(body: StoredBody) -> bytes:
@@ -160,7 +144,7 @@ async def forget(
     now: float,
 ) -> Certificate:
     """Forget what the order selects."""
-    gone = _gone(order)
+    gone = ForgetSet.of(order)
     for spool in spools:  # the store does not know sessions that are only in a spool
         await spool.rewrite(gone.look_at)
     named = await _resolved(store, order, gone)
@@ -268,61 +252,48 @@ def _asked(order: ForgetOrder) -> ForgetScope:
     )
 
 
-async def find_meant(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
-    """Find what `forget` would remove. Nothing is changed."""
-    stored = tuple([segment async for segment in stored_meant(store, order)])
-    goes, twins = await said_again(store, order, stored)
-    stored += goes
-    known = {segment.segment.id for segment in stored}
-    facts = {fact.id: fact for fact in await facts_meant(store, order)}
-    gone = _gone(order)
-    said = (segment.segment for segment in stored)
-    gone.message_ids.update(segment.message_id for segment in said if content_meant(order, segment))
-    spooled: dict[SegmentId, Segment] = {}
-    waiting: dict[FactId, Fact] = {}
-
-    def look(record: bytes) -> bytes:
-        batch = gone.read(record)
-        if batch is not None:
-            spooled.update(
-                (segment.id, segment) for segment in gone.note(batch) if segment.id not in known
-            )
-            waiting.update((fact.id, fact) for fact in batch.facts)
-        return record
-
+async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
+    """Find what `forget` would remove. Nothing is changed. For a text, unreadable bodies count
+    too."""
+    stored = await covered_segments(store, order)
+    copies, twins = await find_copies(store, order, stored)
+    stored += copies
+    gone = ForgetSet.of(order)
+    said = (one.segment for one in stored)
+    gone.message_ids.update(one.message_id for one in said if covers_content(order, one))
     for spool in spools:
-        await spool.rewrite(look)
-    facts.update((fact.id, fact) for fact in waiting.values() if fact.id in gone.facts)
-    every = [*await store.facts(superseded=True), *waiting.values()]
-    for fact in every if known or spooled else ():
-        if still_supported(fact, known | spooled.keys(), twins) is None:
-            facts.setdefault(fact.id, fact)
+        await spool.rewrite(gone.look_at)
+    known = {one.segment.id for one in stored}
+    spooled = {id_: one for id_, one in gone.spooled.items() if id_ not in known}
+    facts = {fact.id: fact for fact in await covered_facts(store, order)}
+    facts.update((id_, gone.spooled_facts[id_]) for id_ in gone.facts & gone.spooled_facts.keys())
+    if removed := known | spooled.keys():
+        for fact in (*await store.facts(superseded=True), *gone.spooled_facts.values()):
+            if still_supported(fact, removed, twins) is None:
+                facts.setdefault(fact.id, fact)
+    matcher = TextMatcher(order)
+    records = 0
+    if matcher:
+        async for body in _bodies(store):
+            unread = body.torn and order.matching is not None
+            records += unread or (not body.torn and matcher.in_bytes(_plain(body)))
     return ForgetTargets(
-        stored=stored,
+        stored=tuple(stored),
         spooled=tuple(spooled.values()),
         facts=tuple(facts.values()),
-        records=await held_meant(store, order),
-    )
-
-
-def _gone(order: ForgetOrder) -> ForgetSet:
-    return ForgetSet(
-        order=order,
-        message_ids={*order.message_ids, *map(fact_identity, order.facts)},
-        segments=set(order.segments),
-        facts=set(order.facts),
+        records=records,
     )
 
 
 async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
-    for fact in await facts_meant(store, replace(order, facts=tuple(gone.facts))):
+    for fact in await covered_facts(store, replace(order, facts=tuple(gone.facts))):
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))
     named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
     if not TextMatcher(order):
         return named
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
-    segment_ids = [segment.segment.id async for segment in stored_meant(store, by_text)]
+    segment_ids = [one.segment.id for one in await covered_segments(store, by_text)]
     return replace(named, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
 
 

@@ -5,7 +5,6 @@ crash. A handler that lost its lease is stopped. Failures are reported without c
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
@@ -21,7 +20,6 @@ from recollect.errors import StoreError
 from recollect.system.telemetry import measured
 
 T = TypeVar("T")
-LOG = logging.getLogger("recollect.store")
 Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
 Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
 
@@ -29,7 +27,7 @@ GRACE_SECONDS = 5.0
 BEATS_PER_LEASE = 3
 REASON_CHARS = 500
 
-Heard: TypeAlias = Callable[[str, Failure | None], None]
+OnEnd: TypeAlias = Callable[[str, Failure | None], None]
 """Called with the kind of every job that ended, and with its failure if it failed."""
 IDLE_SECONDS = 60.0
 CLOSE_SECONDS = 3.0
@@ -104,7 +102,7 @@ class JobRunner:
         max_attempts: int = 5,
         backoff: Backoff | None = None,
         day_tokens: int | None = None,
-        heard: Heard = lambda _kind, _failure: None,
+        on_end: OnEnd = lambda _kind, _failure: None,
     ) -> None:
         self._store = store
         self._handlers = dict(handlers)
@@ -113,7 +111,7 @@ class JobRunner:
         self._max_attempts = max_attempts
         self._backoff = backoff or Backoff()
         self._day_tokens = day_tokens
-        self._heard = heard
+        self._on_end = on_end
         self._looked_at = float("-inf")
 
     async def run_once(self) -> RunResult:
@@ -130,9 +128,9 @@ class JobRunner:
         if not leases:
             return NOTHING
         began = time.monotonic()
-        with measured("job", leases[0].kind) as heard:
+        with measured("job", leases[0].kind) as measure:
             outcome, reason = await self._do(leases[0])
-            heard.ended(outcome)
+            measure.ended(outcome)
         counts: dict[str, Any] = {outcome: 1}
         seconds = time.monotonic() - began
         return RunResult(**counts, reason=reason, kind=leases[0].kind, seconds=seconds)
@@ -141,46 +139,19 @@ class JobRunner:
         self,
         *,
         stop: asyncio.Event | None = None,
-        told: OnRun | None = None,
+        report: OnRun | None = None,
         most: int | None = None,
     ) -> RunResult:
         """Run all due jobs, at most `most` of them, or until `stop` is set."""
         total = RunResult()
         while (stop is None or not stop.is_set()) and (most is None or total.taken < most):
             result = await (self.run_once() if stop is None else _unless_stopped(self, stop))
-            if told is not None and result.taken:
-                told(result)
+            if report is not None and result.taken:
+                report(result)
             total += result
             if not result.taken:
                 break
         return total if total.taken else NOTHING
-
-    async def run(
-        self, stop: asyncio.Event, *, idle_seconds: float = 5.0, told: OnRun | None = None
-    ) -> RunResult:
-        """Run jobs until `stop` is set. A job that does not end soon after that is returned to the
-        queue."""
-        results: list[RunResult] = []
-
-        def tell(result: RunResult) -> None:
-            results.append(result)
-            if told is not None:
-                told(result)
-
-        away = False
-        while not stop.is_set():
-            try:
-                await self.run_due(stop=stop, told=tell)
-            except StoreError as error:
-                if not away:
-                    LOG.warning("store: not working: %s", error)
-                away = True
-            else:
-                if away:
-                    LOG.info("store: working again")
-                away = False
-            await until(stop, idle_seconds)
-        return sum(results, RunResult())
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
         """Return the seconds until a job may be due; None if no job waits."""
@@ -194,7 +165,7 @@ class JobRunner:
         return min(max(due_at - now, 0.0), idle_seconds)
 
     async def _do(self, lease: Lease) -> tuple[Outcome, str]:
-        work = asyncio.create_task(self._work(lease))
+        work = asyncio.create_task(attempted(self._work(lease)))
         beat = asyncio.create_task(self._keep_lease(lease))
         try:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
@@ -208,10 +179,7 @@ class JobRunner:
         finally:
             await _cancelled(work, beat)
 
-    async def _work(self, lease: Lease) -> Answer | Failure:
-        return await attempted(self._effect(lease))
-
-    async def _effect(self, lease: Lease) -> Answer:
+    async def _work(self, lease: Lease) -> Answer:
         try:
             batch = await self._handlers[lease.kind](lease)
         except GiveUp as reason:
@@ -220,13 +188,13 @@ class JobRunner:
 
     async def _answered(self, lease: Lease, answer: Answer | Failure) -> tuple[Outcome, str]:
         if answer == "done":
-            self._heard(lease.kind, None)
+            self._on_end(lease.kind, None)
             return "done", ""
         if answer == "lost":
             return "lost", "the lease was lost"
         if isinstance(answer, GiveUp):
             return await self._give_back(lease, str(answer), None)
-        self._heard(lease.kind, answer)
+        self._on_end(lease.kind, answer)
         if lease.attempt >= self._max_attempts:
             text = f"failed {lease.attempt} times: {answer.said}"
             return await self._give_back(lease, text, None)
@@ -297,14 +265,14 @@ class BackgroundJobs:
         self,
         open_runner: Callable[[], Awaitable[JobRunner]],
         *,
-        heard: Heard = lambda _kind, _failure: None,
+        on_end: OnEnd = lambda _kind, _failure: None,
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called when work begins. `heard` is called with failures of the runner
+        """`open_runner` is called when work begins. `on_end` is called with failures of the runner
         itself. `trouble` returns the last failure of jobs."""
         self._open_runner = open_runner
-        self._heard = heard
+        self._on_end = on_end
         self._idle_seconds = idle_seconds
         self.trouble = trouble
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -369,7 +337,7 @@ class BackgroundJobs:
             # a store that is down, or failing jobs, must never raise in the event loop
             done = await attempted(self._look(runner, stop))
             runner = None if isinstance(done, Failure) else done
-            self._heard("all", done if isinstance(done, Failure) else None)
+            self._on_end("all", done if isinstance(done, Failure) else None)
             if isinstance(done, Failure):  # the jobs are still due: check again
                 self._look_at = min(self._look_at, time.monotonic() + self._idle_seconds)
         self._resting.set()

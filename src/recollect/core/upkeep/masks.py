@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from re import _parser  # type: ignore[attr-defined]
@@ -22,8 +22,7 @@ from recollect.errors import FormatError, SettingsError
 OWN_KIND: Final = "own-pattern"
 REMAINS_KIND: Final = "cut-secret"
 COPIES_KIND: Final = "copied-secret"
-_STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_TOKEN: Final = re.compile(rf"{_STRING.pattern}|[{{}}\[\]]", re.DOTALL)
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
 _MOST_PASSES: Final = 8
 _MOST_LEVELS: Final = 3
@@ -74,8 +73,8 @@ class Masks:
 
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
-    remains: re.Pattern[str] | None = field(default=None, repr=False)
-    copies: re.Pattern[str] | None = field(default=None, repr=False)
+    copies: tuple[tuple[str, re.Pattern[str]], ...] = field(default=(), repr=False)
+    """Results of `copies_of`."""
 
     def text(self, text: str) -> MaskedText:
         changed, steps = text, []
@@ -118,8 +117,7 @@ class Masks:
         own = tuple(
             (f"{OWN_KIND}-{number}", pattern) for number, pattern in enumerate(self.patterns, 1)
         )
-        left = ((COPIES_KIND, self.copies), (REMAINS_KIND, self.remains))
-        return (*own, *((kind, pattern) for kind, pattern in left if pattern is not None))
+        return (*own, *self.copies)
 
     def left_in(self, raw: bytes) -> bool:
         """Return whether one of the user's patterns still matches, in a key or in texts that are
@@ -161,7 +159,7 @@ class Masks:
                 text = _read(self._own_in_json(_written(text), leave, levels - 1))
             return self._own(text)
 
-        return _written(_strings_changed(_read(raw), change, leave))
+        return _written(_change_strings(_read(raw), change, leave))
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
@@ -225,34 +223,36 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
     if not _is_json(raw):
         yield _read(raw)
         return
-    text = _read(raw)
-    for match in _STRING.finditer(text):
-        if not keys and _IS_KEY.match(text, match.end()):
-            continue
-        said = json.loads(match[0], strict=False)
+    for _, said in _strings(_read(raw), keys=keys):
         if levels > 1 and said.lstrip()[:1] in ("{", "["):
             yield from strings_in(_written(said), keys=keys, levels=levels - 1)
         yield said
 
 
-def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
-    pieces: list[str] = []
-    done = 0
+def _strings(
+    text: str, *, keys: bool = False, leave: frozenset[str] = frozenset()
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Yield the strings of JSON with their places, except values under the keys in `leave`."""
     left = [False]
     for match in _TOKEN.finditer(text):
         if match[0] in ("{", "["):
             left.append(match[0] == "[" and left[-1])
-            continue
-        if match[0] in ("}", "]"):
+        elif match[0] in ("}", "]"):
             left.pop()
-            continue
-        said = json.loads(match[0], strict=False)
-        if _IS_KEY.match(text, match.end()):
-            left[-1] = said in leave
-            continue
-        if left[-1] or not said:
-            continue
-        new = change(said)
+        else:
+            said = json.loads(match[0], strict=False)
+            is_key = _IS_KEY.match(text, match.end()) is not None
+            if keys if is_key else not left[-1]:
+                yield match, said
+            if is_key:
+                left[-1] = said in leave
+
+
+def _change_strings(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
+    pieces: list[str] = []
+    done = 0
+    for match, said in _strings(text, leave=leave):
+        new = change(said) if said else said
         if new != said:
             pieces += (text[done : match.start()], _spelled(new))
             done = match.end()
@@ -261,15 +261,11 @@ def _strings_changed(text: str, change: Callable[[str], str], leave: frozenset[s
 
 def _spelled(text: str) -> str:
     written = json.dumps(text, ensure_ascii=False)
-    return written if _carries(written) else json.dumps(text)
-
-
-def _carries(text: str) -> bool:
     try:
-        text.encode()
+        written.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return json.dumps(text)
+    return written
 
 
 def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -335,20 +331,25 @@ def _written(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def copies_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a finder for copies of these secrets without a label; None if there are none."""
-    known = sorted(recognisable_secrets(secrets), key=lambda text: (-len(text), text))
-    found = [text for text in known if len(text) <= _MOST_CHARS][:_MOST_COPIES]
-    return re.compile("|".join(map(re.escape, found))) if found else None
+def copies_of(secrets: Collection[str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return finders for copies of these secrets: without a label, and with one or two characters
+    missing at an end."""
+    whole = [text for text in recognisable_secrets(secrets) if len(text) <= _MOST_CHARS]
+    telling = {text for text in secrets if LEAST_CHARS < len(text) <= _MOST_CHARS}
+    longest = sorted(telling, key=_longest_first)[:_MOST_SECRETS]
+    found = {
+        COPIES_KIND: sorted(whole, key=_longest_first)[:_MOST_COPIES],
+        REMAINS_KIND: sorted({cut for text in longest for cut in _cuts(text)}, key=_longest_first),
+    }
+    return tuple(
+        (kind, re.compile("|".join(map(re.escape, texts))))
+        for kind, texts in found.items()
+        if texts
+    )
 
 
-def remains_of(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a finder for these secrets with one or two characters missing at an end; None if there
-    are none."""
-    telling = {secret for secret in secrets if LEAST_CHARS < len(secret) <= _MOST_CHARS}
-    longest = sorted(telling, key=lambda text: (-len(text), text))[:_MOST_SECRETS]
-    found = sorted({cut for text in longest for cut in _cuts(text)}, key=lambda text: -len(text))
-    return re.compile("|".join(map(re.escape, found))) if found else None
+def _longest_first(text: str) -> tuple[int, str]:
+    return (-len(text), text)
 
 
 def _cuts(secret: str) -> Iterator[str]:

@@ -4,10 +4,11 @@ spooled batch without any of them is not changed."""
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Self
 
 from recollect.core.formats.openclaw_files import split_foreign
 from recollect.core.formats.stored_records import (
@@ -18,17 +19,14 @@ from recollect.core.formats.stored_records import (
     write_batch,
     write_state,
 )
-from recollect.core.ports import Spool, Store
+from recollect.core.ports import Spool, Store, read_pages
 from recollect.core.upkeep.masks import own_patterns, strings_in
 from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
-from recollect.core.values.fact import Fact, FactId, FactVectorSet, fact_identity, still_supported
+from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import Segment, SegmentId, StoredSegment, VectorSet
-from recollect.core.values.upkeep import BODY_KINDS, ForgetOrder, StoredBody
+from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
-
-PAGE_SEGMENTS: Final = 500
-PAGE_BODIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +82,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     return made
 
 
-def segment_meant(order: ForgetOrder, segment: Segment) -> bool:
-    return content_meant(order, segment) or place_meant(order, segment)
-
-
-def content_meant(order: ForgetOrder, segment: Segment) -> bool:
+def covers_content(order: ForgetOrder, segment: Segment) -> bool:
     """Return whether the order covers a segment's content, wherever it appears."""
     return (
         segment.id in order.segments
@@ -97,7 +91,7 @@ def content_meant(order: ForgetOrder, segment: Segment) -> bool:
     )
 
 
-def place_meant(order: ForgetOrder, segment: Segment) -> bool:
+def covers_place(order: ForgetOrder, segment: Segment) -> bool:
     """Return whether the order covers this segment by its session, its time, or both."""
     if not order.sessions and not order.by_time:
         return False
@@ -106,7 +100,7 @@ def place_meant(order: ForgetOrder, segment: Segment) -> bool:
     )
 
 
-def fact_meant(order: ForgetOrder, fact: Fact) -> bool:
+def covers_fact(order: ForgetOrder, fact: Fact) -> bool:
     """Return whether the order covers a fact itself, not its source."""
     said = (fact.content, fact.context, fact.subject, fact.attribute)
     _, line = split_foreign(fact.foreign or "")
@@ -121,64 +115,51 @@ def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool
     return any(map(matcher.in_text, texts)) or (bool(raw) and matcher.in_bytes(raw))
 
 
-async def stored_meant(store: Store, order: ForgetOrder) -> AsyncIterator[StoredSegment]:
+async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
     """Return the segments of a store that the order covers, in order of arrival. Reads all
     segments."""
-    async for segment in every_segment(store):
-        if segment_meant(order, segment.segment):
-            yield segment
+    return [
+        stored
+        async for page in read_pages(store)
+        for stored in page
+        if covers_content(order, stored.segment) or covers_place(order, stored.segment)
+    ]
 
 
-async def every_segment(store: Store) -> AsyncIterator[StoredSegment]:
-    after = 0
-    while page := await store.page(after=after, limit=PAGE_SEGMENTS):
-        after = page[-1].sequence
-        for segment in page:
-            yield segment
-
-
-async def every_body(store: Store) -> AsyncIterator[StoredBody]:
-    for kind in BODY_KINDS:
-        after: str | None = None
-        while page := await store.held(kind, after=after, limit=PAGE_BODIES):
-            after = page[-1].id
-            for body in page:
-                yield body
-
-
-async def said_again(
+async def find_copies(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
-) -> tuple[tuple[StoredSegment, ...], Mapping[str, str]]:
+) -> tuple[list[StoredSegment], Mapping[str, str]]:
     """Return other segments with the same words: those to remove as well, and those that become new
     sources of facts."""
     known = {segment.segment.id for segment in meant}
-    content = {one.segment.message_id for one in meant if content_meant(order, one.segment)}
+    content = {one.segment.message_id for one in meant if covers_content(order, one.segment)}
     by_place = {segment.segment.message_id for segment in meant} - content
-    goes: list[StoredSegment] = []
+    copies: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
     if not known:
-        return (), {}
-    async for segment in every_segment(store):
-        identity = segment.segment.message_id
-        if segment.segment.id in known:
-            continue
-        if identity in content:
-            goes.append(segment)
-        elif identity in by_place:
-            stays.setdefault(identity, segment.segment.id)
+        return [], {}
+    async for page in read_pages(store):
+        for stored in page:
+            identity = stored.segment.message_id
+            if stored.segment.id in known:
+                continue
+            if identity in content:
+                copies.append(stored)
+            elif identity in by_place:
+                stays.setdefault(identity, stored.segment.id)
     twins: dict[str, str] = {
         segment.segment.id: stays[segment.segment.message_id]
         for segment in meant
         if segment.segment.message_id in stays
     }
-    return tuple(goes), twins
+    return copies, twins
 
 
-async def facts_meant(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
+async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     if not TextMatcher(order) and not order.facts:
         return ()
     facts = await store.facts(superseded=True)
-    meant = {fact.id: fact for fact in facts if fact_meant(order, fact)}
+    meant = {fact.id: fact for fact in facts if covers_fact(order, fact)}
     # A digest repeats the facts that it was made from.
     subjects = {fact.subject for fact in meant.values() if fact.subject}
     sources = {source for fact in meant.values() for source in fact.sources}
@@ -200,68 +181,73 @@ def damaged_parts(spools: Iterable[Spool]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class ForgetSet:
-    """The messages to remove. Spooled messages that the order covers are added to it."""
+    """The messages and facts to remove. Those in spools that the order covers are added to it."""
 
     order: ForgetOrder
     message_ids: set[MessageId] = field(default_factory=set)
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
-    unsaid: set[MessageId] = field(default_factory=set)
+    quoted: set[MessageId] = field(default_factory=set)
+    """Messages that are forgotten at one place only. Quotes of them are removed as well."""
+    spooled: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    """The messages of spools that the order covers."""
+    spooled_facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)
+    """All facts of spools."""
     unread: int = 0
+
+    @classmethod
+    def of(cls, order: ForgetOrder) -> Self:
+        return cls(
+            order=order,
+            message_ids={*order.message_ids, *map(fact_identity, order.facts)},
+            segments=set(order.segments),
+            facts=set(order.facts),
+        )
 
     def look_at(self, record: bytes) -> bytes:
         """Add the content of a spooled record that the order covers. Return the record."""
-        if (batch := self.read(record)) is not None:
-            self.note(batch)
+        with suppress(FormatError):
+            self._add(read_batch(record))
         return record
 
-    def note(self, batch: Batch) -> tuple[Segment, ...]:
-        """Add the content of a batch that the order covers. Return its messages."""
-        segments = tuple(new.segment for new in batch.segments if self._noted(new.segment))
-        for fact in batch.facts:
-            if fact_meant(self.order, fact):
-                self.facts.add(fact.id)
-                self.message_ids.add(fact_identity(fact.id))
-        return segments
-
     def remove(self, record: bytes) -> bytes | None:
-        """Return the record without these messages; None if nothing remains."""
-        batch = self.read(record)
-        if batch is None:
+        """Return the record without this content; None if nothing remains."""
+        try:
+            batch = read_batch(record)
+        except FormatError:
             self.unread += 1
             return record
-        self.note(batch)
+        self._add(batch)
         left = without(
             batch,
             frozenset(self.message_ids),
             frozenset(self.segments),
             frozenset(self.facts),
-            unsaid=frozenset(self.unsaid),
+            quoted=frozenset(self.quoted),
         )
         left = self._without_sessions(self._without_text(left))
         if left == batch:
             return record
         return None if left.empty else write_batch(left)
 
-    def read(self, record: bytes) -> Batch | None:
-        """Return the batch in a record; None if it cannot be read."""
-        try:
-            return read_batch(record)
-        except FormatError:
-            return None
-
-    def _noted(self, segment: Segment) -> bool:
-        if segment.message_id in self.message_ids or content_meant(self.order, segment):
-            self.message_ids.add(segment.message_id)
-        elif segment.id in self.segments or place_meant(self.order, segment):
-            # The place has its own tombstone. Quotes of it in this record are removed, because it
-            # is unknown here whether the same words are stored elsewhere.
-            self.message_ids.add(MessageId(segment.id))
-            self.unsaid.add(segment.message_id)
-        else:
-            return False
-        self.segments.add(segment.id)
-        return True
+    def _add(self, batch: Batch) -> None:
+        for segment in (new.segment for new in batch.segments):
+            if segment.message_id in self.message_ids or covers_content(self.order, segment):
+                self.message_ids.add(segment.message_id)
+            elif segment.id in self.segments or covers_place(self.order, segment):
+                # The place has its own tombstone. Quotes of it in this record are removed, because
+                # it is unknown here whether the same words are stored elsewhere.
+                self.message_ids.add(MessageId(segment.id))
+                self.quoted.add(segment.message_id)
+            else:
+                continue
+            self.segments.add(segment.id)
+            self.spooled[segment.id] = segment
+        for fact in batch.facts:
+            self.spooled_facts[fact.id] = fact
+            if covers_fact(self.order, fact):
+                self.facts.add(fact.id)
+                self.message_ids.add(fact_identity(fact.id))
 
     def _without_text(self, batch: Batch) -> Batch:
         matcher = TextMatcher(self.order)
@@ -277,8 +263,9 @@ class ForgetSet:
         )
 
     def _without_sessions(self, batch: Batch) -> Batch:
-        whole = () if self.order.by_time else self.order.sessions
-        gone = batch.session is not None and batch.session.session in whole
+        if self.order.by_time or not self.order.sessions:
+            return batch
+        whole = self.order.sessions
         reading = {extract_key(name, left=left) for name in whole for left in (False, True)}
         return replace(
             batch,
@@ -286,42 +273,35 @@ class ForgetSet:
                 replace(fact, session=None) if fact.session in whole else fact
                 for fact in batch.facts
             ),
-            extracted=tuple(
-                extracted_to
-                for extracted_to in batch.extracted
-                if extracted_to.session not in whole
-            ),
+            extracted=tuple(one for one in batch.extracted if one.session not in whole),
             jobs=tuple(
                 job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
             ),
             turns=tuple(turn for turn in batch.turns if turn.session not in whole),
-            compactions=tuple(
-                compaction for compaction in batch.compactions if compaction.session not in whole
-            ),
-            session=None if gone else batch.session,
+            compactions=tuple(one for one in batch.compactions if one.session not in whole),
+            session=batch.session
+            if batch.session is not None and batch.session.session not in whole
+            else None,
         )
 
 
-def vectors_without(
-    sets: Iterable[VectorSet], gone: Collection[SegmentId]
-) -> tuple[VectorSet, ...]:
-    """Remove the vectors of these segments, and sets that are then empty."""
-    left = (
-        replace(one, vectors=tuple(each for each in one.vectors if each.segment not in gone))
-        for one in sets
+def without_vectors(
+    batch: Batch, segments: Collection[SegmentId], facts: Collection[FactId]
+) -> Batch:
+    """Remove the vectors of these segments and facts, and sets that are then empty."""
+    vectors = [
+        replace(one, vectors=tuple(each for each in one.vectors if each.segment not in segments))
+        for one in batch.vectors
+    ]
+    fact_vectors = [
+        replace(one, vectors=tuple(each for each in one.vectors if each.fact not in facts))
+        for one in batch.fact_vectors
+    ]
+    return replace(
+        batch,
+        vectors=tuple(one for one in vectors if one.vectors),
+        fact_vectors=tuple(one for one in fact_vectors if one.vectors),
     )
-    return tuple(one for one in left if one.vectors)
-
-
-def fact_vectors_without(
-    sets: Iterable[FactVectorSet], gone: Collection[FactId]
-) -> tuple[FactVectorSet, ...]:
-    """Remove the vectors of these facts, and sets that are then empty."""
-    left = (
-        replace(one, vectors=tuple(each for each in one.vectors if each.fact not in gone))
-        for one in sets
-    )
-    return tuple(one for one in left if one.vectors)
 
 
 def without(
@@ -330,30 +310,23 @@ def without(
     segments: frozenset[SegmentId],
     facts: frozenset[FactId] = frozenset(),
     *,
-    unsaid: frozenset[MessageId] = frozenset(),
+    quoted: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """Remove these messages and facts from the batch, and everything that quotes them or `unsaid`
-    messages."""
-    quoted = message_ids | unsaid
+    """Remove these messages and facts from the batch, and everything that quotes them or
+    `quoted` messages."""
+    quoted |= message_ids
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped
-    kept = {
-        left.id: left
-        for fact in batch.facts
-        if fact.id not in facts and (left := still_supported(fact, gone)) is not None
-    }
-    lost = facts | {fact.id for fact in batch.facts if fact.id not in kept}
+    supported = {fact.id: still_supported(fact, gone) for fact in batch.facts}
+    kept = {id_: fact for id_, fact in supported.items() if fact is not None and id_ not in facts}
+    lost = facts | (supported.keys() - kept.keys())
     return replace(
-        batch,
+        without_vectors(batch, gone, lost),
         segments=tuple(new for new in batch.segments if new.segment.id not in gone),
-        vectors=vectors_without(batch.vectors, gone),
-        facts=tuple(kept[fact.id] for fact in batch.facts if fact.id in kept),
-        fact_vectors=fact_vectors_without(batch.fact_vectors, lost),
+        facts=tuple(kept.values()),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
-        compactions=tuple(
-            compaction for compaction in batch.compactions if quoted.isdisjoint(compaction.about)
-        ),
+        compactions=tuple(one for one in batch.compactions if quoted.isdisjoint(one.about)),
         session=None if batch.session is None else _session(batch.session, quoted),
     )
 

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from recollect.core.formats.openclaw_files import split_foreign
 from recollect.core.formats.stored_records import read_batch, with_texts, write_batch
-from recollect.core.ports import Spool, Store
+from recollect.core.ports import Spool, Store, read_bodies, read_pages
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.ingest import index
 from recollect.core.upkeep.certificates import (
@@ -34,9 +34,8 @@ from recollect.core.upkeep.masks import (
     MaskedText,
     Masks,
     copies_of,
-    remains_of,
 )
-from recollect.core.upkeep.matching import damaged_parts, fact_vectors_without, vectors_without
+from recollect.core.upkeep.matching import damaged_parts, without_vectors
 from recollect.core.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.core.values.fact import Fact, rests_on
 from recollect.core.values.segment import NewSegment, Segment, SegmentId, StoredSegment
@@ -54,7 +53,6 @@ _IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
 }
 
 _PAGE_SEGMENTS: Final = 200
-_PAGE_BODIES: Final = 50
 _FACTS_AT_ONCE: Final = 200
 _MOST_RACES: Final = 5
 _MOST_JOBS: Final = 100_000
@@ -143,11 +141,9 @@ def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
         return mask_body(kind, raw, masks, kinds)
 
     left = replace(
-        batch,
+        without_vectors(batch, moved, changed),
         segments=tuple(segments),
-        vectors=vectors_without(batch.vectors, moved),
         facts=tuple(facts),
-        fact_vectors=fact_vectors_without(batch.fact_vectors, changed),
         jobs=tuple(replace(job, payload=body("jobs", job.payload)) for job in batch.jobs),
         pieces=tuple(_piece(piece, body("pieces", piece.body)) for piece in batch.pieces),
         compactions=tuple(
@@ -234,9 +230,7 @@ class _RedactionWalk:
         """Mask messages, with their index and vectors, and the facts that rest on them."""
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
-        after = 0
-        while page := await self._store.page(after=after, limit=_PAGE_SEGMENTS):
-            after = page[-1].sequence
+        async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
             for segment in (stored_segment.segment for stored_segment in page):
                 self._name(SESSION_NAMES, segment.session)
                 self._name(ORIGINS, segment.origin)
@@ -246,15 +240,13 @@ class _RedactionWalk:
     async def remains(self) -> None:
         """Mask truncated copies of these secrets in their sessions."""
         for session, secrets in self._secrets.items():
-            masks = replace(self._masks, remains=remains_of(secrets), copies=copies_of(secrets))
-            after = 0
-            while (masks.remains or masks.copies) is not None and (
-                page := await self._store.page(after=after, limit=_PAGE_SEGMENTS, session=session)
-            ):
-                after = page[-1].sequence
+            masks = replace(self._masks, copies=copies_of(secrets))
+            if not masks.copies:
+                continue
+            async for page in read_pages(self._store, session=session, limit=_PAGE_SEGMENTS):
                 await self._mask_segments(page, masks, only=(REMAINS_KIND, COPIES_KIND))
-        every = [secret for secrets in self._secrets.values() for secret in secrets]
-        self._masks = replace(self._masks, remains=remains_of(every), copies=copies_of(every))
+        every = {secret for secrets in self._secrets.values() for secret in secrets}
+        self._masks = replace(self._masks, copies=copies_of(every))
         self._secrets.clear()
 
     async def _mask_segments(
@@ -342,9 +334,7 @@ class _RedactionWalk:
         return bool(left)
 
     async def bodies(self, kind: BodyKind) -> None:
-        after: str | None = None
-        while page := await self._store.held(kind, after=after, limit=_PAGE_BODIES):
-            after = page[-1].id
+        async for page in read_bodies(self._store, kind):
             order: list[NewBody] = []
             for body in page:
                 self._name(SESSION_NAMES, body.session)

@@ -19,7 +19,7 @@ from recollect.core.engine.ledger import HandedOver
 from recollect.core.engine.rebuild import NotRebuilt, rebuild_request
 from recollect.core.formats.codec import is_message
 from recollect.core.upkeep.certificates import certificate_json, seal
-from recollect.core.upkeep.forget import delete_space, find_meant
+from recollect.core.upkeep.forget import delete_space, find_targets
 from recollect.core.upkeep.forget import forget as forget_all
 from recollect.core.upkeep.matching import ForgetTargets
 from recollect.core.values.fact import Fact
@@ -382,7 +382,7 @@ async def forget(call: Call) -> m.ForgottenAnswer:
         )
     async with call.store() as store:
         if body.dry_run:
-            meant = await find_meant(store, (), order)
+            meant = await find_targets(store, (), order)
             return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
         certificate = await forget_all(store, (), order, now=call.now)
     await _note(call, "messages forgotten", call.space)
