@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,11 +18,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import SESSION, Talk, grown, opened, reply, scribe
-from tests.unit.agent.agent_harness import AgentHarness, collected, ended, filling, of
+from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of
 from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import Compacted, Failed, Flushed
-from recollect.agent.loop import Agent
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall, ScriptedModel, WireName
 
 WINDOW = 8_000
@@ -167,9 +167,13 @@ def test_08_the_flush_comes_before_the_compaction_whatever_the_reserve(
     asyncio.run(run())
 
 
-def test_09_a_flush_only_adds_to_the_file_of_the_users_day(tmp_path: Path) -> None:
+def test_09_a_flush_only_adds_to_the_file_of_the_users_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """openclaw#6877, #17603: the day's file was written anew, and in a file of another year."""
     zone = ZoneInfo("Pacific/Auckland")
+    monkeypatch.setenv("TZ", zone.key)
+    time.tzset()
     model = ScriptedModel(
         [
             filling("nearly full", SOFT + 50),
@@ -184,11 +188,11 @@ def test_09_a_flush_only_adds_to_the_file_of_the_users_day(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "2027-01-01.md").write_text("- 00:10 the ferry is late\n")
 
-    async def turn(agent: Agent) -> Any:
-        agent._steps.tz = zone
-        return await collected(agent, LONG)
-
-    events = harness.run(turn)
+    try:
+        events = harness.say(LONG)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     model.check()
     assert [one.result.outcome for one in of(events, Flushed)] == ["written"]
     assert sorted(path.name for path in folder.iterdir()) == ["2027-01-01.md"]

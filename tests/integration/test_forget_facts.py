@@ -25,7 +25,7 @@ from tests.store_contract import examples
 from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.adapters.wiring import open_store
-from recollect.agent.flush import NoteFile, append_note
+from recollect.agent.flush import append_note
 from recollect.cli import main
 from recollect.core.formats.stored_records import with_texts
 from recollect.core.ports import Store
@@ -121,8 +121,9 @@ async def plant(memory: Memory) -> Talk:
     path = transcript_file("default", record.session_id)
     with open_transcript(path, session_id=record.session_id, redaction=Redaction()) as transcript:
         transcript.append_message({"role": "user", "content": PLAN, "timestamp": 1})
-    note = NoteFile(root=memory.workspace, name="memory/2026-02-13.md")
-    append_note(note, f"- {PLAN}\n- water the plants", Redaction())
+    append_note(
+        memory.workspace, "memory/2026-02-13.md", f"- {PLAN}\n- water the plants", Redaction()
+    )
     return said
 
 

@@ -17,7 +17,7 @@ from recollect import open_memory
 from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.wiring import open_store
-from recollect.agent.flush import NoteFile, append_note
+from recollect.agent.flush import append_note
 from recollect.core.formats.pi_session import build_context
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.system.config.settings import Redaction
@@ -98,8 +98,9 @@ def planted(tmp_path: Path) -> Path:
             summary="They leave early.", first_kept_entry_id=kept.id, tokens_before=10
         )
         asyncio.run(send(transcript, tmp_path / "m.db"))
-    note = NoteFile(root=workspace, name="memory/2026-02-13.md")
-    append_note(note, f"# Friday\n- {PLAN}\n- water the plants", Redaction())
+    append_note(
+        workspace, "memory/2026-02-13.md", f"# Friday\n- {PLAN}\n- water the plants", Redaction()
+    )
     return workspace
 
 

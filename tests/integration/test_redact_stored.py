@@ -17,7 +17,7 @@ from recollect import open_memory
 from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.adapters.wiring import open_spool, open_store
-from recollect.agent.flush import NoteFile, append_note
+from recollect.agent.flush import append_note
 from recollect.cli import main
 from recollect.core.formats.stored_records import write_batch
 from recollect.core.search.tokenize import tokenize
@@ -107,8 +107,7 @@ def plant_files(workspace: Path) -> None:
     with open_transcript(path, session_id=record.session_id, redaction=off) as transcript:
         transcript.append_message({"role": "user", "content": TOLD, "timestamp": 1})
         transcript.append_message({"role": "user", "content": "And now?", "timestamp": 2})
-    note = NoteFile(root=workspace, name="memory/2026-02-13.md")
-    append_note(note, f"- {TOLD}\n- water the plants", off)
+    append_note(workspace, "memory/2026-02-13.md", f"- {TOLD}\n- water the plants", off)
     (workspace / "MEMORY.md").write_text(f"# Mine\n{TOLD}\n")
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import tzinfo
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +39,15 @@ from recollect.agent.events import (
     UpkeepBegan,
 )
 from recollect.agent.steps import AbortableWork, Step, TurnSteps, is_whole
-from recollect.agent.tools.confine import CUT_OFF, ShellRule, Tool, ToolOutcome, ToolScope, failed
+from recollect.agent.tools.confine import (
+    CUT_OFF,
+    ShellRule,
+    Tool,
+    ToolOutcome,
+    ToolScope,
+    failed,
+    result_message,
+)
 from recollect.agent.tools.files import edit_tool, read_tool, write_tool
 from recollect.agent.tools.shell import bash_tool
 from recollect.core.boundary import Failure, SystemClock, attempted
@@ -98,7 +105,7 @@ class CallRunner:
             else:
                 self._begun += 1
                 outcome = await self._outcome(call["name"], arguments)
-            await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
+            await self._keep(call, outcome, conversation)
             yield CallEnded(
                 id=call["id"],
                 name=call["name"],
@@ -113,7 +120,13 @@ class CallRunner:
         calls, answered = _last_calls(conversation)
         for at, call in enumerate(calls[answered:], answered):
             outcome = failed(ABORTED if at < begun else NOT_RUN)
-            await durably(conversation.keep, _result(call, outcome, conversation.milliseconds()))
+            await self._keep(call, outcome, conversation)
+
+    async def _keep(
+        self, call: Mapping[str, Any], outcome: ToolOutcome, conversation: Conversation
+    ) -> None:
+        at = conversation.milliseconds()
+        await durably(conversation.keep, {**result_message(call, outcome), "timestamp": at})
 
     async def _outcome(self, name: str, arguments: Any) -> ToolOutcome:
         tool = self._tools.get(name)
@@ -156,18 +169,6 @@ def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], in
     return [], 0
 
 
-def _result(call: Mapping[str, Any], outcome: ToolOutcome, timestamp: int) -> dict[str, Any]:
-    message: dict[str, Any] = {
-        "role": "toolResult",
-        "toolCallId": call["id"],
-        "toolName": call["name"],
-        "content": outcome.content(),
-    }
-    if outcome.details is not None:
-        message["details"] = dict(outcome.details)
-    return {**message, "isError": outcome.is_error, "timestamp": timestamp}
-
-
 class Agent:
     """A conversation with tools, kept in a transcript and shaped by the engine."""
 
@@ -179,7 +180,6 @@ class Agent:
         workspace: Path,
         *,
         clock: Clock | None = None,
-        tz: tzinfo | None = None,
         tools: Sequence[Tool] | None = None,
         read_only: bool = False,
         shell: ShellRule | None = None,
@@ -229,7 +229,6 @@ class Agent:
             scope=scope,
             tools=tuple(tools),
             clock=self._clock,
-            tz=tz,
             max_output_tokens=max_output_tokens,
             first_run=first_run,
         )

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any, TypeVar
 
 from recollect.adapters.session.files import durably
@@ -42,7 +42,7 @@ from recollect.agent.events import (
     UpkeepBegan,
     Withdrawn,
 )
-from recollect.agent.flush import FlushOrder, SilentFilter, flush
+from recollect.agent.flush import FlushTurn, SilentFilter
 from recollect.agent.tools.confine import Tool, ToolScope
 from recollect.core.engine.engine import Engine
 from recollect.core.engine.session import Context, Observation
@@ -276,7 +276,6 @@ class TurnSteps:
     scope: ToolScope
     tools: tuple[Tool, ...]
     clock: Clock
-    tz: tzinfo | None
     max_output_tokens: int | None
     first_run: bool
     """True until the first reply: BOOTSTRAP.md is part of the system prompt."""
@@ -303,7 +302,7 @@ class TurnSteps:
 
     def begin(self) -> None:
         """Read the workspace's files again for this run."""
-        today = datetime.fromtimestamp(self.clock.now(), self.tz).astimezone(self.tz).date()
+        today = datetime.fromtimestamp(self.clock.now()).date()  # noqa: DTZ006 - the user's day
         self.workspace = load_workspace(
             self.scope.root,
             max_chars=self.engine.settings.workspace.max_chars,
@@ -533,16 +532,15 @@ class TurnSteps:
     async def _flush(self) -> Flushed:
         _, wire, _ = self._body()
         assert self._sent is not None, "a flush follows a reply"
-        order = FlushOrder(
+        turn = FlushTurn(
             sent=self._sent.request,
             since=wire.messages[self._sent.wire_messages :],
             shape=self.shape,
             root=self.scope.root,
             now=self.clock.now(),
-            tz=self.tz,
             read_only=self.scope.read_only,
         )
-        result = await flush(order, self.model, self.engine.settings)
+        result = await turn.run(self.model, self.engine.settings)
         await durably(self.conversation.keep_flush, result)
         if result.usage is not None:
             await self._keep_spent("flush", self.model.name, result.usage)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,11 @@ def notes(prompt: Prompt) -> str:
 
 
 QUIET = {"recall.enabled": False, "compaction.audit": False}
+
+
+# the clock below is at noon in UTC
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 
 class Clock:
@@ -103,7 +109,6 @@ class AgentHarness:
                         transcript,
                         self.root,
                         clock=self.clock,
-                        tz=UTC,
                         open_session=self.following,
                         **self.given,
                     )

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of
-from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note, order_for
+from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note, turn_for
 
 from recollect.adapters.session.workspace import create_missing_files
 from recollect.agent.events import Flushed, FlushResult
-from recollect.agent.flush import flush
 from recollect.system.config import build
 from recollect.testing.scripted_model import Says, ScriptedModel
 
@@ -106,4 +105,4 @@ def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
 def flushed(root: Path, call: Any) -> FlushResult:
     settings = build({})
     model = ScriptedModel([Says(calls=[call]), "NO_REPLY"])
-    return asyncio.run(flush(order_for(root), model, settings))
+    return asyncio.run(turn_for(root).run(model, settings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import threading
 from pathlib import Path
@@ -12,8 +11,9 @@ import pytest
 from recollect.agent import flush as day_note
 from recollect.agent.commands import COMMANDS, Command, help_text, read_command
 from recollect.agent.conversation import Shape, request_body
-from recollect.agent.flush import NO_REPLY, NoteFile, SilentFilter, append_note, note_file
+from recollect.agent.flush import NO_REPLY, SilentFilter, append_note, note_file
 from recollect.core.formats.translate import Speaker, to_wire
+from recollect.errors import TranscriptLocked
 from recollect.system.config.settings import Redaction
 
 TODAY = "memory/2026-03-11.md"
@@ -120,36 +120,35 @@ def test_a_mistyped_command_is_asked_about(text: str, meant: str) -> None:
 def test_only_files_for_notes_are_meant(
     path: str | None, means: str | None, tmp_path: Path
 ) -> None:
-    found = note_file(NoteFile(root=tmp_path, name=TODAY), path)
-    assert (found and found.name) == means
+    assert note_file(tmp_path, TODAY, path) == means
 
 
 def test_notes_are_only_ever_added_to(tmp_path: Path) -> None:
     """Lesson 9: what stands in the file of the day is never overwritten."""
-    note = NoteFile(root=tmp_path, name=TODAY)
-    (note.root / note.name).parent.mkdir()
-    (note.root / note.name).write_text("mine, by hand, without an end")
-    append_note(note, "first\n", Redaction())
-    append_note(note, "second", Redaction())
-    text = (note.root / note.name).read_text()
+    note = tmp_path / TODAY
+    note.parent.mkdir()
+    note.write_text("mine, by hand, without an end")
+    append_note(tmp_path, TODAY, "first\n", Redaction())
+    append_note(tmp_path, TODAY, "second", Redaction())
+    text = note.read_text()
     assert text == "mine, by hand, without an end\n\nfirst\n\nsecond\n"
 
 
 def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     """Lesson 10: an append of one must not be lost to the other's."""
-    note = NoteFile(root=tmp_path, name=TODAY)
+    note = tmp_path / TODAY
     texts = [f"{who}-{number} " + who * 3000 for who in "ab" for number in range(20)]
 
     def write(mine: list[str]) -> None:
         for text in mine:
-            append_note(note, text, Redaction())
+            append_note(tmp_path, TODAY, text, Redaction())
 
     threads = [threading.Thread(target=write, args=(texts[at::4],)) for at in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    lines = [line for line in (note.root / note.name).read_text().split("\n") if line]
+    lines = [line for line in note.read_text().split("\n") if line]
     assert sorted(lines) == sorted(texts)
 
 
@@ -157,36 +156,38 @@ def test_a_note_does_not_wait_without_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(day_note, "LOCK_SECONDS", 0.2)
-    note = NoteFile(root=tmp_path, name=TODAY)
-    (note.root / note.name).parent.mkdir()
-    refused: list[OSError] = []
-    with (note.root / note.name).open("a") as file:
+    note = tmp_path / TODAY
+    note.parent.mkdir()
+    refused: list[TranscriptLocked] = []
+    with note.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        waiting = threading.Thread(target=_refused, args=(note, refused), daemon=True)
+        waiting = threading.Thread(target=_refused, args=(tmp_path, refused), daemon=True)
         waiting.start()
         waiting.join(10)
         assert not waiting.is_alive()
-    assert [error.errno for error in refused] == [errno.EAGAIN]
-    assert (note.root / note.name).read_text() == ""
-    append_note(note, "now", Redaction())
-    assert (note.root / note.name).read_text() == "now\n"
+    assert len(refused) == 1
+    assert note.read_text() == ""
+    append_note(tmp_path, TODAY, "now", Redaction())
+    assert note.read_text() == "now\n"
 
 
-def _refused(note: NoteFile, told: list[OSError]) -> None:
+def _refused(root: Path, told: list[TranscriptLocked]) -> None:
     try:
-        append_note(note, "mine", Redaction())
-    except OSError as error:
+        append_note(root, TODAY, "mine", Redaction())
+    except TranscriptLocked as error:
         told.append(error)
 
 
 def test_a_secret_is_masked_and_a_link_is_not_followed(tmp_path: Path) -> None:
-    note = NoteFile(root=tmp_path, name=TODAY)
-    append_note(note, "OPENAI_API_KEY=sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe", Redaction())
-    assert "q8Zt3LmX0vRb7KpWn2Yc" not in (note.root / note.name).read_text()
-    other = NoteFile(root=tmp_path, name="memory/2026-03-12.md")
+    note = tmp_path / TODAY
+    append_note(
+        tmp_path, TODAY, "OPENAI_API_KEY=sk-proj-q8Zt3LmX0vRb7KpWn2YcHd5JfGs9TaUe", Redaction()
+    )
+    assert "q8Zt3LmX0vRb7KpWn2Yc" not in note.read_text()
+    other = "memory/2026-03-12.md"
     elsewhere = tmp_path.parent / f"{tmp_path.name}-elsewhere"
     elsewhere.write_text("theirs")
-    (other.root / other.name).symlink_to(elsewhere)
+    (tmp_path / other).symlink_to(elsewhere)
     with pytest.raises(OSError, match=r".*"):
-        append_note(other, "mine", Redaction())
+        append_note(tmp_path, other, "mine", Redaction())
     assert elsewhere.read_text() == "theirs"

@@ -12,7 +12,7 @@ from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, sai
 from recollect.adapters.wiring import open_store
 from recollect.agent.conversation import Shape
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
-from recollect.agent.flush import FlushOrder, flush
+from recollect.agent.flush import FlushTurn
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.stored_records import join_state
 from recollect.core.formats.translate import Speaker
@@ -211,16 +211,16 @@ def test_a_flush_that_fails_does_not_stop_the_turn(tmp_path: Path) -> None:
     assert said(events) == "nearnext"
 
 
-def order_for(root: Path, wire: WireName = "anthropic") -> FlushOrder:
+def turn_for(root: Path, wire: WireName = "anthropic") -> FlushTurn:
     sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     shape = Shape(speaker=Speaker(format=wire, model="scripted"), system="", tools=())
     reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
-    return FlushOrder(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
+    return FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
 
 
 def test_a_flush_turn_ends_after_three_requests(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: Says(calls=[note()]))
-    result = asyncio.run(flush(order_for(tmp_path), model, Settings()))
+    result = asyncio.run(turn_for(tmp_path).run(model, Settings()))
     assert (result.steps, result.outcome) == (3, "written")
 
 

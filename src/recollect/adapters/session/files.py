@@ -46,11 +46,13 @@ def private_folder(folder: Path) -> None:
         make_folder(path)
 
 
-def open_for_one(path: Path, *, create: bool, seconds: float = 0.0) -> int:
+def open_for_one(
+    path: Path, *, create: bool, seconds: float = 0.0, mode: int = OWNER_ONLY, flags: int = 0
+) -> int:
     """Open the file for appending, locked until it is closed or the process ends."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     for _ in range(_ATTEMPTS):
-        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), OWNER_ONLY)
+        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), mode)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise TranscriptError(  # noqa: TRY301 - closes the file
@@ -113,13 +115,17 @@ def write_new_file(path: Path, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(path, flags, OWNER_ONLY)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        write_all(descriptor, content)
         sync_file(descriptor)
     finally:
         os.close(descriptor)
     sync_folder(path.parent)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def read_all(descriptor: int) -> bytes:

@@ -51,6 +51,19 @@ def failed(text: str) -> ToolOutcome:
     return ToolOutcome(text=text, is_error=True)
 
 
+def result_message(call: Mapping[str, Any], outcome: ToolOutcome) -> dict[str, Any]:
+    """Write the message that answers a call."""
+    message: dict[str, Any] = {
+        "role": "toolResult",
+        "toolCallId": call["id"],
+        "toolName": call["name"],
+        "content": outcome.content(),
+    }
+    if outcome.details is not None:
+        message["details"] = dict(outcome.details)
+    return {**message, "isError": outcome.is_error}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool that the model may call."""
