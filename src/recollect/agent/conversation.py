@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.adapters.session.entries import NothingToUndo, standing_compactions
+from recollect.adapters.session.entries import standing_compactions
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.events import FlushResult
 from recollect.agent.tools.confine import Tool, wire_tool
@@ -153,7 +153,7 @@ class Conversation:
         }
         self.transcript.append_custom(FLUSH, data)
 
-    def keep_spent(self, *, purpose: SidePurpose, model: str, usage: Usage) -> None:
+    def keep_spent(self, purpose: SidePurpose, *, model: str, usage: Usage) -> None:
         counts = {
             "input": usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
             "output": usage.output_tokens,
@@ -167,15 +167,11 @@ class Conversation:
         data = {"command": name, **({"argument": argument} if argument else {})}
         self.transcript.append_custom(COMMAND, data)
 
-    def undo(self) -> bool:
-        """Undo the last compaction in the transcript. Return False if there was none."""
-        return not isinstance(self.transcript.append_undo(), NothingToUndo)
-
     def follow(self, state: SessionState) -> int:
         """Undo compactions that were undone only in the engine. Return their number."""
         taken = 0
         while (number := self._last_number()) is not None and undone_elsewhere(number, state):
-            self.undo()
+            self.transcript.append_undo()
             taken += 1
         return taken
 

@@ -81,15 +81,10 @@ NOT_WAITED_FOR = (
 class CallRunner:
     """Runs calls with a set of tools."""
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], work: AbortableWork) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._work = AbortableWork()
+        self._work = work
         self._begun = 0
-        self.aborted: bool = False
-
-    def abort(self) -> None:
-        self.aborted = True
-        self._work.abort()
 
     async def run(
         self, message: Mapping[str, Any], conversation: Conversation
@@ -98,7 +93,7 @@ class CallRunner:
         for call in calls_of(message):
             arguments = call.get("arguments") or {}
             yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
-            if self.aborted:
+            if self._work.aborted:
                 outcome = failed(NOT_RUN)
             elif cut_off:
                 outcome = failed(CUT_OFF)
@@ -220,7 +215,8 @@ class Agent:
                 *(() if read_only or scope.shell.mode == "off" else (bash_tool(scope),)),
                 *memory,
             )
-        self._runner = CallRunner(tools)
+        self._work = AbortableWork()
+        self._runner = CallRunner(tools, self._work)
         self._engine = engine
         self._steps = TurnSteps(
             engine=engine,
@@ -231,6 +227,7 @@ class Agent:
             clock=self._clock,
             max_output_tokens=max_output_tokens,
             first_run=first_run,
+            work=self._work,
         )
         self._run_now: AsyncGenerator[AgentEvent, None] | None = None
         self._idle = asyncio.Event()
@@ -250,8 +247,7 @@ class Agent:
 
     def abort(self) -> None:
         if not self._idle.is_set():
-            self._runner.abort()
-            self._steps.abort()
+            self._work.abort()
 
     async def close(self) -> None:
         """End an unfinished run, and close the transcript."""
@@ -273,7 +269,7 @@ class Agent:
         except TimeoutError:
             raise RuntimeError(AT_WORK) from None
         self._idle.clear()
-        self._runner.aborted = self._steps.aborted = False
+        self._work.aborted = False
         try:
             self._run_now = self._answer(text)
             async with aclosing(self._run_now) as events:
@@ -304,8 +300,8 @@ class Agent:
             async with aclosing(self._step(step)) as events:
                 async for event in events:
                     yield event
-            if step.message is None or self._runner.aborted:
-                stopped = step.aborted or self._runner.aborted
+            if step.message is None or self._work.aborted:
+                stopped = step.aborted or self._work.aborted
                 yield Ended(reason="aborted" if stopped else "failed", steps=number)
                 return
             calls = calls_of(step.message)
@@ -338,7 +334,8 @@ class Agent:
         if command.name == "compact":
             self._steps.begin()
             yield UpkeepBegan(kind="compaction")
-            done = await self._steps.compact_on_request(command.argument)
+            compaction = self._steps.compact("manual", instructions=command.argument)
+            done = await self._work.unless_aborted(compaction)
             if done is None:
                 yield Told(text=NOT_WAITED_FOR)
                 yield Ended(reason="aborted")

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from recollect.adapters.session.files import SessionIndex, durably, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
@@ -35,11 +35,6 @@ overflow."""
 @runtime_checkable
 class _StatesWindow(Protocol):
     async def stated_window(self) -> int | None: ...
-
-
-class _Models(NamedTuple):
-    main: ChatModel
-    summary: ChatModel
 
 
 @asynccontextmanager
@@ -75,12 +70,19 @@ async def open_agent(
     )
     space = space or str(folder)
     async with AsyncExitStack() as opened:
-        models = _models(chosen, model, opened)
-        chosen = await _with_window(chosen, models)
+        main, summary = _models(chosen, opened) if model is None else (model, model)
+        chosen = await _with_window(chosen, main, summary)
         index = SessionIndex.of_space(space, clock=clock)
-        shelf = _TranscriptFolder(
-            space=space, key=key, index=index, folder=folder, settings=chosen, clock=clock
-        )
+
+        def open_session(id: str) -> SessionTranscript:  # noqa: A002
+            return open_transcript(
+                transcript_file(space, id),
+                session_id=id,
+                redaction=chosen.redaction,
+                cwd=folder,
+                clock=clock,
+            )
+
         if not read_only and not chosen.workspace.skip_bootstrap:
             create_missing_files(folder)
         engine = open_memory(
@@ -88,18 +90,18 @@ async def open_agent(
             store=store,
             clock=clock,
             workspace=folder,
-            model=models.summary,
+            model=summary,
             compact_in_background=False,
             settings=chosen,
         )
         opened.push_async_callback(engine.close)
-        transcript = opened.enter_context(
-            shelf.current() if session_id is None else shelf.resume(session_id)
-        )
+        transcript = opened.enter_context(open_session(session_id or index.open(key).session_id))
+        if session_id is not None:  # from now on the key continues it
+            index.update(key, lambda record: replace(record, session_id=session_id))
         others = index.path.parent.glob("*.jsonl")
         agent = Agent(
             engine,
-            models.main,
+            main,
             transcript,
             folder,
             clock=clock,
@@ -107,7 +109,7 @@ async def open_agent(
             read_only=read_only,
             shell=shell,
             first_run=not read_only and all(one == transcript.path for one in others),
-            open_session=shelf.next,
+            open_session=lambda: open_session(index.begin_anew(key).session_id),
             choose_model=None if model is not None else partial(_named_model, chosen, opened),
             confirm_forget=confirm_forget,
             settings_file=named and named.absolute(),
@@ -120,40 +122,8 @@ async def open_agent(
         yield agent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TranscriptFolder:
-    space: str
-    key: str
-    index: SessionIndex
-    folder: Path
-    settings: Settings
-    clock: Clock | None
-
-    def current(self) -> SessionTranscript:
-        return self._open(self.index.open(self.key).session_id)
-
-    def next(self) -> SessionTranscript:
-        return self._open(self.index.begin_anew(self.key).session_id)
-
-    def resume(self, session_id: str) -> SessionTranscript:
-        """Return an earlier session. From now on the key continues it."""
-        transcript = self._open(session_id)
-        self.index.update(self.key, lambda record: replace(record, session_id=session_id))
-        return transcript
-
-    def _open(self, session_id: str) -> SessionTranscript:
-        return open_transcript(
-            transcript_file(self.space, session_id),
-            session_id=session_id,
-            redaction=self.settings.redaction,
-            cwd=self.folder,
-            clock=self.clock,
-        )
-
-
-def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack) -> _Models:
-    if given is not None:
-        return _Models(given, given)
+def _models(settings: Settings, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel]:
+    """Return the model to talk to, and the one for summaries."""
     main = choose_model(settings, "main")
     if main is None:
         raise SettingsError(
@@ -163,7 +133,7 @@ def _models(settings: Settings, given: ChatModel | None, opened: AsyncExitStack)
     by_name = {model.name: model for model in (summary, main)}  # one connection per model
     for model in by_name.values():
         opened.push_async_callback(model.close)
-    return _Models(main, by_name[summary.name])
+    return main, by_name[summary.name]
 
 
 def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatModel:
@@ -175,17 +145,17 @@ def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatM
     return model
 
 
-async def _with_window(settings: Settings, models: _Models) -> Settings:
+async def _with_window(settings: Settings, main: ChatModel, summary: ChatModel) -> Settings:
     if settings.window_tokens is not None:
         return settings
-    unknown = [model for model in (models.main, models.summary) if model.window_tokens is None]
+    unknown = {id(model): model for model in (main, summary) if model.window_tokens is None}
     with suppress(TimeoutError, MissingExtra):  # the first turn reports what is missing
         async with asyncio.timeout(WINDOW_SECONDS):
-            for model in {id(each): each for each in unknown}.values():
+            for model in unknown.values():
                 if isinstance(model, _StatesWindow):
                     await model.stated_window()
-    known = window_of(models.main.name, settings).source != "assumed"
+    known = window_of(main.name, settings).source != "assumed"
     # The engine asks its own model for summaries; another model might have a different window.
-    if known or models.main.name == models.summary.name:
+    if known or main.name == summary.name:
         return settings
-    return replace(settings, window_tokens=models.main.window_tokens)
+    return replace(settings, window_tokens=main.window_tokens)

@@ -10,8 +10,8 @@ changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,7 +22,6 @@ from recollect.agent.conversation import (
     SPENT,
     Conversation,
     Shape,
-    SidePurpose,
     first_kept_entry,
     request_body,
     system_prompt,
@@ -114,25 +113,36 @@ _T = TypeVar("_T")
 
 
 class AbortableWork:
-    """Waits for one piece of work at a time. The user may stop it."""
+    """Runs one piece of a run's work at a time. The user may stop the run."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
+        self.aborted: bool = False
 
     def abort(self) -> None:
+        self.aborted = True
         if self._task is not None:
             self._task.cancel()
 
-    async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Return the result of the work; None if it was stopped. The engine ends an abandoned
-        compaction itself, and the next request records it."""
+    @asynccontextmanager
+    async def start(self, work: Coroutine[Any, Any, _T]) -> AsyncIterator[asyncio.Task[_T]]:
+        """Start work that ends with the block at the latest."""
         task = self._task = asyncio.create_task(work)
         try:
-            await asyncio.wait({task})
+            yield task
         finally:
             self._task = None
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
+        """Return the result of the work; None if the run was stopped. The engine ends an abandoned
+        compaction itself, and the next request records it."""
+        if self.aborted:
+            work.close()
+            return None
+        async with self.start(work) as task:
+            await asyncio.wait({task})
         return None if task.cancelled() else task.result()
 
 
@@ -142,49 +152,11 @@ class ReplyState:
 
     text: str = field(default="", repr=False)
     done: ReplyDone | None = None
-    trouble: Trouble | None = None
+    error: RecollectError | None = None
     aborted: bool = False
     silent: bool = False
     ended: bool = False
     """True if the stream ended or failed by itself."""
-
-
-class Listener:
-    """Reads one stream at a time."""
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
-
-    def abort(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def listen(
-        self, model: ChatModel, request: Mapping[str, Any], hearing: ReplyState
-    ) -> AsyncGenerator[Said | Thought, None]:
-        """Yield the parts of the reply that may be shown."""
-        queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
-        task = self._task = asyncio.create_task(_pump(model, request, queue))
-        filtered = SilentFilter()
-        try:
-            while (event := await queue.get()) is not None:
-                if isinstance(event, TextDelta):
-                    hearing.text += event.text
-                    if shown := filtered.feed(event.text):
-                        yield Said(text=shown)
-                elif isinstance(event, ThinkingDelta):
-                    yield Thought(text=event.text)
-                elif isinstance(event, ReplyDone):
-                    hearing.done = event
-            if rest := filtered.finish():
-                yield Said(text=rest)
-            await asyncio.wait({task})
-            _conclude(task, hearing)
-            hearing.silent = filtered.silent
-        finally:
-            self._task = None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 async def _pump(
@@ -202,61 +174,46 @@ async def _pump(
             await close()
 
 
-def _conclude(task: asyncio.Task[None], hearing: ReplyState) -> None:
-    if task.cancelled():
-        hearing.ended, hearing.aborted = True, hearing.done is None
-        return
-    error = task.exception()
+def _conclude(task: asyncio.Task[None], reply: ReplyState) -> None:
+    error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, RecollectError):
         raise error  # a defect of the program, not of the model
-    hearing.ended = True
-    if isinstance(error, RecollectError):
-        hearing.trouble = trouble_of(error)
-    elif hearing.done is None:
-        hearing.trouble = trouble_of(ModelUnavailable("the reply ended early"))
-    elif hearing.done.overflow is not None:
-        name = hearing.done.overflow.pattern_name
-        reason = f"the request was larger than the window ({name})"
-        hearing.trouble = Trouble(kind="overflow", reason=reason, overflow=hearing.done.overflow)
+    reply.ended, reply.error = True, error
+    if task.cancelled():
+        reply.aborted = reply.done is None
+        return
+    if error is None and reply.done is None:
+        reply.error = ModelUnavailable("the reply ended early")
+    elif error is None and reply.done is not None and reply.done.overflow is not None:
+        name = reply.done.overflow.pattern_name
+        what = f"the request was larger than the window ({name})"
+        reply.error = ModelOverflow(what, reply.done.overflow)
 
 
 UNSAID = Overflow(pattern_name="unsaid")
 """A provider refused a request as too large, without naming a limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Why there is no reply."""
-
-    kind: FailureKind
-    reason: str
-    overflow: Overflow | None = field(default=None, repr=False)
+def _overflow_of(error: RecollectError) -> Overflow | None:
+    if not isinstance(error, ModelOverflow):
+        return None
+    return error.overflow if isinstance(error.overflow, Overflow) else UNSAID
 
 
-def trouble_of(error: RecollectError) -> Trouble:
-    if isinstance(error, ModelOverflow):
-        overflow = error.overflow if isinstance(error.overflow, Overflow) else UNSAID
-        return Trouble(kind="overflow", reason=str(error), overflow=overflow)
-    kind: FailureKind = "model"
-    if isinstance(error, ModelRefused):
-        kind = "refused"
-    elif isinstance(error, ModelUnavailable):
-        kind = "unavailable"
-    return Trouble(kind=kind, reason=str(error))
-
-
-def gave_up(trouble: Trouble, made: Compacted | None) -> str:
+def _failure(error: RecollectError, made: Compacted | None) -> Failed:
     """Explain why a turn could not be finished, and what to do."""
-    if trouble.kind == "overflow":
+    if isinstance(error, ModelOverflow):
         why = "" if made is None else f" Compaction: {made.result.reason}."
-        return (
+        reason = (
             f"The request still does not fit the model's window.{why} Nothing was lost: the "
             "conversation is unchanged. Try /compact with what matters, a model with a larger "
             "window, or /new for a fresh session."
         )
-    if trouble.kind == "refused":
-        return f"The provider refused the request: {trouble.reason}"
-    return f"The model did not answer: {trouble.reason}"
+        return Failed(kind="overflow", reason=reason)
+    if isinstance(error, ModelRefused):
+        return Failed(kind="refused", reason=f"The provider refused the request: {error}")
+    kind: FailureKind = "unavailable" if isinstance(error, ModelUnavailable) else "model"
+    return Failed(kind=kind, reason=f"The model did not answer: {error}")
 
 
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
@@ -279,14 +236,12 @@ class TurnSteps:
     max_output_tokens: int | None
     first_run: bool
     """True until the first reply: BOOTSTRAP.md is part of the system prompt."""
-    aborted: bool = False
+    work: AbortableWork
     last: SentRequest | None = None
     """The last request, as long as the next one would be the same."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None
-    _listener: Listener = field(default_factory=Listener)
-    _waiting: AbortableWork = field(default_factory=AbortableWork)
 
     def __post_init__(self) -> None:
         shown = self.conversation.shown()
@@ -316,18 +271,11 @@ class TurnSteps:
             max_output_tokens=self.max_output_tokens,
         )
 
-    def abort(self) -> None:
-        self.aborted = True
-        self._listener.abort()
-        self._waiting.abort()
-
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
         """Ask for one reply. If the request is too large, compact and ask once more."""
         refused: Report | None = None
         for attempt in (1, 2):
-            ready = (
-                None if self.aborted else await self._waiting.unless_aborted(self._ready(refused))
-            )
+            ready = await self.work.unless_aborted(self._ready(refused))
             if ready is None:
                 step.aborted = True
                 return
@@ -339,58 +287,73 @@ class TurnSteps:
             for result in unrecorded(context, self.conversation.recorded_cuts()):
                 yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)
-            step.aborted = self.aborted
+            step.aborted = self.work.aborted
             if step.aborted:
                 return
-            hearing = ReplyState()
-            async with aclosing(self._shown_reply(sent, hearing)) as words:
+            reply = ReplyState()
+            async with aclosing(self._listen(sent, reply)) as words:
                 async for event in words:
                     yield event
-            trouble, step.aborted = hearing.trouble, hearing.aborted
-            if hearing.done is not None and trouble is None:
-                yield await self._keep_reply(step, hearing.done, silent=hearing.silent)
-                if step.message is None:
-                    yield Failed(kind="refused", reason=REFUSED)
-            if trouble is None:
+            error, step.aborted = reply.error, reply.aborted
+            if error is None:
+                if reply.done is not None:
+                    yield await self._keep_reply(step, reply.done, silent=reply.silent)
+                    if step.message is None:
+                        yield Failed(kind="refused", reason=REFUSED)
                 return
-            if trouble.overflow is not None:
-                await self.engine.observe(self.conversation.session_id, trouble.overflow)
-            if trouble.overflow is None or attempt == 2:
-                yield Failed(kind=trouble.kind, reason=gave_up(trouble, made))
+            overflow = _overflow_of(error)
+            if overflow is not None:
+                await self.engine.observe(self.conversation.session_id, overflow)
+            if overflow is None or attempt == 2:
+                yield _failure(error, made)
                 return
-            yield Withdrawn(reason=trouble.reason)
+            yield Withdrawn(reason=str(error))
             refused = context.report
 
-    async def _shown_reply(
-        self, sent: SentRequest, hearing: ReplyState
+    async def _listen(
+        self, sent: SentRequest, reply: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
         """Yield the parts of a reply that may be shown. If it is interrupted, the part received is
         recorded."""
+        queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
+        filtered = SilentFilter()
         try:
-            async with aclosing(self._listener.listen(self.model, sent.request, hearing)) as words:
-                async for event in words:
-                    yield event
+            async with self.work.start(_pump(self.model, sent.request, queue)) as task:
+                while (event := await queue.get()) is not None:
+                    if isinstance(event, TextDelta):
+                        reply.text += event.text
+                        if shown := filtered.feed(event.text):
+                            yield Said(text=shown)
+                    elif isinstance(event, ThinkingDelta):
+                        yield Thought(text=event.text)
+                    elif isinstance(event, ReplyDone):
+                        reply.done = event
+                if rest := filtered.finish():
+                    yield Said(text=rest)
+                await asyncio.wait({task})
+                _conclude(task, reply)
+                reply.silent = filtered.silent
         finally:
-            if hearing.aborted or not hearing.ended:  # or the consumer has left
-                await self._keep_broken(hearing, "aborted", None)
+            if reply.aborted or not reply.ended:  # or the consumer has left
+                await self._keep_broken(reply, "aborted", None)
         self._sent = sent
-        if hearing.trouble is not None:
-            await self._keep_broken(hearing, "error", hearing.trouble.reason)
+        if reply.error is not None:
+            await self._keep_broken(reply, "error", str(reply.error))
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
         """Write notes and compact if the window needs it after a reply."""
         seen = step.observation
-        if seen is None or seen.due == "nothing" or self.aborted:
+        if seen is None or seen.due == "nothing" or self.work.aborted:
             return
         notes_due = seen.due == "flush" or seen.flush_first
         if notes_due and not self.conversation.flushed_in_this_cycle:
             yield UpkeepBegan(kind="flush")
-            flushed = await self._waiting.unless_aborted(self._flush())
+            flushed = await self.work.unless_aborted(self._flush())
             yield flushed or Told(text=STOPPED_FLUSH)
-        if seen.due == "compaction" and not self.aborted:
+        if seen.due == "compaction" and not self.work.aborted:
             yield UpkeepBegan(kind="compaction")
             trigger: Trigger = "mid-turn" if mid_turn else "threshold"
-            made = await self._waiting.unless_aborted(self.compact(trigger))
+            made = await self.work.unless_aborted(self.compact(trigger))
             yield made or Told(text=STOPPED_COMPACTION)
 
     async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
@@ -404,9 +367,6 @@ class TurnSteps:
         )
         self.last = None
         return await self._keep_compaction(result)
-
-    async def compact_on_request(self, instructions: str) -> Compacted | None:
-        return await self._waiting.unless_aborted(self.compact("manual", instructions=instructions))
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
         """Prepare a request. If the last one was `refused` as too large, prepare a smaller one.
@@ -499,15 +459,15 @@ class TurnSteps:
         step.observation = await self.engine.observe(self.conversation.session_id, taught)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
-    async def _keep_broken(self, hearing: ReplyState, reason: Any, error: str | None) -> None:
+    async def _keep_broken(self, reply: ReplyState, reason: Any, error: str | None) -> None:
         """Record the incomplete reply as pi does. It is never sent to a model again."""
         message = broken_off(
-            hearing.text,
+            reply.text,
             self.shape.speaker,
             reason=reason,
             timestamp=self.conversation.milliseconds(),
             error=error,
-            usage=None if hearing.done is None else hearing.done.usage,
+            usage=None if reply.done is None else reply.done.usage,
         )
         await durably(self.conversation.keep, message)
 
@@ -523,11 +483,9 @@ class TurnSteps:
         spent = result.spent
         if spent.input_tokens or spent.output_tokens:
             usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-            await self._keep_spent("summary", self.engine._summary_model, usage)
+            model = self.engine._summary_model
+            await durably(self.conversation.keep_spent, "summary", model=model, usage=usage)
         return Compacted(result=result, entry_id=entry_id)
-
-    async def _keep_spent(self, purpose: SidePurpose, model: str, usage: Usage) -> None:
-        await durably(self.conversation.keep_spent, purpose=purpose, model=model, usage=usage)
 
     async def _flush(self) -> Flushed:
         _, wire, _ = self._body()
@@ -543,7 +501,8 @@ class TurnSteps:
         result = await turn.run(self.model, self.engine.settings)
         await durably(self.conversation.keep_flush, result)
         if result.usage is not None:
-            await self._keep_spent("flush", self.model.name, result.usage)
+            name = self.model.name
+            await durably(self.conversation.keep_spent, "flush", model=name, usage=result.usage)
         if result.done:
             await self.engine.flushed(self.conversation.session_id)
         return Flushed(result=result)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TextIO
 
 from recollect.agent.chat.opening import ChatOrder, opened_agent
 from recollect.errors import RecollectError
@@ -22,16 +22,6 @@ from recollect.system.plain_text import harmless
 if TYPE_CHECKING:
     from recollect.agent.events import AgentEvent
     from recollect.agent.loop import Agent
-
-
-class Sink(Protocol):
-    """A text output."""
-
-    def write(self, text: str, /) -> Any:
-        """Write it."""
-
-    def flush(self) -> Any:
-        """Flush it."""
 
 
 def event_dict(event: AgentEvent) -> dict[str, Any]:
@@ -76,7 +66,9 @@ def read_order(line: str) -> tuple[str, bool]:
     return line, False
 
 
-async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, notes: Sink) -> int:
+async def talk_plain(
+    order: ChatOrder, lines: AsyncIterator[str], out: TextIO, notes: TextIO
+) -> int:
     """Run turns until there are no more lines. Return 1 if the last turn failed."""
     ended = 0
     async with opened_agent(order) as agent:
@@ -86,26 +78,26 @@ async def talk_plain(order: ChatOrder, lines: AsyncIterator[str], out: Sink, not
     return ended
 
 
-async def _plain_turn(agent: Agent, text: str, out: Sink, notes: Sink) -> int:
+async def _plain_turn(agent: Agent, text: str, out: TextIO, notes: TextIO) -> int:
     from recollect.agent.events import Ended, Replied, Said, Withdrawn
 
-    written, reason = "", "failed"
+    ends_line, reason = True, "failed"
     async with aclosing(agent.run(text)) as events:
         async for event in events:
-            if isinstance(event, Replied | Withdrawn) and written and not written.endswith("\n"):
-                written = _write(out, "\n")  # the next reply starts on a new line
+            if isinstance(event, Replied | Withdrawn) and not ends_line:
+                print(file=out, flush=True)  # the next reply starts on a new line
+                ends_line = True
             if isinstance(event, Said):
-                written = _write(out, harmless(event.text)) or written
+                print(said := harmless(event.text), end="", file=out, flush=True)
+                ends_line = said.endswith("\n") if said else ends_line
             elif isinstance(event, Ended):
                 reason = event.reason
             elif (note := note_of(event)) is not None:
                 to, what = note
-                if to == "out":
-                    written = _write(out, f"{what}\n")
-                else:
-                    _write(notes, f"{what}\n")
-    if written and not written.endswith("\n"):
-        _write(out, "\n")
+                print(what, file=out if to == "out" else notes, flush=True)
+                ends_line = ends_line or to == "out"
+    if not ends_line:
+        print(file=out, flush=True)
     return 0 if reason in ("done", "command") else 1
 
 
@@ -144,7 +136,7 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
     return ("notes", f"· {harmless(note)}") if note else None
 
 
-async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> int:
+async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) -> int:
     """Run turns and print every event as a line. `{"abort": true}` stops the running turn."""
     ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
@@ -172,7 +164,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: Sink) -> i
     return ended
 
 
-async def _json_turn(agent: Agent, text: str, out: Sink) -> int:
+async def _json_turn(agent: Agent, text: str, out: TextIO) -> int:
     last: dict[str, Any] = {}
     async with aclosing(agent.run(text)) as events:
         async for event in events:
@@ -181,14 +173,8 @@ async def _json_turn(agent: Agent, text: str, out: Sink) -> int:
     return 0 if last.get("reason") in ("done", "command") else 1
 
 
-def _write_line(out: Sink, value: dict[str, Any]) -> None:
-    _write(out, json.dumps(value, default=str) + "\n")  # ASCII output has no control characters
-
-
-def _write(to: Sink, text: str) -> str:
-    to.write(text)
-    to.flush()
-    return text
+def _write_line(out: TextIO, value: dict[str, Any]) -> None:
+    print(json.dumps(value, default=str), file=out, flush=True)  # ASCII: no control characters
 
 
 async def lines_from(texts: Iterable[str]) -> AsyncIterator[str]:
