@@ -102,8 +102,8 @@ def help_text() -> str:
     return "\n".join(f"{usage:{width}}  {does}" for usage, does in lines)
 
 
-def compaction_text(result: CompactionResult, *, undo: str = "/undo") -> str:
-    """Answer `/compact`. `undo` is the command that reverts it."""
+def compaction_text(result: CompactionResult) -> str:
+    """Answer `/compact`."""
     if not result.compacted:
         word = "Nothing was compacted" if result.ok else "Compaction failed"
         return f"{word}: {result.reason}. The conversation is unchanged."
@@ -113,7 +113,7 @@ def compaction_text(result: CompactionResult, *, undo: str = "/undo") -> str:
         kept, recallable = receipt.count("in summary"), receipt.count("recallable")
         known = f"{kept} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
         lines.append(f"Known items: {known}.")
-    lines.append(f"{undo} takes it back.")
+    lines.append("/undo takes it back.")
     return "\n".join(lines)
 
 

@@ -12,21 +12,19 @@ import os
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from typing import TypeAlias
 
 from recollect.core.ports import Archive, read_pages
 from recollect.core.rules.identity import identify, segment_id
 from recollect.core.rules.redaction import RedactedSpan, redact
 from recollect.core.rules.tokens import Weigher
-from recollect.core.transfer.file_walk import FoundFile, ThreadRunner
+from recollect.core.transfer.file_walk import FoundFile
 from recollect.core.turn.ingest import index, ingest
-from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.core.values.history import Entry
 from recollect.core.values.message import EntryKey, Message, MessageId, Text
 from recollect.core.values.recall import FILE_SESSIONS
@@ -53,12 +51,6 @@ class FileSection:
     last_line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SectionHeading:
-    level: int
-    title: str
-
-
 def read_sections(text: str) -> tuple[FileSection, ...]:
     return tuple(_MarkdownLines(text).sections())
 
@@ -74,17 +66,14 @@ class _MarkdownLines:
         """Yield the text before the first heading, then the text under each heading."""
         marks = [*sorted(self.headings), len(self.lines)]
         yield from self._section((), 0, 0, marks[0])
-        above: list[_SectionHeading] = []
+        above: list[tuple[int, str]] = []
         for at, following in pairwise(marks):
-            heading = self.headings[at]
-            while above and above[-1].level >= heading.level:
-                above.pop()
-            above.append(heading)
-            path = tuple(one.title[:HEADING_CHARS] for one in above if one.title)
-            below = self.headings.get(following)
-            parent = below is not None and below.level > heading.level
-            body = at if len(heading.title) > HEADING_CHARS else at + 1
-            yield from self._section(path, at, body, following, alone=not parent)
+            level, title = self.headings[at]
+            above = [*(one for one in above if one[0] < level), (level, title)]
+            path = tuple(one[:HEADING_CHARS] for _, one in above if one)
+            next_level, _ = self.headings.get(following, (0, ""))
+            body = at if len(title) > HEADING_CHARS else at + 1
+            yield from self._section(path, at, body, following, alone=next_level <= level)
 
     def _section(
         self, path: tuple[str, ...], at: int, body: int, end: int, *, alone: bool = False
@@ -123,25 +112,13 @@ class _MarkdownLines:
                 yield from ((at, at) for at in range(first, last + 1) if self.lines[at].strip())
 
     def _blocks(self, body: int, end: int) -> Iterator[tuple[int, int]]:
-        first: int | None = None
-        last = body
-        for at in range(body, end):
-            if first is not None and self._goes_on(at):
-                last = at
-            elif self.lines[at].strip():
-                if first is not None:
-                    yield first, last
-                first = last = at
-            elif first is not None:
-                yield first, last
-                first = None
-        if first is not None:
-            yield first, last
+        for has_text, run in groupby(range(body, end), self._has_text):
+            if has_text:
+                lines = list(run)
+                yield lines[0], lines[-1]
 
-    def _goes_on(self, at: int) -> bool:
-        if at in self.fenced:
-            return True
-        return bool(self.lines[at].strip()) and bool(self.lines[at - 1].strip())
+    def _has_text(self, at: int) -> bool:
+        return at in self.fenced or bool(self.lines[at].strip())
 
     def _size(self, first: int, last: int) -> int:
         return self.sizes[last + 1] - self.sizes[first] - 1
@@ -160,10 +137,10 @@ class _MarkdownLines:
                 yield first, last, words
             at = stop
 
-    def _headings(self) -> Iterator[tuple[int, _SectionHeading]]:
+    def _headings(self) -> Iterator[tuple[int, tuple[int, str]]]:
+        """Yield the line of each heading, its level and its title."""
         fence = ""
-        for at in range(len(self.lines)):
-            line = self.lines[at]
+        for at, line in enumerate(self.lines):
             if fence:
                 self.fenced.add(at)
                 stripped = line.strip()
@@ -173,8 +150,7 @@ class _MarkdownLines:
             elif opened := _FENCE.match(line):
                 fence = opened[1]
             elif atx := _ATX.fullmatch(line):
-                title = (atx[2] or "").strip()
-                yield at, _SectionHeading(level=len(atx[1]), title=title)
+                yield at, (len(atx[1]), (atx[2] or "").strip())
 
 
 SESSION_PREFIX = FILE_SESSIONS
@@ -188,9 +164,6 @@ _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
 _NOON = 12
 _BLANK_LINES = re.compile(r"\n{3,}")  # left where a secret of several lines was masked
 
-WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
-"""Makes a batch durable, or raises."""
-BATCH_SEGMENTS = 50
 # Other kinds of noise occur only in chats. If a file mentions them, they are its content.
 _WORDLESS = (None, "empty", "no words", "short")
 
@@ -240,8 +213,10 @@ def read_file(
     masked = redact(text, pii=redaction.pii).spans if redaction.enabled else ()
     sections = read_sections(_masked(text, masked))
     return ReadFile(
-        sections=_Naming(text, masked, file.label, owner, secret, weigher).named(
-            sections[:MOST_SECTIONS]
+        sections=tuple(
+            _name_sections(
+                sections[:MOST_SECTIONS], text, masked, file.label, owner, secret, weigher
+            )
         ),
         left_out=max(0, len(sections) - MOST_SECTIONS),
     )
@@ -302,58 +277,43 @@ def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
     return "".join([*pieces, text[at:]])
 
 
-class _Naming:
-    def __init__(
-        self,
-        text: str,
-        masked: Sequence[RedactedSpan],
-        label: str,
-        owner: str,
-        secret: bytes,
-        weigher: Weigher,
-    ) -> None:
-        self._lines = text.split("\n")
-        starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
-        self._masked_lines = [bisect_right(starts, span.start) for span in masked]
-        self._label = label
-        self._owner = owner
-        self._secret = secret
-        self._weigher = weigher
-
-    def named(self, sections: Sequence[FileSection]) -> tuple[ReadSection, ...]:
-        """Give the sections ids. Repeated sections are numbered."""
-        like: Counter[EntryKey] = Counter()
-        return tuple([self._section(section, like) for section in sections])
-
-    def _section(self, section: FileSection, like: Counter[EntryKey]) -> ReadSection:
-        identity = self._identity(section)
-        key = _key(self._owner, identity, section.headings, 0)
-        like[key] += 1
-        key = _key(self._owner, identity, section.headings, like[key])
+def _name_sections(
+    sections: Sequence[FileSection],
+    text: str,
+    masked: Sequence[RedactedSpan],
+    label: str,
+    owner: str,
+    secret: bytes,
+    weigher: Weigher,
+) -> Iterator[ReadSection]:
+    """Give the sections ids. Repeated sections are numbered. A section's message id is made from
+    the unmasked `text`, so that a tombstone still applies if masks change."""
+    lines = text.split("\n")
+    starts = [0, *accumulate(len(line) + 1 for line in lines)]
+    masked_lines = [bisect_right(starts, span.start) for span in masked]
+    like: Counter[EntryKey] = Counter()
+    for section in sections:
         first, last = section.first_line, section.last_line
-        masked = bisect_right(self._masked_lines, last) - bisect_left(self._masked_lines, first)
-        text = _BLANK_LINES.sub("\n\n", section.text) if masked else section.text
-        message = _message(text)
-        return ReadSection(
-            id=segment_id(session_of(self._label), key),
+        identity = identify(_message("\n".join(lines[first - 1 : last])), secret)
+        key = _key(owner, identity, section.headings, 0)
+        like[key] += 1
+        key = _key(owner, identity, section.headings, like[key])
+        masks = bisect_right(masked_lines, last) - bisect_left(masked_lines, first)
+        message = _message(_BLANK_LINES.sub("\n\n", section.text) if masks else section.text)
+        yield ReadSection(
+            id=segment_id(session_of(label), key),
             line=first,
-            origin=f"{self._label}:{first}",
-            masked=masked,
+            origin=f"{label}:{first}",
+            masked=masks,
             entry=Entry(
                 key=key,
                 id=identity,
                 message=message,
-                tokens=self._weigher.message(message.parts),
+                tokens=weigher.message(message.parts),
                 role=message.role,
                 raw=b"",
             ),
         )
-
-    def _identity(self, section: FileSection) -> MessageId:
-        """Return the section's message id. It is made from the unmasked lines, so that a tombstone
-        still applies if masks change."""
-        lines = self._lines[section.first_line - 1 : section.last_line]
-        return identify(_message("\n".join(lines)), self._secret)
 
 
 def _message(text: str) -> Message:
@@ -393,106 +353,60 @@ class FileChange:
         return not (self.fresh or self.moved or self.gone)
 
 
-class FileKeeper:
-    """Compares files with a store, and writes the differences."""
+async def stored_sections(
+    archive: Archive, session: str, owner: str
+) -> Mapping[SegmentId, Segment]:
+    return {
+        stored.segment.id: stored.segment
+        async for page in read_pages(archive, session=session)
+        for stored in page
+        if stored.segment.source == "file" and stored.segment.key.startswith(owner)
+    }
 
-    def __init__(self, *, write: WriteBatch, rules: FileRules, thread: ThreadRunner) -> None:
-        self._write = write
-        self._rules = rules
-        self._thread = thread
 
-    async def stored(
-        self, archive: Archive, session: str, owner: str
-    ) -> Mapping[SegmentId, Segment]:
-        return {
-            stored.segment.id: stored.segment
-            async for page in read_pages(archive, session=session)
-            for stored in page
-            if stored.segment.source == "file" and stored.segment.key.startswith(owner)
-        }
+async def compare(
+    archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
+) -> FileChange:
+    ids = {section.id for section in read.sections}
+    present = [section for section in read.sections if section.id in segments]
+    missing = [section for section in read.sections if section.id not in segments]
+    moved = [one for one in present if segments[one.id].origin != one.origin]
+    marks = await archive.tombstoned(
+        [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
+    )
+    forgotten = [one for one in missing if not marks.isdisjoint((one.id, one.entry.id))]
+    return FileChange(
+        unchanged=len(present) - len(moved),
+        fresh=tuple(one for one in missing if marks.isdisjoint((one.id, one.entry.id))),
+        moved=tuple(moved),
+        gone=tuple(id_ for id_ in segments if id_ not in ids),
+        forgotten=tuple(forgotten),
+    )
 
-    async def compare(
-        self, archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
-    ) -> FileChange:
-        ids = {section.id for section in read.sections}
-        present = [section for section in read.sections if section.id in segments]
-        missing = [section for section in read.sections if section.id not in segments]
-        moved = tuple(
-            [
-                read_section
-                for read_section in present
-                if segments[read_section.id].origin != read_section.origin
-            ]
-        )
-        marks = await archive.tombstoned(
-            [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
-        )
-        forgotten = [not marks.isdisjoint((section.id, section.entry.id)) for section in missing]
-        return FileChange(
-            unchanged=len(present) - len(moved),
-            fresh=tuple(
-                [section for section, gone in zip(missing, forgotten, strict=True) if not gone]
-            ),
-            moved=moved,
-            gone=tuple([id_ for id_ in segments if id_ not in ids]),
-            forgotten=tuple(
-                [section for section, gone in zip(missing, forgotten, strict=True) if gone]
-            ),
-        )
 
-    async def carry_out(
-        self,
-        archive: Archive,
-        file: FoundFile,
-        change: FileChange,
-        segments: Mapping[SegmentId, Segment],
-        *,
-        now: float,
-    ) -> int:
-        """Update the store from the file. Return the number of masked secrets."""
-        said_at = said_at_of(file, now=now)
-        # a section that moved is written again, but keeps its first time
-        times = {section.entry.key: segments[section.id].said_at for section in change.moved}
-        moved = {section.id for section in change.moved}
-        written = sorted((*change.fresh, *change.moved), key=lambda read_section: read_section.line)
-        made = await self._thread.run(lambda: self._made(file.label, written, times, said_at, now))
-        if change.gone:
-            await archive.withdraw(change.gone, at=now)
-        for at in range(0, len(made), BATCH_SEGMENTS):
-            batch = made[at : at + BATCH_SEGMENTS]
-            again = [new.segment.id for new in batch if new.segment.id in moved]
-            if again:  # a store ignores known ids, so remove the old place first
-                await archive.withdraw(again, at=now)
-            await self._write(Batch(at=now, segments=tuple(batch), jobs=self._jobs(batch, now)))
-        return sum(section.masked for section in written)
-
-    def _made(
-        self,
-        label: str,
-        sections: Sequence[ReadSection],
-        times: Mapping[EntryKey, float],
-        said_at: float,
-        now: float,
-    ) -> list[NewSegment]:
-        made = ingest(
-            [section.entry for section in sections],
-            session=session_of(label),
-            source="file",
-            said_at={
-                section.entry.key: times.get(section.entry.key, said_at) for section in sections
-            },
-            redaction=self._rules.redaction,
-            now=now,
-            origins={section.entry.key: section.origin for section in sections},
-        )
-        return [_indexed(new) for new in made.segments]
-
-    def _jobs(self, batch: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
-        if not any(passage.embedded for new in batch for passage in new.passages):
-            return ()
-        return tuple(
-            NewJob(kind=EMBED_JOB, key=embedder, run_at=now) for embedder in self._rules.embedders
-        )
+def new_segments(
+    file: FoundFile,
+    change: FileChange,
+    segments: Mapping[SegmentId, Segment],
+    *,
+    redaction: Redaction,
+    now: float,
+) -> list[NewSegment]:
+    """Return the segments to write for a change, in the order of the file. A section that moved is
+    written again, but keeps its first time."""
+    sections = sorted((*change.fresh, *change.moved), key=lambda section: section.line)
+    said_at = dict.fromkeys((one.entry.key for one in sections), said_at_of(file, now=now))
+    said_at.update((one.entry.key, segments[one.id].said_at) for one in change.moved)
+    made = ingest(
+        [section.entry for section in sections],
+        session=session_of(file.label),
+        source="file",
+        said_at=said_at,
+        redaction=redaction,
+        now=now,
+        origins={section.entry.key: section.origin for section in sections},
+    )
+    return [_indexed(new) for new in made.segments]
 
 
 def _indexed(new: NewSegment) -> NewSegment:

@@ -19,16 +19,18 @@ from recollect.core.ports import Archive, Clock
 from recollect.core.transfer.file_sections import (
     SESSION_PREFIX,
     FileChange,
-    FileKeeper,
     FileRules,
     ReadFile,
     Unread,
-    WriteBatch,
+    compare,
+    new_segments,
     owner_of,
     read_file,
     session_of,
+    stored_sections,
 )
 from recollect.core.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, ThreadRunner
+from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.segment import Segment, SegmentId
 from recollect.core.values.upkeep import (
@@ -40,10 +42,13 @@ from recollect.core.values.upkeep import (
 )
 from recollect.errors import StoreError
 
+WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
+"""Makes a batch durable, or raises."""
 OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of files done, and of all files."""
 
+BATCH_SEGMENTS = 50
 STEP_SECONDS = 60.0
 """Time limit for listing the files, or reading one of them."""
 
@@ -115,7 +120,7 @@ class MemoryFiles:
         self._clock = clock
         self._rules = rules
         self._thread = ThreadRunner(STEP_SECONDS)
-        self._keeper = FileKeeper(write=write, rules=rules, thread=self._thread)
+        self._write = write
         self._settled: dict[str, _Settled] = {}
         self._owners = {
             outside: owner_of(self._followed.workspace, outside=outside)
@@ -203,14 +208,39 @@ class MemoryFiles:
         segments: Mapping[SegmentId, Segment] = {}
         if stored is not None:
             owner = self._owners[file.outside]
-            segments = await self._keeper.stored(look.archive, stored.session, owner)
-        change = await self._keeper.compare(look.archive, read, segments)
+            segments = await stored_sections(look.archive, stored.session, owner)
+        change = await compare(look.archive, read, segments)
         if not change.is_none:
-            look.redacted += await self._keeper.carry_out(
-                look.archive, file, change, segments, now=look.now
-            )
+            await self._carry_out(file, change, segments, look)
         look.tell(file.label, _outcome(change, known=bool(segments)), change)
         self._settle(file, stored, change)
+
+    async def _carry_out(
+        self,
+        file: FoundFile,
+        change: FileChange,
+        segments: Mapping[SegmentId, Segment],
+        look: _Scan,
+    ) -> None:
+        """Update the store from the file."""
+        new = await self._thread.run(
+            lambda: new_segments(
+                file, change, segments, redaction=self._rules.redaction, now=look.now
+            )
+        )
+        if change.gone:
+            await look.archive.withdraw(change.gone, at=look.now)
+        moved = {section.id for section in change.moved}
+        for at in range(0, len(new), BATCH_SEGMENTS):
+            batch = tuple(new[at : at + BATCH_SEGMENTS])
+            again = [one.segment.id for one in batch if one.segment.id in moved]
+            if again:  # a store ignores known ids, so remove the old place first
+                await look.archive.withdraw(again, at=look.now)
+            embedded = any(passage.embedded for one in batch for passage in one.passages)
+            names = self._rules.embedders if embedded else ()
+            jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=look.now) for name in names)
+            await self._write(Batch(at=look.now, segments=batch, jobs=jobs))
+        look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
 
     def _read(self, file: FoundFile) -> ReadFile | Unread:
         return read_file(
@@ -242,7 +272,7 @@ class MemoryFiles:
         label = summary.session.removeprefix(SESSION_PREFIX)
         ours = False
         for outside, owner in self._owners.items():
-            if not await self._keeper.stored(look.archive, summary.session, owner):
+            if not await stored_sections(look.archive, summary.session, owner):
                 continue
             ours = True
             if withdraw:
@@ -263,7 +293,7 @@ class MemoryFiles:
             return False
 
     async def _withdraw(self, summary: SessionSummary, owner: str, look: _Scan) -> None:
-        segments = await self._keeper.stored(look.archive, summary.session, owner)
+        segments = await stored_sections(look.archive, summary.session, owner)
         if not segments:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)

@@ -5,7 +5,7 @@ restore their own export. Invalid lines are reported. Vectors are computed again
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
@@ -41,7 +41,7 @@ from recollect.core.transfer.transcripts import (
     Progress,
 )
 from recollect.core.turn.ingest import index
-from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
+from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, fact_identity
 from recollect.core.values.message import EntryKey, Message, MessageId, Text
 from recollect.core.values.segment import NewSegment, Segment, SegmentId
@@ -116,7 +116,8 @@ async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRu
     segments = tuple(new for new, _ in made)
     if not segments:
         return FileCounts(messages=ImportCounts(read=len(placed), known=len(placed)))
-    written = await store.write(Batch(at=rules.now, segments=segments, jobs=_jobs(segments, rules)))
+    jobs = rules.reading(dict.fromkeys(new.segment.session for new in segments))
+    written = await store.write(Batch(at=rules.now, segments=segments, jobs=jobs))
     stored, forgotten = set(written.stored), set(written.forgotten)
     kept = [(new, altered) for new, altered in made if new.segment.id in stored]
     return FileCounts(
@@ -129,17 +130,6 @@ async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRu
         ),
         altered=sum(altered for _, altered in kept),
     )
-
-
-def _jobs(fresh: Sequence[NewSegment], rules: ImportRules) -> tuple[NewJob, ...]:
-    if not fresh:
-        return ()
-    sessions = dict.fromkeys(new.segment.session for new in fresh)
-    chores = rules.reading(sessions)
-    if not rules.embedders or not any(new.passages for new in fresh):
-        return chores
-    embed = (NewJob(kind=EMBED_JOB, key=name, run_at=rules.now) for name in rules.embedders)
-    return *chores, *embed
 
 
 def _new_segment(placed: _Placed, rules: ImportRules) -> tuple[NewSegment, bool]:
@@ -299,35 +289,32 @@ async def export_segments(
 ) -> int:
     """Write `segments.jsonl` in order of arrival. Return the number of segments."""
     written = 0
-
-    async def lines() -> AsyncIterator[str]:
-        nonlocal written
-        async for page in read_pages(store):
-            for stored in page:
-                yield write_segment_line(stored.segment)
-            written += len(page)
-            if progress is not None:
-                progress(written)
-
-    await _write_lines(lines(), file)
+    lines = _Lines(file)
+    async for page in read_pages(store):
+        for stored in page:
+            lines.write(write_segment_line(stored.segment))
+        written += len(page)
+        if progress is not None:
+            progress(written)
     return written
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
     """Write `knowledge.jsonl`. Return the number of facts, including superseded ones."""
     facts = in_order(await store.facts(superseded=True))
-
-    async def lines() -> AsyncIterator[str]:
-        for fact in facts:
-            yield write_knowledge_line(fact)
-
-    await _write_lines(lines(), file)
+    lines = _Lines(file)
+    for fact in facts:
+        lines.write(write_knowledge_line(fact))
     return len(facts)
 
 
-async def _write_lines(lines: AsyncIterator[str], file: BinaryIO) -> None:
-    """Write the lines. If the last line of one source has no newline and others follow, add one."""
-    torn = False
-    async for line in lines:
-        file.write((("\n" if torn else "") + line).encode())
-        torn = not line.endswith("\n")
+class _Lines:
+    """Writes lines. If the last line of one source has no newline and others follow, adds one."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._torn = False
+
+    def write(self, line: str) -> None:
+        self._file.write((("\n" if self._torn else "") + line).encode())
+        self._torn = not line.endswith("\n")

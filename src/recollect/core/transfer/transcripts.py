@@ -141,15 +141,12 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
 
 
 def _joined(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
-    runs: list[range] = []
-    if isinstance(shown, ShownItems):
-        runs.extend(shown.runs())
-    elif isinstance(shown, range):
-        runs.append(shown)
-    else:
-        runs.extend(range(item, item + 1) for item in shown)
-    runs.extend(range(item, item + 1) for item in answered)
-    return tuple(_merged(runs))
+    runs = shown.runs() if isinstance(shown, ShownItems) else _singles(shown)
+    return tuple(_merged([*runs, *_singles(answered)]))
+
+
+def _singles(items: Sequence[int]) -> list[range]:
+    return [range(item, item + 1) for item in items]
 
 
 def _merged(runs: Sequence[range]) -> list[range]:
@@ -206,7 +203,6 @@ class ImportRules:
     redaction: Redaction
     weigher: Weigher
     now: float
-    embedders: tuple[str, ...] = ()
     facts: bool = False
     """True if imported messages are read for facts, in the background."""
 
@@ -292,7 +288,7 @@ async def import_transcript(
     if stored is not None and (transcript.compactions or (live is not None and look_again)):
         known = await store.known(recording.ids)
         if len(known) < len(places):
-            recording.elsewhere.update(await _kept_elsewhere(store, recording))
+            recording.elsewhere.update(await _stored_elsewhere(store, recording))
     for at in range(0, len(places), BATCH_SEGMENTS):
         counts = counts.plus(
             await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
@@ -356,7 +352,7 @@ def _said(segment: Segment) -> _Said:
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
-async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
+async def _stored_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
     """Return messages that are stored at another place. An agent repeats messages after its own
     compaction, so they are in two histories. Which one was read first depends on the time of
     reading. Messages from the gateway may differ in more than words."""
@@ -367,7 +363,7 @@ async def _kept_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]
     return elsewhere
 
 
-def _not_kept_yet(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
+def _not_elsewhere(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
     fresh: list[NewSegment] = []
     for new in made:
         said = _said(new.segment)
@@ -392,13 +388,12 @@ async def _write_stretch(
         said_at=recording.said_at,
         redaction=rules.redaction,
         now=rules.now,
-        embedders=rules.embedders,
         origins=recording.origins,
         tool_names=recording.tool_names,
         fetched=recording.fetched,
         secrets=recording.secrets,
     )
-    segments = _not_kept_yet(made.segments, recording)
+    segments = _not_elsewhere(made.segments, recording)
     if not segments:
         return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
     jobs = (*made.jobs, *rules.reading([recording.session]))
