@@ -8,6 +8,7 @@ forgetting the fact would not remove it there.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from recollect.adapters.session.entries import is_undo
-from recollect.adapters.session.files import write_new_file
+from recollect.adapters.session.files import OWNER_ONLY
 from recollect.adapters.session.transcript import read_session_file
 from recollect.core.engine.engine import Engine
 from recollect.core.formats.blocks import texts_of
@@ -28,25 +29,13 @@ from recollect.errors import RecollectError, TranscriptError
 from recollect.hosts.inspect.turns import messages_meant, turn_of, turn_text
 from recollect.hosts.tools.answers import fact_line
 from recollect.hosts.tools.handler import MemoryTools
+from recollect.system.durable import sync_file
 
 if TYPE_CHECKING:
     from recollect.core.values.report import Report
 
 
-CommandName: TypeAlias = Literal[
-    "compact",
-    "undo",
-    "status",
-    "why",
-    "receipt",
-    "memory",
-    "model",
-    "name",
-    "export",
-    "new",
-    "help",
-]
-COMMANDS: Final[Mapping[CommandName, tuple[str, str]]] = {
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "compact": ("/compact [INSTRUCTIONS]", "replace older messages with a summary now"),
     "undo": ("/undo", "take back the last compaction"),
     "status": ("/status", "share of the window, tokens by kind, compactions, cost, cache"),
@@ -59,23 +48,20 @@ COMMANDS: Final[Mapping[CommandName, tuple[str, str]]] = {
     "new": ("/new", "start a new session; the old transcript stays"),
     "help": ("/help", "show this list"),
 }
-TerminalCommand: TypeAlias = Literal["show", "exit"]
-TERMINAL_COMMANDS: Final[Mapping[TerminalCommand, tuple[str, str]]] = {
+TERMINAL_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "show": ("/show [NUMBER]", "print a folded line in full (in a terminal)"),
     "exit": ("/exit", "end the chat (in a terminal)"),
 }
 _LINE = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
-_TAKES: Final[Mapping[CommandName, tuple[str, ...]]] = {
-    **dict.fromkeys(("undo", "new", "help", "status"), ("",)),
-}
-"""Valid arguments of commands that take no free text. A line with other words is a message."""
+_WITHOUT_ARGUMENT: Final = frozenset({"undo", "new", "help", "status"})
+"""Commands without an argument. A line with more words is a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command that the user typed."""
 
-    name: CommandName
+    name: str
     argument: str = field(default="", repr=False)
 
 
@@ -86,9 +72,8 @@ def read_command(text: str) -> Command | str | None:
     if match is None:
         return None
     word, argument = match[1], (match[2] or "").strip()
-    for name in get_args(CommandName):
-        if name == word and argument in _TAKES.get(name, (argument,)):
-            return Command(name=name, argument=argument)
+    if word in COMMANDS and not (argument and word in _WITHOUT_ARGUMENT):
+        return Command(name=word, argument=argument)
     names = (*COMMANDS, *TERMINAL_COMMANDS)
     close = get_close_matches(word.lower(), names, n=1, cutoff=0.75)
     if not close or word in names:
@@ -205,7 +190,11 @@ def export_session(transcript: Path, file: Path) -> int:
     try:
         whole = file.suffix.lower() == ".jsonl"
         content = transcript.read_bytes() if whole else session_markdown(session).encode()
-        write_new_file(file, content)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(file, flags, OWNER_ONLY), "wb") as out:
+            out.write(content)
+            out.flush()
+            sync_file(out.fileno())
     except FileExistsError:
         raise TranscriptError(f"{file} exists already; give another name") from None
     except OSError as error:

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recollect.adapters.session.files import durably, open_for_one, write_all
+from recollect.adapters.session.files import durably, open_for_one
 from recollect.adapters.session.workspace import LONG_TERM_NOTES
 from recollect.agent.conversation import Shape, messages_field, with_user_text
 from recollect.agent.events import FlushOutcome, FlushResult
@@ -93,7 +93,8 @@ def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
         end = os.pread(handle, 2, max(0, size - 2))
         gap = b"" if not size else b"\n" if end.endswith(b"\n") else b"\n\n"
         data = gap + clean.encode("utf-8", "replace") + b"\n"
-        write_all(handle, data)  # the lock excludes other writers
+        with os.fdopen(handle, "ab", closefd=False) as file:
+            file.write(data)  # the lock excludes other writers
         os.fsync(handle)
     finally:
         os.close(handle)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.adapters.session import transcript as session_file
-from recollect.adapters.session.entries import UNDONE_SUMMARY, NothingToUndo
+from recollect.adapters.session.entries import UNDONE_SUMMARY
 from recollect.adapters.session.transcript import (
     SessionTranscript,
     open_transcript,
@@ -372,7 +372,7 @@ def test_undo_shows_at_least_what_was_shown_before_the_compaction(
                 transcript.append_compaction(summary="s", first_kept_entry_id=kept, tokens_before=1)
             elif step == "u":
                 done = transcript.append_undo()
-                assert isinstance(done, NothingToUndo) == (not views)
+                assert (done is None) == (not views)
                 if views:
                     expected = views.pop()
                     now = [text for text in shown(transcript) if not text.startswith("The")]

@@ -11,10 +11,9 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -149,16 +148,11 @@ class _Walk:
         self._space = space
         self._apply = apply
 
-    def transcript(self, path: Path, data: bytes) -> _Change:
+    def edit(self, place: str, path: Path, data: bytes) -> _Change:
+        """Return the change to a transcript, a daily note, or the history file of a chat."""
         raise NotImplementedError
 
-    def typed(self, data: bytes) -> _Change:
-        raise NotImplementedError
-
-    def daily_note(self, data: bytes) -> _Change:
-        raise NotImplementedError
-
-    def other_note(self, name: str, data: bytes) -> str:
+    def advise(self, name: str, data: bytes) -> str:
         """Return advice about a memory file that belongs to the user; empty if there is none to
         give."""
         raise NotImplementedError
@@ -177,10 +171,10 @@ class _Walk:
             if _LEFT_OVER.fullmatch(path.name):
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
-                self._change(path, TRANSCRIPTS, partial(self.transcript, path))
+                self._change(path, TRANSCRIPTS)
         typed = chat_history_file(self._space)
         if typed.exists():
-            self._change(typed, TYPED, self.typed)
+            self._change(typed, TYPED)
         if workspace is None:
             self.found.cannot.append(_NO_WORKSPACE)
         else:
@@ -194,23 +188,21 @@ class _Walk:
             self.leave(f"the daily notes: the workspace could not be read ({_why(error)})", None)
             return
         for path in daily:
-            self._change(path, NOTES, self.daily_note, seconds=_NOTE_SECONDS)
+            self._change(path, NOTES)
         for path in others:
             try:
                 if not path.is_file():
                     continue
                 if path.stat().st_size > MOST_BYTES:
                     raise OSError("it is too large")  # noqa: TRY301 - reported like the others
-                line = self.other_note(path.relative_to(root).as_posix(), path.read_bytes())
+                line = self.advise(path.relative_to(root).as_posix(), path.read_bytes())
             except OSError as error:
                 self.leave(f"a memory file of the workspace ({_why(error)}): look into it", None)
                 continue
             if line:
                 self.found.cannot.append(line)
 
-    def _change(
-        self, path: Path, place: str, action: Callable[[bytes], _Change], *, seconds: float = 0.0
-    ) -> None:
+    def _change(self, path: Path, place: str) -> None:
         """Change a file. It is read without the lock first, so that unaffected files are not
         disturbed."""
         change: _Change | None = None
@@ -219,14 +211,15 @@ class _Walk:
                 self.leave(f"{path.name} among the {place} is a link: see to its file", None)
                 return
             data = path.read_bytes()
-            change = action(data)
+            change = self.edit(place, path, data)
             if change.data != data and self._apply:
                 done: list[_Change] = []
 
                 def rewrite(raw: bytes) -> bytes | None:
-                    done.append(action(raw))
+                    done.append(self.edit(place, path, raw))
                     return done[-1].data
 
+                seconds = _NOTE_SECONDS if place == NOTES else 0.0
                 data = rewrite_locked(path, rewrite, seconds=seconds)
                 change = done[-1]
         except TranscriptLocked:
@@ -293,7 +286,12 @@ class _Forgetting(_Walk):
                 "that session with --session, or edit the file"
             )
 
-    def transcript(self, path: Path, data: bytes) -> _Change:
+    def edit(self, place: str, path: Path, data: bytes) -> _Change:
+        if place == TRANSCRIPTS:
+            return self._transcript(path, data)
+        return self._typed(data) if place == TYPED else self._note(data)
+
+    def _transcript(self, path: Path, data: bytes) -> _Change:
         search = self._search(path, data)
         if self._order.sessions and search is not self._anywhere:
             self._said_in_named |= _users_words(data)
@@ -311,7 +309,7 @@ class _Forgetting(_Walk):
         }
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
-    def typed(self, data: bytes) -> _Change:
+    def _typed(self, data: bytes) -> _Change:
         """Remove lines of typed input. Input has no session, so for a named session the lines that
         were said in it are removed."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
@@ -332,7 +330,7 @@ class _Forgetting(_Walk):
         said = comparable(_COMMAND.sub("", text))
         return said in self._said_in_named and self._order.said_then(at)
 
-    def daily_note(self, data: bytes) -> _Change:
+    def _note(self, data: bytes) -> _Change:
         """Return the note without the lines that contain a text or a part of a pattern's match."""
         text = _text(data)
         lines = text.split("\n")
@@ -349,10 +347,10 @@ class _Forgetting(_Walk):
             does={"daily notes changed": 1, "lines of daily notes": len(gone)},
         )
 
-    def other_note(self, name: str, data: bytes) -> str:
-        if self.daily_note(data).data == data:
+    def advise(self, name: str, data: bytes) -> str:
+        if self._note(data).data == data:
             return ""
-        if self.daily_note(name.encode()).data != name.encode():
+        if self._note(name.encode()).data != name.encode():
             name = "a memory file whose name contains the text"
         return f"{name} in the workspace, which is not a daily note: take it out there by hand"
 
@@ -395,20 +393,19 @@ class _Masking(_Walk):
         super().__init__(space, apply=apply)
         self._masks = masks
 
-    def transcript(self, path: Path, data: bytes) -> _Change:
+    def edit(self, place: str, path: Path, data: bytes) -> _Change:
         del path
-        left = mask_lines(data, self._masks)
-        return _Change(data=left, does=new_masks(_text(data), _text(left)))
+        if place == TRANSCRIPTS:
+            left = mask_lines(data, self._masks)
+            return _Change(data=left, does=new_masks(_text(data), _text(left)))
+        return self._note(data)
 
-    def typed(self, data: bytes) -> _Change:
-        return self.daily_note(data)
-
-    def daily_note(self, data: bytes) -> _Change:
+    def _note(self, data: bytes) -> _Change:
         masked = self._masks.text(_text(data))
         return _Change(data=_bytes(masked.text), does=masked.kinds)
 
-    def other_note(self, name: str, data: bytes) -> str:
-        count = sum(self.daily_note(data).does.values())
+    def advise(self, name: str, data: bytes) -> str:
+        count = sum(self._note(data).does.values())
         self.found.left += count
         line = (
             f"{name} in the workspace, which is not a daily note, contains {count:,}: mask them "
@@ -434,7 +431,9 @@ class _Masking(_Walk):
 
 def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
     daily: list[Path] = []
-    others = [root / name for name in LONG_TERM_NOTES if (root / name).is_file()]
+    there = [root / name for name in LONG_TERM_NOTES if (root / name).is_file()]
+    # on file systems that ignore case, MEMORY.md and memory.md are the same file
+    others = list({path.stat().st_ino: path for path in there}.values())
     folder = root / "memory"
     if not folder.is_dir():
         return daily, others
@@ -443,19 +442,7 @@ def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
     for path in sorted(folder.rglob("*.md")):
         own = path.parent == folder and _DAILY.fullmatch(path.name) is not None
         (daily if own and stat.S_ISREG(path.lstat().st_mode) else others).append(path)
-    return daily, list(_once(others))
-
-
-def _once(paths: Sequence[Path]) -> Iterator[Path]:
-    """List each file once. On file systems that ignore case, MEMORY.md and memory.md are the same
-    file."""
-    seen: set[tuple[int, int]] = set()
-    for path in paths:
-        if path.exists():
-            there = path.stat()
-            if (there.st_dev, there.st_ino) not in seen:
-                seen.add((there.st_dev, there.st_ino))
-                yield path
+    return daily, others
 
 
 def _users_words(data: bytes) -> set[str]:

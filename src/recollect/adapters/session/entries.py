@@ -30,7 +30,6 @@ from recollect.core.upkeep.masks import Masks, strings_in
 from recollect.core.upkeep.matching import TextMatcher
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
-from recollect.system.config.settings import Redaction
 
 UNDOES: Final = "undoes"
 """Key in a compaction's `details`: the id of the compaction that it undoes."""
@@ -415,10 +414,6 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
     return header.line if value == header.value else entry_line(value)
 
 
-def redact_entry(value: dict[str, Any], settings: Redaction) -> dict[str, Any]:
-    return mask_entry(value, Masks(pii=settings.pii)) if settings.enabled else value
-
-
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
     """Mask secrets in an entry. Return the same object if there are none."""
     line = entry_line(value)
@@ -505,18 +500,11 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
 # way.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NothingToUndo:
-    """Raised if the path has no compaction left to undo."""
-
-    reason: str
-
-
-def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | NothingToUndo:
-    """Return the fields of a compaction that undoes the last active one."""
+def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
+    """Return the fields of a compaction that undoes the last active one; None if there is none."""
     standing = standing_compactions(path)
     if not standing:
-        return NothingToUndo(reason="nothing of this session is compacted")
+        return None
     undone = path[standing[-1]]
     tokens = undone.value.get("tokensBefore")
     fields: dict[str, Any] = {

@@ -28,7 +28,6 @@ from recollect.system.durable import (
     make_folder,
     replace_file,
     same_file,
-    sync_file,
     sync_folder,
 )
 from recollect.system.places import file_name, sessions_folder
@@ -37,13 +36,6 @@ _P = ParamSpec("_P")
 _Written = TypeVar("_Written")
 OWNER_ONLY: Final = 0o600
 _ATTEMPTS: Final = 5
-
-
-def private_folder(folder: Path) -> None:
-    """Create the folder and its missing parents, readable only by the owner."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    for path in reversed(missing):
-        make_folder(path)
 
 
 def open_for_one(
@@ -103,42 +95,16 @@ def rewrite_locked(
             sync_folder(path.parent)
         elif left != data:
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            replace_file(path, left)
-            path.chmod(mode)
+            replace_file(path, left, mode=mode)
     finally:
         os.close(descriptor)
     return data
 
 
-def write_new_file(path: Path, content: bytes) -> None:
-    """Write a file that must not exist yet. It is durable when this returns."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(path, flags, OWNER_ONLY)
-    try:
-        write_all(descriptor, content)
-        sync_file(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_folder(path.parent)
-
-
-def write_all(descriptor: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
 def read_all(descriptor: int) -> bytes:
-    size = os.fstat(descriptor).st_size
-    pieces: list[bytes] = []
-    at = 0
-    while at < size:
-        piece = os.pread(descriptor, size - at, at)
-        if not piece:
-            break
-        pieces.append(piece)
-        at += len(piece)
-    return b"".join(pieces)
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read()
 
 
 async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
@@ -261,7 +227,7 @@ class SessionIndex:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         try:
-            private_folder(self.path.parent)
+            make_folder(self.path.parent)
             with hold_lock(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
                 yield
         except OSError as error:

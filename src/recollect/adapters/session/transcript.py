@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
-from recollect.adapters.session.entries import NothingToUndo, plan_undo, redact_entry
+from recollect.adapters.session.entries import mask_entry, plan_undo
 from recollect.adapters.session.files import (
     OWNER_ONLY,
     open_for_one,
-    private_folder,
     read_all,
 )
 from recollect.core.formats.json_text import decode
@@ -46,9 +45,10 @@ from recollect.core.formats.pi_session import (
     timestamp_at,
 )
 from recollect.core.ports import Clock
+from recollect.core.upkeep.masks import Masks
 from recollect.errors import TranscriptError
 from recollect.system.config.settings import Redaction
-from recollect.system.durable import same_file, sync_file, sync_folder
+from recollect.system.durable import make_folder, same_file, sync_file, sync_folder
 
 _OTHERS: Final = 0o077
 
@@ -69,7 +69,7 @@ class TranscriptFile:
         """Open the file. Return it with its content and the repairs made."""
         path = path.absolute()  # the process may change its folder later
         try:
-            private_folder(path.parent)
+            make_folder(path.parent)
             descriptor = open_for_one(path, create=True)
         except OSError as error:
             raise _refusal(path, "opened", error) from error
@@ -102,7 +102,8 @@ class TranscriptFile:
         self._check_usable()
         whole = line + b"\n"
         try:
-            _write_once(self._descriptor, whole)
+            if os.write(self._descriptor, whole) != len(whole):
+                raise OSError("only a part of the line was written: the disk may be full")  # noqa: TRY301 - handled like others
             self._sync()
         except OSError as error:
             self._take_back()
@@ -145,11 +146,6 @@ class TranscriptFile:
         except OSError:
             self._broken = True
             raise
-
-
-def _write_once(descriptor: int, content: bytes) -> None:
-    if os.write(descriptor, content) != len(content):
-        raise OSError("only a part of the line was written: the disk may be full")
 
 
 def read_session_file(path: Path) -> PiSession:
@@ -286,12 +282,13 @@ class SessionTranscript:
                 )
             )
 
-    def append_undo(self) -> PiEntry | NothingToUndo:
-        """Add a compaction that restores the view before the last active one."""
+    def append_undo(self) -> PiEntry | None:
+        """Add a compaction that restores the view before the last active one; None if there is
+        none."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
-            if isinstance(plan, NothingToUndo):
-                return plan
+            if plan is None:
+                return None
             return self._add(lambda stamp: compaction_value(stamp, **plan))
 
     def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
@@ -322,7 +319,9 @@ class SessionTranscript:
                 id=new_entry_id(self._ids), parent_id=self._leaf, timestamp=timestamp_at(now)
             )
             said = spell(stamp)
-            written = redact_entry(said, self._redaction)
+            written = said
+            if self._redaction.enabled:
+                written = mask_entry(said, Masks(pii=self._redaction.pii))
             line = entry_line(written)
             number = self._file.append(line)
             entry = PiEntry(number=number, line=line, value=decode(line))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from recollect.agent.chat.opening import ChatOrder, PersonQuestion, opened_agent
 from recollect.errors import MissingExtra, RecollectError, TranscriptError
+from recollect.system.durable import make_folder
 from recollect.system.places import chat_history_file
 from recollect.system.plain_text import harmless
 from recollect.system.telemetry import logging_to
@@ -73,7 +74,7 @@ class MaskedHistory(FileHistory):
             return []
 
     def store_string(self, string: str) -> None:
-        from recollect.adapters.session.files import open_for_one, private_folder
+        from recollect.adapters.session.files import open_for_one
         from recollect.agent.commands import read_command, recordable
         from recollect.core.rules.redaction import redact
 
@@ -84,7 +85,7 @@ class MaskedHistory(FileHistory):
         entry = f"\n# {datetime.now(UTC).isoformat()}\n" + "".join(f"+{line}\n" for line in lines)
         path = Path(os.fsdecode(self.filename))
         with suppress(OSError, TranscriptError):
-            private_folder(path.parent)
+            make_folder(path.parent)
             descriptor = open_for_one(path, create=True)  # forgetting locks this file too
             try:
                 os.write(descriptor, entry.encode("utf-8", "replace"))

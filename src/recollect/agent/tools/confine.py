@@ -206,36 +206,28 @@ class Placed:
         return self.path.relative_to(self.base).as_posix() or "."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A path that may not be used, and the reason."""
-
-    reason: str
-
-
-def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | Refused:
-    """Resolve a path that the model wrote. Settings files may only be read."""
+def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | ToolOutcome:
+    """Resolve a path that the model wrote, or explain why it may not be used. Settings files may
+    only be read."""
     if not given or "\0" in given:
-        return Refused(reason="`path` is missing; name a file.")
+        return failed("`path` is missing; name a file.")
     root = scope.root.resolve()
     try:
         path = (root / Path(given).expanduser()).resolve()
     except (OSError, RuntimeError):  # an unknown home folder, or a loop of symbolic links
-        return Refused(reason="`path` cannot be resolved; name another file.")
+        return failed("`path` cannot be resolved; name another file.")
     own = [
         one for one in _own_folders() if one.is_relative_to(root) or not path.is_relative_to(root)
     ]
     if any(path.is_relative_to(one) for one in own):
-        return Refused(reason="`path` is in Recollect's own data, which no tool may open.")
+        return failed("`path` is in Recollect's own data, which no tool may open.")
     if not reading and (path.name.casefold() in SETTINGS_FILES or path in _settings(scope)):
-        return Refused(
-            reason="`path` is a settings file of Recollect, which only the user writes; tell the "
+        return failed(
+            "`path` is a settings file of Recollect, which only the user writes; tell the "
             "user what to change in it."
         )
     if not path.is_relative_to(root):
-        return Refused(
-            reason="`path` leads out of the workspace, and only files inside it may be used."
-        )
+        return failed("`path` leads out of the workspace, and only files inside it may be used.")
     return Placed(path=path, base=root)
 
 

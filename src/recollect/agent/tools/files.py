@@ -48,8 +48,8 @@ _IMAGES = (
 def read_tool(scope: ToolScope) -> Tool:
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope, reading=True)
-        if not isinstance(placed, Placed):
-            return failed(placed.reason)
+        if isinstance(placed, ToolOutcome):
+            return placed
         return await asyncio.to_thread(_read, placed, arguments)
 
     return Tool(
@@ -174,8 +174,8 @@ _PATH = {"type": "string", "description": "The file, relative to the workspace"}
 def write_tool(scope: ToolScope) -> Tool:
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope)
-        if not isinstance(placed, Placed):
-            return failed(placed.reason)
+        if isinstance(placed, ToolOutcome):
+            return placed
         content = text_argument(arguments, "content")
         if content is None:
             return failed("`content` is missing; give the whole text of the file.")
@@ -198,8 +198,8 @@ def write_tool(scope: ToolScope) -> Tool:
 def edit_tool(scope: ToolScope) -> Tool:
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         placed = confine(text_argument(arguments, "path"), scope)
-        if not isinstance(placed, Placed):
-            return failed(placed.reason)
+        if isinstance(placed, ToolOutcome):
+            return placed
         old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
         if old is None or new is None:
             return failed("`oldText` and `newText` are both needed.")

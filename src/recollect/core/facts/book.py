@@ -44,7 +44,7 @@ from recollect.core.values.fact import (
     fact_identity,
 )
 from recollect.core.values.recall import FactQuery
-from recollect.core.values.segment import Segment, SegmentId, StoredSegment, Trust
+from recollect.core.values.segment import SegmentId, StoredSegment, Trust
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.system.config import Settings
@@ -127,10 +127,6 @@ def _type_of(content: str, subject: str) -> FactType:
         if re.search(words, content, re.IGNORECASE):
             return type_
     return "config" if subject or re.search(r"\d", content) else "preference"
-
-
-def _name(statement: Fact | FactDraft) -> tuple[str, str]:
-    return statement.subject, statement.attribute
 
 
 class FactBook:
@@ -236,7 +232,10 @@ class FactBook:
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
-            said = await self._said(source)
+            stored = await self._store.segments([source])
+            if not stored or self._session not in (None, stored[0].segment.session):
+                raise RecollectError("the source message does not exist: search for its id")
+            said = stored[0].segment
             evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
             trust = lowest([trust, said.trust])
         named = name_property(content)
@@ -253,12 +252,6 @@ class FactBook:
         )
         written = await retry_if_stale(lambda: self._add(draft))
         return replace(written, masked=masked)
-
-    async def _said(self, id: SegmentId) -> Segment:  # noqa: A002
-        stored = await self._store.segments([id])
-        if not stored or self._session not in (None, stored[0].segment.session):
-            raise RecollectError("the source message does not exist: search for its id")
-        return stored[0].segment
 
     async def edit(
         self,
@@ -342,7 +335,10 @@ class FactBook:
 
     async def _add(self, draft: FactDraft) -> FactWritten:
         revision = await self._store.facts_revision()
-        known = await self._candidates(draft)
+        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
+        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
+        found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
+        known = [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
         for fact in known:
             if same_words(fact.content, draft.content):
                 # The user has confirmed it, so it is the user's fact now.
@@ -358,9 +354,10 @@ class FactBook:
             known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
         done = settle(draft, known, now=self._clock.now())
         if done.operation == "none":
-            same = (fact for fact in known if fact.current and _name(fact) == _name(draft))
+            name = (draft.subject, draft.attribute)
+            same = (one for one in known if one.current and (one.subject, one.attribute) == name)
             return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
-        return await self._taken(done, {fact.id for fact in known}, pinned, revision)
+        return await self._write_decision(done, {fact.id for fact in known}, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in a user's words, and close the previous one. If the words are the same,
@@ -385,13 +382,7 @@ class FactBook:
         await self._write([changed], revision)
         return FactPinned(fact=changed, changed=True)
 
-    async def _candidates(self, draft: FactDraft) -> Sequence[Fact]:
-        words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
-        found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
-        return [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
-
-    async def _taken(
+    async def _write_decision(
         self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
     ) -> FactWritten:
         fresh = next((fact for fact in done.written if fact.id not in known), None)

@@ -95,12 +95,16 @@ async def extract(
     if not any(line.number for line in page.lines):
         return Extracted(read=page.read)
     answer = await model.ask(extraction_prompt(page, max_output_tokens=max_output_tokens))
-    claims, malformed = _read_claims(answer)
+    read = [_claim(value) for value in _objects_in(answer.text)]
+    claims = [claim for claim in read if claim is not None]
+    malformed = len(read) - len(claims)
     if not claims and not malformed and "[" not in answer.text and answer.stop != "refusal":
         raise ModelError(_trouble(answer, page) or "the model's answer was not JSON")
     known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
     around = tuple(known.values())
-    drafts, refused = await asyncio.to_thread(_admit, claims, page, around, unseen_low=unseen_low)
+    drafts, refused = await asyncio.to_thread(
+        _admit, claims[:MOST_FACTS], page, around, unseen_low=unseen_low
+    )
     return Extracted(
         drafts=tuple(draft if draft.at <= now else replace(draft, at=now) for draft in drafts),
         refused=(*["malformed"] * malformed, *refused),
@@ -158,12 +162,6 @@ class _Claim:
     attribute: str = field(repr=False)
 
 
-def _read_claims(answer: Answer) -> tuple[list[_Claim], int]:
-    claims = [_claim(value) for value in _objects_in(answer.text)]
-    read = [claim for claim in claims if claim is not None]
-    return read[:MOST_FACTS], len(claims) - len(read)
-
-
 def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
     decoder = json.JSONDecoder()
     at = text.find("[")
@@ -202,8 +200,10 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
         return "its quotation stands in no line"
     if stated.piece not in page.new:
         return "it rests on earlier lines"
-    if why := _states_nothing(stated):
-        return why
+    reasons = [states_nothing(sentence) for sentence in sentences(stated.text)]
+    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` checks its claims further
+    if reasons and all(reasons) and not is_tool:
+        return reasons[0]
     lines: tuple[Line, ...] = (stated,)
     content = claim.content
     before = sentence_before(stated.piece.text, stated.start)
@@ -220,13 +220,6 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
         if unsupported(content, [stated.text]):
             return why
     return Proposed(draft=_draft(claim, content, lines), spans=tuple(line.text for line in lines))
-
-
-def _states_nothing(line: Line) -> str:
-    if is_below(line.piece.segment.trust, "medium"):
-        return ""  # `admit` checks the claim further
-    reasons = [states_nothing(sentence) for sentence in sentences(line.text)]
-    return reasons[0] if reasons and all(reasons) else ""
 
 
 def _quoted(claim: _Claim, page: Page) -> Line | None:
@@ -400,12 +393,16 @@ class Extraction:
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
         if not page:
             return Batch(at=now)
-        if left and self._too_little(page):
+        unread = sum(_read_tokens(stored.segment) for stored in page)
+        window = self._window_tokens()
+        too_little = len(page) < PAGE_SEGMENTS and unread < LEAST_WINDOW_SHARE * window
+        if left and too_little:
             due = await self._idle_at(session, now)
             return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
         if not _worth_asking(page):
             return self._read_to(page, page, now)
-        needed, day_tokens = self._cost(page), self.settings.jobs.day_tokens
+        needed = call_tokens(min(unread, window), self._answer_tokens())
+        day_tokens = self.settings.jobs.day_tokens
         if day_tokens is not None and needed > day_tokens:  # the job would wait forever
             self.notify(ReadingNote(trouble="one call costs more than jobs.day_tokens allows"))
             return Batch(at=now)
@@ -460,10 +457,6 @@ class Extraction:
             return 0.0
         return newest[0].segment.said_at + self.settings.facts.idle_seconds
 
-    def _too_little(self, page: Sequence[StoredSegment]) -> bool:
-        unread = sum(_read_tokens(stored.segment) for stored in page)
-        return len(page) < PAGE_SEGMENTS and unread < LEAST_WINDOW_SHARE * self._window_tokens()
-
     def _answer_tokens(self) -> int:
         window = self.model.window_tokens
         if window is None:
@@ -473,10 +466,6 @@ class Extraction:
     def _window_tokens(self) -> int:
         wanted = self.settings.facts.window_tokens
         return fitting_tokens(wanted, self.model.window_tokens, self._answer_tokens())
-
-    def _cost(self, page: Sequence[StoredSegment]) -> int:
-        read = sum(_read_tokens(stored.segment) for stored in page)
-        return call_tokens(min(read, self._window_tokens()), self._answer_tokens())
 
     async def _ask(
         self, lease: Lease, page: Sequence[StoredSegment], after: int, now: float

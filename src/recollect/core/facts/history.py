@@ -7,7 +7,7 @@ fact."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
@@ -188,11 +188,8 @@ def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
 
 def same_words(text: str, other: str) -> bool:
     """Return whether two statements differ only in articles, case and punctuation."""
-    return _plain(text) == _plain(other)
-
-
-def _plain(text: str) -> list[str]:
-    return _SIGNS.findall(_FILLERS.sub(" ", text.casefold()))
+    one, two = (_SIGNS.findall(_FILLERS.sub(" ", each.casefold())) for each in (text, other))
+    return one == two
 
 
 def may_replace(old: Fact, *, by: Trust) -> bool:
@@ -215,7 +212,7 @@ def new_fact(draft: FactDraft, *, now: float) -> Fact:
         content=draft.content,
         context=draft.context,
         at=draft.at,
-        sources=_once((*(span.segment for span in draft.evidence), *draft.lineage)),
+        sources=tuple(dict.fromkeys((*(span.segment for span in draft.evidence), *draft.lineage))),
         trust=draft.trust,
         words=tuple(tokenize(draft.content)),
         recorded_at=now,
@@ -268,7 +265,7 @@ def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
-    sources = _once((*fact.sources, *(span.segment for span in added)))
+    sources = tuple(dict.fromkeys((*fact.sources, *(span.segment for span in added))))
     if len(sources) > FIRST_SOURCES + LAST_SOURCES:
         sources = (*sources[:FIRST_SOURCES], *sources[-LAST_SOURCES:])
     evidence = tuple(span for span in (*fact.evidence, *added) if span.segment in sources)
@@ -285,10 +282,6 @@ def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]
         return new
     last = max(ends, key=lambda old: old.valid_to or 0.0)
     return replace(new, valid_to=last.valid_to, superseded_by=last.superseded_by)
-
-
-def _once(ids: Iterable[SegmentId]) -> tuple[SegmentId, ...]:
-    return tuple(dict.fromkeys(ids))
 
 
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:

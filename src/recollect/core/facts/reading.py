@@ -58,15 +58,9 @@ def readable(segment: Segment) -> str:
     text = segment.text
     if not is_read(segment):
         return " " * len(text)
-    return _without(text, sorted(_hidden(segment)))
-
-
-def _without(text: str, hidden: list[tuple[int, int]]) -> str:
-    if not hidden:
-        return text
     kept: list[str] = []
     at = 0
-    for start, end in hidden:
+    for start, end in sorted(_hidden(segment)):
         if end > at:
             kept += (text[at:start], " " * (end - max(at, start)))
             at = end
@@ -81,7 +75,9 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         return
     if segment.role == "assistant":
         yield from thinking_spans(text)
-        yield from _calls(text, segment.tool)
+        called = segment.tool and re.search(rf"^{re.escape(segment.tool)}\(", text, re.MULTILINE)
+        if called:
+            yield called.start(), len(text)
     else:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
@@ -90,13 +86,6 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
             yield text.rfind("\n", 0, injected.start()) + 1, len(text)
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
-
-
-def _calls(text: str, tool: str | None) -> Iterator[tuple[int, int]]:
-    if tool:
-        called = re.search(rf"^{re.escape(tool)}\(", text, re.MULTILINE)
-        if called is not None:
-            yield called.start(), len(text)
 
 
 WINDOW_TOKENS: Final = 2400

@@ -145,7 +145,9 @@ def _of_shape(content: str, spans: Sequence[str]) -> str:
         return "it rests on nothing"
     if len(content) > MOST_CHARS:
         return "it is too long for one statement"
-    if len(content_words(content)) < _LEAST_WORDS or _is_heading(content):
+    words = content.casefold().split()
+    is_heading = content.isascii() and len(words) < _HEADING_WORDS and STOP_WORDS.isdisjoint(words)
+    if len(content_words(content)) < _LEAST_WORDS or is_heading:
         return "it says too little"
     if MASK_OPENING in content or any(MASK_OPENING in span for span in spans):
         return "it is about a secret"
@@ -158,11 +160,6 @@ def _of_shape(content: str, spans: Sequence[str]) -> str:
     if any(_CONJECTURES.search(span) for span in spans):
         return "it rests on a conjecture"
     return ""
-
-
-def _is_heading(content: str) -> bool:
-    words = content.casefold().split()
-    return content.isascii() and len(words) < _HEADING_WORDS and STOP_WORDS.isdisjoint(words)
 
 
 def states_nothing(sentence: str) -> str:
@@ -212,12 +209,8 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(
         word
         for word in substance(text, tuple(words))
-        if len(word) > 1 or word.isascii() or not _is_unspaced(word)
+        if len(word) > 1 or word.isascii() or not is_unspaced_pair(word * 2)
     )
-
-
-def _is_unspaced(sign: str) -> bool:
-    return is_unspaced_pair(sign * 2)
 
 
 def _agrees_in_denial(content: str, text: str) -> bool:

@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -70,15 +70,15 @@ class FoundFile:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class FoundFiles:
     """Result of a walk."""
 
-    files: tuple[FoundFile, ...]
-    skipped: tuple[SkippedFile, ...]
-    refused: frozenset[str]
+    files: list[FoundFile] = field(default_factory=list)
+    skipped: list[SkippedFile] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
     """Names of files that are not followed in their current form."""
-    unlisted: tuple[str, ...]
+    unlisted: list[str] = field(default_factory=list)
     """Names of folders that could not be listed. An empty name means all folders."""
 
 
@@ -96,7 +96,7 @@ class FollowedFiles:
 
     def find(self) -> FoundFiles:
         """Find the files. Raise OSError only if the workspace itself cannot be listed."""
-        if self._own_files or any(self._is_inside(path) for path, _ in self._roots):
+        if self._own_files or any(path.is_relative_to(self.workspace) for path, _ in self._roots):
             with os.scandir(self.workspace):
                 pass
         walk = _FileWalk(self, (self.workspace, *(path for path, _ in self._roots)))
@@ -106,7 +106,7 @@ class FollowedFiles:
             walk.name(self.workspace / _OWN_FOLDER)
         for path, pattern in self._roots:
             walk.root(path, pattern)
-        return walk.found()
+        return walk.found
 
     def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
         """Return whether a followed file that was not found must be withdrawn."""
@@ -127,43 +127,27 @@ class FollowedFiles:
         return self._path_of(label, outside=outside).is_relative_to(self.workspace)
 
     def label_of(self, path: Path) -> str:
-        if self._is_inside(path):
+        if path.is_relative_to(self.workspace):
             return clean_text(path.relative_to(self.workspace).as_posix())
         if path.is_relative_to(self._home):
             return clean_text(f"~/{path.relative_to(self._home).as_posix()}")
         return clean_text(path.as_posix())
-
-    def is_outside(self, path: Path) -> bool:
-        return not self._is_inside(path)
 
     def _path_of(self, label: str, *, outside: bool) -> Path:
         if outside and label.startswith("~/"):
             return self._home / label[2:]
         return self.workspace / label
 
-    def _is_inside(self, path: Path) -> bool:
-        return path.is_relative_to(self.workspace)
-
 
 class _FileWalk:
     def __init__(self, followed: FollowedFiles, allowed: Sequence[Path]) -> None:
         self._followed = followed
         self._allowed = allowed
-        self._files: dict[object, FoundFile] = {}
+        self.found = FoundFiles()
+        self._files: set[object] = set()
         self._folders: set[tuple[int, int, Pattern]] = set()
-        self._skipped: list[SkippedFile] = []
-        self._refused: set[str] = set()
-        self._unlisted: list[str] = []
         self._entries = 0
         self._full = False
-
-    def found(self) -> FoundFiles:
-        return FoundFiles(
-            files=tuple(self._files.values()),
-            skipped=tuple(self._skipped),
-            refused=frozenset(self._refused),
-            unlisted=tuple(self._unlisted),
-        )
 
     def root(self, path: Path, pattern: Pattern) -> None:
         """Add a path: a file of any suffix, a folder, or a glob."""
@@ -176,19 +160,26 @@ class _FileWalk:
         """Add a file, or a folder with everything in it. Return False if there is no such name."""
         if _is_missing(path):
             return False
+        folder = self._visit(path, wanted=any_suffix or _is_markdown(path.name))
+        if folder is not None:
+            self._walk(folder)
+        return True
+
+    def _visit(self, path: Path, *, wanted: bool) -> Path | None:
+        """Add a file if it is wanted. Return a folder that must be walked."""
         try:
             real = self._followed_to(path) if path.is_symlink() else path
-            found_stat = None if real is None else real.stat()
+            if real is None:
+                return None
+            found_stat = real.stat()
         except OSError as error:
             self._unread(path, error)
-            return True
-        if real is None or found_stat is None:
-            return True
+            return None
         if stat.S_ISDIR(found_stat.st_mode):
-            self._walk(real)
-        elif any_suffix or _is_markdown(path.name):
+            return real
+        if wanted:
             self._file(real, found_stat)
-        return True
+        return None
 
     def _walk(self, folder: Path, pattern: Pattern = ()) -> None:
         waiting: list[tuple[Path, Pattern]] = [(folder, ())]
@@ -200,9 +191,10 @@ class _FileWalk:
                     self._end(f"more than {MOST_ENTRIES:,} names; the rest is not followed")
                     break
                 names = (*above, entry.name)
-                real = self._taken(entry, wanted=_matches(names, pattern))
-                if real is not None:
-                    waiting.append((real, names))
+                wanted = _is_markdown(entry.name) and _matches(names, pattern)
+                if wanted or _may_be_folder(entry):
+                    inner = self._visit(Path(entry.path), wanted=wanted)
+                    waiting += [] if inner is None else [(inner, names)]
 
     def _listed(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
         try:
@@ -218,20 +210,6 @@ class _FileWalk:
             return []
         return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
 
-    def _taken(self, entry: os.DirEntry[str], *, wanted: bool) -> Path | None:
-        path = Path(entry.path)
-        try:
-            is_folder = entry.is_dir()
-            if not is_folder and not (wanted and _is_markdown(entry.name)):
-                return None
-            real = self._followed_to(path) if entry.is_symlink() else path
-            if real is not None and not is_folder:
-                self._file(real, real.stat())
-        except OSError as error:
-            self._unread(path, error)
-            return None
-        return real if is_folder else None
-
     def _followed_to(self, link: Path) -> Path | None:
         """Return the target of a link; None (and report it) if the link may not be followed."""
         real = Path(os.path.realpath(link))
@@ -244,7 +222,7 @@ class _FileWalk:
         """Report an unreadable file. It exists, so it is not treated as deleted."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
-            self._unlisted.append(self._followed.label_of(path))
+            self.found.unlisted.append(self._followed.label_of(path))
 
     def _file(self, path: Path, found_stat: os.stat_result) -> None:
         label = self._followed.label_of(path)
@@ -259,33 +237,45 @@ class _FileWalk:
             return
         if found_stat.st_size > MOST_BYTES:
             self._skip(path, f"it is larger than {MOST_BYTES // 1024**2} MiB")
-            self._refused.add(label)
+            self.found.refused.add(label)
             return
         if len(self._files) == MOST_FILES:
             self._end(f"more than {MOST_FILES:,} files; the rest is not followed")
             return
-        self._files[same] = FoundFile(
-            path=path,
-            label=label,
-            outside=self._followed.is_outside(path),
-            device=found_stat.st_dev,
-            inode=found_stat.st_ino,
-            size=found_stat.st_size,
-            mtime_ns=found_stat.st_mtime_ns,
+        self._files.add(same)
+        self.found.files.append(
+            FoundFile(
+                path=path,
+                label=label,
+                outside=not path.is_relative_to(self._followed.workspace),
+                device=found_stat.st_dev,
+                inode=found_stat.st_ino,
+                size=found_stat.st_size,
+                mtime_ns=found_stat.st_mtime_ns,
+            )
         )
 
     def _end(self, reason: str) -> None:
         if not self._full:
             self._full = True
-            self._skipped.append(SkippedFile(file=str(self._followed.workspace), reason=reason))
-            self._unlisted.append("")
+            self.found.skipped.append(
+                SkippedFile(file=str(self._followed.workspace), reason=reason)
+            )
+            self.found.unlisted.append("")
 
     def _skip(self, path: Path, reason: str) -> None:
-        self._skipped.append(SkippedFile(file=self._followed.label_of(path), reason=reason))
+        self.found.skipped.append(SkippedFile(file=self._followed.label_of(path), reason=reason))
 
 
 def _is_markdown(name: str) -> bool:
     return name.lower().endswith(_SUFFIX)
+
+
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return True
 
 
 def _is_missing(path: Path) -> bool:

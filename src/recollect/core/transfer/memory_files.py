@@ -53,7 +53,6 @@ STEP_SECONDS = 60.0
 """Time limit for listing the files, or reading one of them."""
 
 _SETTLED_SECONDS = 2.0  # a file that changed just now may change again with the same time and size
-_NOTHING = FoundFiles(files=(), skipped=(), refused=frozenset(), unlisted=())
 
 FIRST_LOOK_SECONDS = 2.0
 """How long a query may wait for the first scan."""
@@ -132,7 +131,7 @@ class MemoryFiles:
     ) -> MemoryFilesResult:
         """Scan all files once. Raise StoreError if the store does not answer. `withdraw` removes
         the workspace's files from memory without reading any."""
-        found = _NOTHING if withdraw else await self._walk()
+        found = FoundFiles() if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
         look = _Scan(

@@ -75,9 +75,6 @@ async def embed_next(
 ) -> tuple[Batch, bool]:
     """Compute the vectors of the next passages without one. Return them, and whether more wait."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
-    now = clock.now()
-    if not waiting:
-        return Batch(at=now), False
     chosen = waiting[:passages]
     values = await _vectors(embedder, [passage.text for passage in chosen])
     vectors = tuple(
@@ -90,7 +87,8 @@ async def embed_next(
         for passage, value in zip(chosen, values, strict=True)
     )
     made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
-    return Batch(at=now, vectors=(made,)), len(waiting) > passages
+    batch = Batch(at=clock.now(), vectors=(made,) if vectors else ())
+    return batch, len(waiting) > passages
 
 
 async def _with_facts(
@@ -101,10 +99,9 @@ async def _with_facts(
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
         return batch, False
-    chosen = waiting[:limit]
-    values = await _vectors(embedder, [text.text for text in chosen])
+    values = await _vectors(embedder, [one.text for one in waiting[:limit]])
     vectors = tuple(
-        FactVector(fact=text.fact, values=value) for text, value in zip(chosen, values, strict=True)
+        FactVector(fact=one.fact, values=value) for one, value in zip(waiting, values, strict=False)
     )
     made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
     # a fact whose text has changed must not get the vector of the old text
@@ -114,6 +111,8 @@ async def _with_facts(
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
     """Return vectors rounded to 16 bits. Wrong vectors must not be stored, because they would never
     be replaced."""
+    if not texts:
+        return ()
     with measured("embedder", embedder.name) as measure:
         measure.note(texts=len(texts))
         values = await embedder.embed(texts)

@@ -155,7 +155,9 @@ async def forget(
     counts.update(_counts(in_bodies))
     cannot += in_bodies.cannot
     counts.update(await _forget_spooled(store, spools, order, gone))
-    lines = (*cannot, *_unreached(spools, gone), *CANNOT)
+    cannot += damaged_parts(spools)
+    if gone.unread:
+        cannot.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
     return seal(
         Certificate(
             at=now,
@@ -166,7 +168,7 @@ async def forget(
             counts=dict(counts),
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
-            cannot=tuple(dict.fromkeys(lines)),
+            cannot=tuple(dict.fromkeys((*cannot, *CANNOT))),
         )
     )
 
@@ -322,13 +324,6 @@ def _counts(forgotten: Forgotten) -> dict[str, int]:
         "session states changed": forgotten.session_states,
         "compactions": forgotten.compactions,
     }
-
-
-def _unreached(spools: Sequence[Spool], gone: ForgetSet) -> list[str]:
-    lines = damaged_parts(spools)
-    if gone.unread:
-        lines.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
-    return lines
 
 
 def _version() -> str:

@@ -185,7 +185,8 @@ async def redact(
     await walk.facts()
     for kind in BODY_KINDS:
         await walk.bodies(kind)
-    await walk.job_keys()
+    for job in await store.jobs(limit=_MOST_JOBS):
+        walk.check_name(JOB_KEYS, job.key)
     if apply and walk.found.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
@@ -232,8 +233,8 @@ class _RedactionWalk:
         self._facts_before = await self._store.facts(superseded=True)
         async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
             for segment in (stored_segment.segment for stored_segment in page):
-                self._name(SESSION_NAMES, segment.session)
-                self._name(ORIGINS, segment.origin)
+                self.check_name(SESSION_NAMES, segment.session)
+                self.check_name(ORIGINS, segment.origin)
             await self._mask_segments(page, self._masks)
             self._step(SEGMENTS, len(page), total)
 
@@ -301,7 +302,7 @@ class _RedactionWalk:
         """Mask facts and digests. They are written only if no other process has changed facts
         meanwhile."""
         for fact in self._facts_before:
-            self._name(SESSION_NAMES, fact.session)
+            self.check_name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
             mask_fact(fact, self._masks, {}, kinds)
             if kinds:
@@ -337,7 +338,7 @@ class _RedactionWalk:
         async for page in read_bodies(self._store, kind):
             order: list[NewBody] = []
             for body in page:
-                self._name(SESSION_NAMES, body.session)
+                self.check_name(SESSION_NAMES, body.session)
                 kinds: Counter[str] = Counter()
                 try:
                     left = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
@@ -355,17 +356,12 @@ class _RedactionWalk:
                 await self._rewritten(RewriteOrder(at=self._now, bodies=tuple(order)))
             self._step(PLACES[kind], len(page), None)
 
-    async def job_keys(self) -> None:
-        """Check the names of jobs for secrets."""
-        for job in await self._store.jobs(limit=_MOST_JOBS):
-            self._name(JOB_KEYS, job.key)
-
     async def _rewritten(self, order: RewriteOrder) -> None:
         done = await self._store.rewrite(order)
         self._raced += len(order.bodies) - done.bodies
         self.cannot.update(dict.fromkeys(done.cannot))
 
-    def _name(self, what: str, name: str | None) -> None:
+    def check_name(self, what: str, name: str | None) -> None:
         if name and (what, name) not in self._named:
             self._named.add((what, name))
             if self._masks.name(name):

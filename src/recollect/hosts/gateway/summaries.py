@@ -15,13 +15,13 @@ from typing import Any, Final
 from recollect.adapters.providers.anthropic import AnthropicModel
 from recollect.adapters.providers.chat_model import ReplyWire
 from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
-from recollect.adapters.session.files import hold_lock, private_folder
+from recollect.adapters.session.files import hold_lock
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams, decoded
-from recollect.system.durable import replace_file
+from recollect.system.durable import make_folder, replace_file
 from recollect.system.places import data_home
 
 _KEPT_HEADERS: Final = frozenset(
@@ -81,7 +81,7 @@ class DaySpending:
         if today != self._day:
             self._day, self._own = today, 0
         try:
-            private_folder(self._path.parent)
+            make_folder(self._path.parent)
             with hold_lock(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
                 self._own = self._read()
                 fits = self._add(tokens, most)
