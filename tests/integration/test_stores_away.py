@@ -20,7 +20,7 @@ from recollect import Context, Engine, open_memory
 from recollect.adapters.stores.spool import FileSpool
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_spool, open_store
-from recollect.cli.store_options import Memory, Place
+from recollect.cli.store_options import Memory
 from recollect.core.boundary import Failure
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import in_process_jobs
@@ -143,11 +143,13 @@ def test_commands_say_how_many_batches_are_missing(
 
     asyncio.run(run())
 
-    async def stats(store: Store, place: Place) -> int:
-        return place.spool_waiting
+    memory = Memory(url=str(tmp_path / "m.db"), named="default", create=True)
 
-    memory = Memory(url=str(tmp_path / "m.db"), space="default", create=True)
-    assert memory.run(stats, spool="reported") == count
+    async def open_it() -> None:
+        async with memory.open(spool="reported"):
+            assert memory.spool_waiting == count
+
+    asyncio.run(open_it())
     batches = "1 batch" if count == 1 else "2 batches"
     assert f"missing here: {batches} in the spool" in capsys.readouterr().err
 

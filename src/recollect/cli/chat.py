@@ -10,7 +10,6 @@ import io
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,7 +35,7 @@ from recollect.system.config.trust import (
 from recollect.system.plain_text import number_of, window_from
 
 if TYPE_CHECKING:
-    from recollect.agent.chat.opening import BashChoice, ChatOrder
+    from recollect.agent.chat.opening import ChatOrder
 
 _HEAD: Final = """\
 # Settings of Recollect. `recollect doctor --settings` lists all of them and what is in force.
@@ -91,17 +90,10 @@ def chat(
     message: str | None,
     provider: str | None,
     model: str | None,
-    key: str,
-    new: bool,
-    resume: str | None,
     plain: bool,
     as_json: bool,
     window: str | None,
-    space: str | None,
-    store: str | None,
-    read_only: bool,
-    bash: BashChoice,
-    network: bool,
+    **order: Any,
 ) -> None:
     """Talk to an agent that works in WORKSPACE and remembers. Default: the current folder.
 
@@ -111,9 +103,9 @@ def chat(
     recollect chat -m /status             share of the window, cost; also /why, /compact, /export
     git log | recollect chat --plain      one message per line
     """
-    if new and resume is not None:
+    if order["new"] and order["resume"] is not None:
         raise click.UsageError("pass either --new or --resume, not both")
-    check_url(store)
+    check_url(order["store"])
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, chosen_settings
 
@@ -121,19 +113,8 @@ def chat(
     settings = chosen_settings(
         None, provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
-    order = ChatOrder(
-        workspace=folder,
-        settings=settings,
-        key=key,
-        space=space,
-        store=store,
-        new=new,
-        resume=resume,
-        read_only=read_only,
-        bash=bash,
-        network=network,
-    )
-    raise SystemExit(_talk(order, message, plain=plain, as_json=as_json))
+    chat_order = ChatOrder(workspace=folder, settings=settings, **order)
+    raise SystemExit(_talk(chat_order, message, plain=plain, as_json=as_json))
 
 
 def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) -> int:
@@ -161,47 +142,30 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
         return 130
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChoice:
-    """A model that can be used from here."""
-
-    provider: str
-    model: str
-    base_url: str | None = None
-    said: str
-    """Description for people: its provider, and where its key is."""
-
-    def as_toml(self) -> str:
-        """Write the settings for this model. JSON strings are valid TOML strings."""
-        given = {"provider": self.provider, "main": self.model, "base_url": self.base_url}
-        lines = [f"{key} = {json.dumps(value)}" for key, value in given.items() if value]
-        return "\n".join(["[models]", *lines, ""])
-
-
-def found_choices() -> list[ModelChoice]:
-    """List the usable models. Those of providers with a key come first."""
+def _usable_models() -> dict[str, dict[str, str]]:
+    """Return the settings of each usable model by its description. Models of providers with a key
+    come first."""
     from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, served_model
 
-    choices = [
-        ModelChoice(
-            provider=one.wire,
-            model=one.model,
-            said=f"{one.title}, {one.model} (key from {one.variable})",
-        )
+    found = {
+        f"{one.title}, {one.model} (key from {one.variable})": {
+            "provider": str(one.wire),
+            "main": one.model,
+        }
         for one in PROVIDERS.values()
         if os.environ.get(one.variable)
-    ]
+    }
     if served := served_model(LOCAL_URL, seconds=PROBE_SECONDS):
-        said = f"the server on this machine, {served} ({LOCAL_URL}, no key)"
-        choices.append(
-            ModelChoice(provider="openai-chat", model=served, base_url=LOCAL_URL, said=said)
-        )
-    return choices
+        text = f"the server on this machine, {served} ({LOCAL_URL}, no key)"
+        found[text] = {"provider": "openai-chat", "main": served, "base_url": LOCAL_URL}
+    return found
 
 
-def settings_text(choice: ModelChoice | None) -> str:
-    if choice is not None:
-        return _HEAD + choice.as_toml()
+def _settings_text(settings: dict[str, str] | None) -> str:
+    if settings is not None:
+        # JSON strings are valid TOML strings
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        return _HEAD + "\n".join(["[models]", *lines, ""])
     from recollect.agent.chat.opening import LOCAL_URL, PROVIDERS
 
     first = PROVIDERS["anthropic"]
@@ -233,17 +197,17 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     if os.path.lexists(settings_file):
         click.echo(f"kept     {printable(settings_file)} (it exists already)")
     else:
-        choice = _choose(found_choices(), yes=yes)
-        text = settings_text(choice)
+        usable = _usable_models()
+        choice = _choose(list(usable), yes=yes)
+        text = _settings_text(usable.get(choice))
         try:
             with settings_file.open("x", encoding="utf-8", newline="\n") as file:
                 file.write(text)
         except OSError as error:
             raise RecollectError(f"{settings_file} cannot be written: {error.strerror}") from error
-        if choice is not None:
+        if choice:
             _trust_own(folder, text)
-        who = "no model named yet" if choice is None else choice.said
-        click.echo(f"written  {printable(settings_file)}: {who}")
+        click.echo(f"written  {printable(settings_file)}: {choice or 'no model named yet'}")
     if workspace:
         from recollect.adapters.session.workspace import create_missing_files
 
@@ -258,22 +222,23 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     click.echo(f"Next: `{where}recollect doctor` checks it, `{where}recollect chat` begins.")
 
 
-def _choose(choices: list[ModelChoice], *, yes: bool) -> ModelChoice | None:
-    if not choices:
+def _choose(models: list[str], *, yes: bool) -> str:
+    """Ask which model to use. Return its description; empty for none."""
+    if not models:
         click.echo(
             "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "
             "this machine (port 8080), then name it in recollect.toml and run `recollect trust`.",
             err=True,
         )
-        return None
+        return ""
     if yes:
-        return choices[0]
-    for number, choice in enumerate(choices, 1):
-        click.echo(f"  {number}  {choice.said}", err=True)
+        return models[0]
+    for number, description in enumerate(models, 1):
+        click.echo(f"  {number}  {description}", err=True)
     click.echo("  0  none yet", err=True)
-    numbers = click.IntRange(0, len(choices))
+    numbers = click.IntRange(0, len(models))
     wanted = click.prompt("Which model do you want to use", type=numbers, default=1, err=True)
-    return choices[wanted - 1] if wanted else None
+    return models[wanted - 1] if wanted else ""
 
 
 def _trust_own(folder: Path, text: str) -> None:
@@ -284,21 +249,6 @@ def _trust_own(folder: Path, text: str) -> None:
             record_trust(found)
         except SettingsError as problem:
             click.echo(f"{problem}: run `recollect trust` in {printable(folder)}", err=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithheldLine:
-    """A setting of a project's file that only the user may decide."""
-
-    key: str
-    value: Any
-
-    def __str__(self) -> str:
-        # in ASCII, so that no character can hide another, reverse the line or move the cursor
-        items = len(self.value) if isinstance(self.value, tuple) else 0
-        value = json.dumps(self.value)
-        shown = _short(value)
-        return f"{self.key} = {shown}{f'   ({items} items)' * (shown != value and items > 0)}"
 
 
 @click.command("trust")
@@ -329,44 +279,51 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
         _revoke(folder.resolve() / FILE_NAME, as_json=as_json)
         return
     found = _find(folder)
-    lines = withheld_lines(found)
+    withheld = _withheld(found)
     trusted = is_trusted(found)
-    if lines and not trusted:
+    if withheld and not trusted:
         if not as_json:
-            click.echo(f"{printable(found.path)} has {number_of(len(lines), 'setting')} to review:")
-            for line in lines:
-                click.echo(f"  {line}")
-        unasked = "cannot ask for confirmation (no terminal): pass --yes to trust the file as it is"
+            count = number_of(len(withheld), "setting")
+            click.echo(f"{printable(found.path)} has {count} to review:")
+            for key, value in withheld.items():
+                click.echo(f"  {_setting_line(key, value)}")
         trusted = yes or (
-            not as_json and confirmed("Trust this file?", as_json=False, unasked=unasked)
+            not as_json
+            and confirmed("Trust this file?", "the file would be trusted as it is", as_json=False)
         )
         if trusted:
             record_trust(found)
     if as_json:
-        shown = [{"key": one.key, "value": one.value} for one in lines]
-        print_json({"file": str(found.path), "trusted": trusted or not lines, "settings": shown})
-    elif not lines:
+        shown = [{"key": key, "value": value} for key, value in withheld.items()]
+        value = {"file": str(found.path), "trusted": trusted or not withheld, "settings": shown}
+        print_json(value)
+    elif not withheld:
         click.echo(f"{printable(found.path)} sets nothing that needs your trust.")
     elif trusted:
         click.echo(f"{printable(found.path)} is trusted until it changes.")
     else:
         click.echo("Not trusted: these settings stay ignored.")
-    if lines and not trusted:
+    if withheld and not trusted:
         raise SystemExit(1)
 
 
-def withheld_lines(file: ProjectFile) -> list[WithheldLine]:
-    """List the settings of a project's file that only the user may decide. Text values come
+def _withheld(file: ProjectFile) -> dict[str, Any]:
+    """Return the settings of a project's file that only the user may decide. Text values come
     first."""
     withheld = withheld_values(parse_file(file.data, file.path))
-    lines = [WithheldLine(key=key, value=one.value) for key, one in withheld.items()]
-    return sorted(lines, key=lambda line: not holds_text(known_keys()[line.key].hint))
+    keys = sorted(withheld, key=lambda key: not holds_text(known_keys()[key].hint))
+    return {key: withheld[key].value for key in keys}
 
 
-def _short(text: str) -> str:
-    """Keep a value's first and last characters, so that a long line does not push others off the
-    screen."""
-    return text if len(text) <= 2 * _END_CHARS else f"{text[:_END_CHARS]} ... {text[-_END_CHARS:]}"
+def _setting_line(key: str, value: Any) -> str:
+    """Format a setting in ASCII, so that no character can hide another, reverse the line or move
+    the cursor. A long value keeps its first and last characters, so that it does not push other
+    lines off the screen."""
+    text = json.dumps(value)
+    if len(text) <= 2 * _END_CHARS:
+        return f"{key} = {text}"
+    items = f"   ({len(value)} items)" if isinstance(value, tuple) and value else ""
+    return f"{key} = {text[:_END_CHARS]} ... {text[-_END_CHARS:]}{items}"
 
 
 def _folder_of(file: Path) -> Path:

@@ -18,14 +18,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from recollect.cli.store_options import (
-    DEFAULT_SPACE,
-    Place,
-    json_option,
-    meant_space,
-    opened,
-    print_json,
-)
+from recollect.cli.store_options import Memory, choose_space, json_option, print_json
 from recollect.errors import (
     EmbedderError,
     MissingExtra,
@@ -54,7 +47,7 @@ _OWN_HOSTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """The result of one check."""
 
@@ -79,17 +72,22 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
     except SettingsError as problem:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
-    try:
-        space = meant_space(Path.cwd(), None, loaded.settings)
-    except RecollectError:  # the store's own check reports it
-        space = DEFAULT_SPACE
-    checks = checks_of(loaded, space=space)
+    settings = loaded.settings
+    checks = [
+        _check_settings(loaded),
+        *_check_project(loaded),
+        _check_data(),
+        _check_store(settings),
+        _check_embedder(settings),
+        _check_provider(settings),
+        _check_permissions(loaded),
+    ]
     if as_json:
         print_json(
             {
                 "checks": [asdict(check) for check in checks],
-                "preset": loaded.settings.preset,
-                "settings": {key: setting_json(loaded, key) for key in config.known_keys()},
+                "preset": settings.preset,
+                "settings": {key: _setting_json(loaded, key) for key in config.known_keys()},
                 "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
             }
         )
@@ -100,12 +98,12 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
             if check.todo:
                 click.echo(f"  → {check.todo}")
         if with_settings:
-            _draw_settings(loaded)
+            _print_settings(loaded)
     if any(check.state == "broken" for check in checks):
         raise SystemExit(1)
 
 
-def setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
+def _setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
     key, source = config.known_keys()[path], loaded.sources[path]
     value = _presentable(path, config.value_of(loaded.settings, path))
     return {
@@ -117,7 +115,7 @@ def setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
     }
 
 
-def _draw_settings(loaded: LoadedSettings) -> None:
+def _print_settings(loaded: LoadedSettings) -> None:
     changed = 0
     click.echo()
     for path, key in config.known_keys().items():
@@ -141,33 +139,19 @@ def _presentable(path: str, value: Any) -> Any:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
-def checks_of(loaded: LoadedSettings, *, space: str) -> list[Check]:
-    """Run all checks, in the order in which they depend on each other."""
-    settings = loaded.settings
-    return [
-        _check_settings(loaded),
-        *_check_project(loaded),
-        _check_data(),
-        _check_store(settings, space),
-        _check_embedder(settings),
-        _check_provider(settings),
-        _check_permissions(loaded),
-    ]
-
-
 def _check_settings(loaded: LoadedSettings) -> Check:
-    idle = [notice for notice in loaded.notices if notice.without_effect]
+    idle = [str(notice) for notice in loaded.notices if notice.without_effect]
     if not idle:
-        return Check(name="settings", state="ok", said="every key in the settings has an effect")
+        return Check("settings", "ok", "every key in the settings has an effect")
     todo = "remove these keys from the file, or ignore this"
-    return Check(name="settings", state="note", said="; ".join(map(str, idle)), todo=todo)
+    return Check("settings", "note", "; ".join(idle), todo)
 
 
 def _check_project(loaded: LoadedSettings) -> list[Check]:
     if not loaded.project_notice:
         return []
     todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
-    return [Check(name="project", state="note", said=loaded.project_notice, todo=todo)]
+    return [Check("project", "note", loaded.project_notice, todo)]
 
 
 def _check_data() -> Check:
@@ -175,32 +159,34 @@ def _check_data() -> Check:
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
-        return Check(name="data", state="broken", said=f"{folder} cannot be written", todo=todo)
+        return Check("data", "broken", f"{folder} cannot be written", todo)
     state = "is there" if there == folder else "is created when something is first stored"
-    return Check(name="data", state="ok", said=f"{folder} {state}")
+    return Check("data", "ok", f"{folder} {state}")
 
 
-def _check_store(settings: Settings, space: str) -> Check:
+def _check_store(settings: Settings) -> Check:
     from recollect.adapters.wiring.stores import is_stored
 
-    if settings.store.url is None and not is_stored(None, space):
-        return Check(name="store", state="ok", said="nothing is stored yet; a file will be created")
-
-    async def ask() -> int:
-        place = Place(url=settings.store.url, space=space, settings=settings)
-        async with asyncio.timeout(_STORE_SECONDS), opened(place) as store:
-            return len(await store.sessions())
+    async def count_sessions() -> int | None:
+        async with asyncio.timeout(_STORE_SECONDS):
+            space = await choose_space(Path.cwd(), None, settings)
+            if settings.store.url is None and not is_stored(None, space):
+                return None
+            async with Memory(named=space).open() as store:
+                return len(await store.sessions())
 
     try:
-        count = asyncio.run(ask())
+        count = asyncio.run(count_sessions())
     except TimeoutError:
-        said = f"the store did not answer within {_STORE_SECONDS:g} s"
         todo = "check whether its server runs, or which process holds the file"
-        return Check(name="store", state="broken", said=said, todo=todo)
+        text = f"the store did not answer within {_STORE_SECONDS:g} s"
+        return Check("store", "broken", text, todo)
     except RecollectError as problem:
         todo = "correct store.url, or run `recollect memory check`"
-        return Check(name="store", state="broken", said=str(problem), todo=todo)
-    return Check(name="store", state="ok", said=f"it answers: {number_of(count, 'session')}")
+        return Check("store", "broken", str(problem), todo)
+    if count is None:
+        return Check("store", "ok", "nothing is stored yet; a file will be created")
+    return Check("store", "ok", f"it answers: {number_of(count, 'session')}")
 
 
 def _check_embedder(settings: Settings) -> Check:
@@ -210,12 +196,11 @@ def _check_embedder(settings: Settings) -> Check:
     try:
         chosen = choose_embedders(settings)
     except (SettingsError, MissingExtra) as problem:
-        todo = "correct recall.embedder"
-        return Check(name="embedder", state="broken", said=str(problem), todo=todo)
+        return Check("embedder", "broken", str(problem), "correct recall.embedder")
     if chosen.lacking:
         todo = "download one of `recollect models list`; without it only words are compared"
-        return Check(name="embedder", state="note", said=chosen.said, todo=todo)
-    return Check(name="embedder", state="ok", said=chosen.said)
+        return Check("embedder", "note", chosen.said, todo)
+    return Check("embedder", "ok", chosen.said)
 
 
 def _check_provider(settings: Settings) -> Check:
@@ -223,30 +208,28 @@ def _check_provider(settings: Settings) -> Check:
 
     models = settings.models
     if models.provider is None and models.main is None:
-        said = (
+        text = (
             "no model is named: Recollect trims a full window without a summary, and `recollect "
             "chat` does not work"
         )
-        return Check(name="provider", state="note", said=said, todo=_name_a_model())
+        return Check("provider", "note", text, _name_a_model())
     try:
         choose_model(settings, "main")
     except (SettingsError, MissingExtra, ModelRefused) as problem:
         todo = "set the value that it names, or run `recollect init` in a new folder"
-        return Check(name="provider", state="broken", said=str(problem), todo=todo)
+        return Check("provider", "broken", str(problem), todo)
     assert models.provider is not None
     address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
     host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
     try:
         socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
     except OSError as problem:
-        said = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
+        text = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
         todo = "start that server, or check the network, a proxy or models.base_url"
-        return Check(name="provider", state="broken", said=said, todo=todo)
-    asked = models.main or models.summary or "no model"
-    said = (
-        f"{asked}, {models.provider}; {host}:{port} accepts connections (nothing else was tested)"
-    )
-    return Check(name="provider", state="ok", said=said)
+        return Check("provider", "broken", text, todo)
+    model = models.main or models.summary or "no model"
+    reached = f"{host}:{port} accepts connections (nothing else was tested)"
+    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
 
 
 def _name_a_model() -> str:
@@ -261,22 +244,21 @@ def _name_a_model() -> str:
 
 
 def _check_permissions(loaded: LoadedSettings) -> Check:
-    folder = data_home()
-    private = [folder / name for name in ("spaces", "agents", "spool")]
-    open_ones = [path for path in private if path.is_dir() and path.stat().st_mode & 0o077]
-    if open_ones:
-        names = " ".join(str(path) for path in open_ones)
-        said = f"other users of this machine can read {names}"
-        return Check(name="permissions", state="note", said=said, todo=f"chmod 700 {names}")
+    private = [data_home() / name for name in ("spaces", "agents", "spool")]
+    readable = [str(path) for path in private if path.is_dir() and path.stat().st_mode & 0o077]
+    if readable:
+        names = " ".join(readable)
+        text = f"other users of this machine can read {names}"
+        return Check("permissions", "note", text, f"chmod 700 {names}")
     source = loaded.sources["store.url"]
     url = loaded.settings.store.url or ""
-    if source.kind == "file" and "@" in url and _others_read(Path(source.name.split(" [")[0])):
-        said = (
+    if source.kind == "file" and "@" in url and _others_read(Path(source.name)):
+        text = (
             f"{source.name} contains the store's URL with its password, and other users can read it"
         )
         todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
-        return Check(name="permissions", state="note", said=said, todo=todo)
-    return Check(name="permissions", state="ok", said="private folders are yours alone")
+        return Check("permissions", "note", text, todo)
+    return Check("permissions", "ok", "private folders are yours alone")
 
 
 def _others_read(path: Path) -> bool:
@@ -299,44 +281,44 @@ def list_(*, as_json: bool) -> None:
     from recollect.adapters.embedders.onnx import holds_model
     from recollect.adapters.wiring.models import choose
 
-    installed = [
-        {
-            "name": folder.name,
-            "folder": str(folder),
-            "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        }
-        for place in models_folders()
-        for folder in (sorted(place.iterdir()) if place.is_dir() else ())
-        if holds_model(folder)
-    ]
-    there = {model["name"] for model in installed}
-    chosen = choose("auto", models=models_folders())
+    folders = models_folders()
+    places = [sorted(folder.iterdir()) for folder in folders if folder.is_dir()]
+    installed = {
+        path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        for path in (path for place in places for path in place)
+        if holds_model(path)
+    }
+    names = {path.name for path in installed}
+    chosen = choose("auto", models=folders)
     if as_json:
-        names = ("name", "repository", "megabytes", "languages", "licence")
+        fields = ("name", "repository", "megabytes", "languages", "licence")
         known_models = [
-            {**{name: getattr(known, name) for name in names}, "installed": known.name in there}
+            {**{name: getattr(known, name) for name in fields}, "installed": known.name in names}
             for known in KNOWN_MODELS.values()
         ]
         used = [embedder.name for embedder in chosen.embedders]
         print_json(
             {
-                "folders": [str(folder) for folder in models_folders()],
-                "installed": installed,
+                "folders": [str(folder) for folder in folders],
+                "installed": [
+                    {"name": path.name, "folder": str(path), "bytes": size}
+                    for path, size in installed.items()
+                ],
                 "known": known_models,
                 "auto": {"embedders": used, "said": chosen.said},
             }
         )
         return
     click.echo("installed")
-    for model in installed:
-        click.echo(f"  {model['name']}  {_megabytes(model['bytes'])}  {model['folder']}")
+    for path, size in installed.items():
+        click.echo(f"  {path.name}  {_megabytes(size)}  {path}")
     if not installed:
-        click.echo(f"  none in {' or '.join(map(str, models_folders()))}")
+        click.echo(f"  none in {' or '.join(map(str, folders))}")
     click.echo("can be downloaded")
     for known in KNOWN_MODELS.values():
-        if known.name not in there:
-            size = f"{known.megabytes} MB"
-            click.echo(f"  {known.name}  {size}  {known.languages}  {known.licence}")
+        if known.name not in names:
+            size_text = f"{known.megabytes} MB"
+            click.echo(f"  {known.name}  {size_text}  {known.languages}  {known.licence}")
     click.echo(f"auto uses {chosen.said}")
 
 
@@ -362,20 +344,13 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
     model = hub_model(name, repository)
     done = download(model, models_folders()[0], again=again, quiet=not sys.stderr.isatty())
     if as_json:
-        print_json(
-            {
-                "name": done.name,
-                "folder": str(done.folder),
-                "bytes": done.size,
-                "files": dict(done.files),
-                "was_there": done.was_there,
-            }
-        )
+        files, folder = dict(done.files), str(done.folder)
+        value = {"name": done.name, "folder": folder, "bytes": done.size, "files": files}
+        print_json({**value, "was_there": done.was_there})
         return
     came = "was there already" if done.was_there else "downloaded"
     click.echo(f"{done.name} {came} and verified: {_megabytes(done.size)} in {done.folder}")
 
 
-def _megabytes(size: object) -> str:
-    assert isinstance(size, int)
+def _megabytes(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
@@ -10,7 +11,6 @@ import click
 from recollect.cli.store_options import (
     MAKERS,
     Memory,
-    Place,
     fact_as_json,
     fact_line,
     heading,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from recollect.core.facts.book import FactBook
     from recollect.core.facts.history import (
-        FactHistory,
-        FactPinned,
         FactSource,
         FactVersion,
         FactWhy,
@@ -55,13 +53,13 @@ class TypeChoice(click.Choice[str]):
         return super().convert(type_named(value), param, ctx)
 
 
-def book_of(store: Store, place: Place) -> FactBook:
+def book_of(store: Store, memory: Memory) -> FactBook:
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.boundary import SystemClock
     from recollect.core.facts.book import FactBook as Book
 
-    names = [embedder.name for embedder in choose_embedders(place.settings).used]
-    return Book(store, place.settings, SystemClock(), embedders=names)
+    names = [embedder.name for embedder in choose_embedders(memory.settings).used]
+    return Book(store, memory.settings, SystemClock(), embedders=names)
 
 
 @click.command("list")
@@ -77,7 +75,7 @@ def book_of(store: Store, place: Place) -> FactBook:
 @click.option("--all", "superseded", is_flag=True, help="Also facts that were replaced.")
 @click.option("--search", default="", metavar="WORDS", help="Only facts with all of these words.")
 @memory_options
-def facts_list(
+async def facts_list(
     *,
     types: tuple[FactType, ...],
     session: str | None,
@@ -87,41 +85,20 @@ def facts_list(
     memory: Memory,
 ) -> None:
     """List the facts of a memory: pinned ones first, then by time."""
+    from recollect.adapters.session.clean_files import sessions_named
     from recollect.core.facts.history import FactFilter
 
     at = None if as_of is None else moment_from(as_of, option="--as-of")
-
-    async def work(store: Store, place: Place) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        book = book_of(store, place)
+    async with memory.open() as store:
+        if session is not None:
+            session = await stored_session(store, sessions_named(memory.space, [session])[-1])
         asked = FactFilter(
-            types=types,
-            session=None if session is None else await _session(store, place, session),
-            as_of=at,
-            superseded=superseded,
-            search=search.strip(),
+            types=types, session=session, as_of=at, superseded=superseded, search=search.strip()
         )
-        return await book.list(FactFilter(superseded=True)), await book.list(asked)
-
-    def draw() -> None:
-        if found:
-            _draw_list(found, every)
-        elif every:
-            click.echo("No fact matches; leave a condition out, or add --all for replaced facts.")
-        else:
-            click.echo(
-                "This memory has no facts yet. Write one with `recollect facts add`, or have "
-                "models.extraction read the sessions with `recollect worker --once`."
-            )
-
-    every, found = memory.run(work)
+        book = book_of(store, memory)
+        every, found = await book.list(FactFilter(superseded=True)), await book.list(asked)
     value = {"as_of": instant(at), "facts": [fact_as_json(fact) for fact in found]}
-    memory.show(value, draw)
-
-
-async def _session(store: Store, place: Place, wanted: str) -> str:
-    from recollect.adapters.session.clean_files import sessions_named
-
-    return await stored_session(store, sessions_named(place.space, [wanted])[-1])
+    memory.show(value, _list_lines(found, every))
 
 
 def id_chars(facts: Sequence[Fact]) -> int:
@@ -132,17 +109,26 @@ def id_chars(facts: Sequence[Fact]) -> int:
     return next((n for n in lengths if len({id_[:n] for id_ in ids}) == len(ids)), longest)
 
 
-def _draw_list(facts: Sequence[Fact], every: Sequence[Fact]) -> None:
+def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
+    if not every:
+        yield (
+            "This memory has no facts yet. Write one with `recollect facts add`, or have "
+            "models.extraction read the sessions with `recollect worker --once`."
+        )
+        return
+    if not facts:
+        yield "No fact matches; leave a condition out, or add --all for replaced facts."
+        return
     chars = id_chars(every)
     said = max(len("said by"), *(len(speaker(fact.trust)) for fact in facts))
     header = f"  {'id':{chars}}  since       {'type':10}  {'said by':{said}}  made    statement"
-    click.secho(header, dim=True)
+    yield click.style(header, dim=True)
     for fact in facts:
         until = ""
         if not fact.current:
             end = "replaced" if fact.valid_to is None else f"until {when(fact.valid_to)[:10]}"
             until = f"  ({end})"
-        click.echo(
+        yield (
             f"{'*' if fact.pinned else ' '} {shown_id(fact.id[:chars]):{chars}}  "
             f"{when(fact.at)[:10]:10}  {fact.type.replace('_', ' '):10}  "
             f"{speaker(fact.trust):{said}}  {fact.made_by:6}  {statement(fact)}{until}"
@@ -152,35 +138,33 @@ def _draw_list(facts: Sequence[Fact], every: Sequence[Fact]) -> None:
 @click.command("why")
 @click.argument("id_", metavar="ID")
 @memory_options
-def facts_why(*, id_: str, memory: Memory) -> None:
+async def facts_why(*, id_: str, memory: Memory) -> None:
     """Show the messages that support a fact, and all its versions, oldest first.
 
     ID is the id of any version, or an id prefix.
     """
-
-    async def work(store: Store, place: Place) -> tuple[FactWhy, FactHistory]:
-        book = book_of(store, place)
-        return await book.why(id_), await book.history(id_)
-
-    def draw() -> None:
-        click.secho(statement(why.fact), bold=True)
-        click.echo(f"{fact_line(why.fact)}\n{_origin(why)}")
-        for source in why.sources:
-            click.echo()
-            _draw_source(source)
-        if len(history.versions) > 1:
-            click.secho("\nversions", bold=True)
-            for version in history.versions:
-                _draw_version(version)
-
-    why, history = memory.run(work)
+    async with memory.open() as store:
+        book = book_of(store, memory)
+        why, history = await book.why(id_), await book.history(id_)
     value = {
         "fact": fact_as_json(why.fact),
         "rests_on": None if why.rests_on is None else fact_as_json(why.rests_on),
         "sources": [_source_json(source) for source in why.sources],
         "versions": [_version_json(version) for version in history.versions],
     }
-    memory.show(value, draw)
+    memory.show(value, _why_lines(why, history.versions))
+
+
+def _why_lines(why: FactWhy, versions: Sequence[FactVersion]) -> Iterator[str]:
+    yield click.style(statement(why.fact), bold=True)
+    yield f"{fact_line(why.fact)}\n{_origin(why)}"
+    for source in why.sources:
+        yield ""
+        yield from _source_lines(source)
+    if len(versions) > 1:
+        yield click.style("\nversions", bold=True)
+        for version in versions:
+            yield from _version_lines(version)
 
 
 def _source_json(source: FactSource) -> dict[str, Any]:
@@ -210,20 +194,20 @@ def _origin(why: FactWhy) -> str:
     return "Only together these messages say it:" if fact.joint else "These messages say it:"
 
 
-def _draw_source(source: FactSource) -> None:
+def _source_lines(source: FactSource) -> Iterator[str]:
     if source.stored is None:
-        click.echo(f"{shown_id(source.id)}  is no longer stored")
+        yield f"{shown_id(source.id)}  is no longer stored"
         return
     segment = source.stored.segment
-    click.echo(f"{heading(source.stored)}  {said_by(segment.trust)}")
+    yield f"{heading(segment)}  {said_by(segment.trust)}"
     for span in source.spans:
-        click.echo(f"     {_quote(segment.text, span.start, span.end)}")
+        yield f"     {_quote(segment.text, span.start, span.end)}"
     if source.lost_spans:
-        click.echo("     these words have been masked since")
+        yield "     these words have been masked since"
     elif not source.spans:
-        click.echo(f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}")
+        yield f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}"
     if segment.origin is not None:
-        click.echo(f"     {plain_line(segment.origin)}")
+        yield f"     {plain_line(segment.origin)}"
 
 
 def _quote(text: str, start: int, end: int) -> str:
@@ -232,15 +216,15 @@ def _quote(text: str, start: int, end: int) -> str:
     return plain_line(marked)
 
 
-def _draw_version(version: FactVersion) -> None:
+def _version_lines(version: FactVersion) -> Iterator[str]:
     fact = version.fact
     if fact is None:
-        click.echo("┊ a version that was forgotten")
+        yield "┊ a version that was forgotten"
         return
     sign, until = ("●", "now") if fact.current else ("○", when(version.until))
     details = f"{MAKERS[fact.made_by]}  {shown_id(fact.id)}{'  pinned' * fact.pinned}"
-    click.echo(f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {details}")
-    click.echo(f"│    {statement(fact)}")
+    yield f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {details}"
+    yield f"│    {statement(fact)}"
 
 
 @click.command("add")
@@ -255,30 +239,26 @@ def _draw_version(version: FactVersion) -> None:
     "--subject", default="", metavar="NAME", help="The thing or person that the fact is about."
 )
 @new_memory_options
-def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
+async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
     """Write a fact in your own words. Pass - to read it from standard input.
 
     Replaces the facts that it corrects; they stay as its history.
     """
-
-    async def work(store: Store, place: Place) -> FactWritten:
-        return await book_of(store, place).add(_words(text), type=kind, subject=subject)
-
-    _print_written(memory, memory.run(work))
+    async with memory.open() as store:
+        written = await book_of(store, memory).add(_words(text), type=kind, subject=subject)
+    _print_written(memory, written)
 
 
 @click.command("edit")
 @click.argument("id_", metavar="ID")
 @click.argument("text", metavar="TEXT")
 @memory_options
-def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
+async def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
     """Correct a fact: write a new version of it. The old version stays in its history."""
-
-    async def work(store: Store, place: Place) -> FactWritten:
-        book = book_of(store, place)
-        return await book.edit((await book.find(id_)).id, _words(text))
-
-    _print_written(memory, memory.run(work))
+    async with memory.open() as store:
+        book = book_of(store, memory)
+        written = await book.edit((await book.find(id_)).id, _words(text))
+    _print_written(memory, written)
 
 
 def _words(text: str) -> str:
@@ -287,21 +267,17 @@ def _words(text: str) -> str:
 
 def _print_written(memory: Memory, written: FactWritten) -> None:
     fact = written.fact
-
-    def draw() -> None:
-        click.echo(_written_line(written))
-        if fact is not None:
-            click.echo(f"{fact_line(fact)}\n     {statement(fact)}")
-        for old in written.replaced:
-            click.echo(f"     before: {statement(old)}")
-
+    lines = [_written_line(written)]
+    if fact is not None:
+        lines += [fact_line(fact), f"     {statement(fact)}"]
+    lines += [f"     before: {statement(old)}" for old in written.replaced]
     value = {
         "outcome": written.outcome,
         "fact": None if fact is None else fact_as_json(fact),
         "replaced": [old.id for old in written.replaced],
         "reason": written.reason,
     }
-    memory.show(value, draw)
+    memory.show(value, lines)
     if written.masked:
         click.echo(f"recollect: {written.masked} secrets in it were masked", err=True)
     if written.outcome == "refused":
@@ -324,17 +300,12 @@ def _written_line(written: FactWritten) -> str:
 @click.argument("id_", metavar="ID")
 @click.option("--off", is_flag=True, help="Unpin it.")
 @memory_options
-def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
+async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
     """Rank a fact first in recall, and protect it from being replaced by extracted facts."""
-
-    async def work(store: Store, place: Place) -> FactPinned:
-        book = book_of(store, place)
-        return await (book.unpin(id_) if off else book.pin(id_))
-
-    def draw() -> None:
-        said = ("unpinned", "was not pinned") if off else ("pinned", "was pinned already")
-        click.echo(f"{said[not done.changed]}: {shown_id(done.fact.id)}")
-        click.echo(f"     {statement(done.fact)}")
-
-    done = memory.run(work)
-    memory.show({"changed": done.changed, "fact": fact_as_json(done.fact)}, draw)
+    async with memory.open() as store:
+        book = book_of(store, memory)
+        done = await (book.unpin(id_) if off else book.pin(id_))
+    outcomes = ("unpinned", "was not pinned") if off else ("pinned", "was pinned already")
+    line = f"{outcomes[not done.changed]}: {shown_id(done.fact.id)}"
+    value = {"changed": done.changed, "fact": fact_as_json(done.fact)}
+    memory.show(value, [line, f"     {statement(done.fact)}"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +17,12 @@ import click
 
 from recollect.cli.store_options import (
     Memory,
-    Place,
     ShownProgress,
     confirmed,
     heading,
-    heading_of,
     memory_options,
     moment_from,
     when,
-    workspace_option,
     yes_option,
 )
 from recollect.core.values.segment import SegmentId
@@ -36,7 +33,7 @@ from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from recollect.core.ports import Spool, Store
-    from recollect.core.upkeep.certificates import RedactionReport, RedactionResult
+    from recollect.core.upkeep.certificates import RedactionResult
     from recollect.core.upkeep.masks import Masks
     from recollect.core.upkeep.matching import ForgetTargets
     from recollect.core.values.upkeep import Certificate
@@ -46,6 +43,12 @@ _EXCERPT_CHARS = 100
 _OWN_PATTERNS = "--pattern masks only data that is stored now. For later messages, run this again."
 _OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
 _NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
+_workspace_option = click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also search the daily notes of this workspace, memory/YYYY-MM-DD.md.",
+)
 
 
 @click.command("forget")
@@ -69,10 +72,10 @@ _NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it o
 @click.option(
     "--pattern", metavar="REGEX", help="Forget all messages that match this regular expression."
 )
-@workspace_option
+@_workspace_option
 @yes_option
 @memory_options
-def memory_forget(
+async def memory_forget(
     *,
     segments: tuple[str, ...],
     sessions: tuple[str, ...],
@@ -92,12 +95,12 @@ def memory_forget(
     and --before remove only the messages that they select. If you combine them, a message must
     match all of them.
     """
+    from recollect.adapters.session.clean_files import sessions_named
     from recollect.core.upkeep.masks import own_patterns
 
     order = ForgetOrder(
         at=time.time(),
         segments=tuple(SegmentId(segment) for segment in segments),
-        sessions=sessions,
         said_before=None if before is None else moment_from(before, option="--before"),
         said_after=None if since is None else moment_from(since, option="--since"),
         matching=matching,
@@ -113,15 +116,11 @@ def memory_forget(
         )
     if pattern is not None:
         own_patterns((pattern,))
-
-    async def work(store: Store, place: Place) -> Certificate | None:
-        from recollect.adapters.session.clean_files import sessions_named
-
-        named = [await stored_session(store, session) for session in order.sessions]
-        whole = replace(order, sessions=sessions_named(place.space, named))
-        return await _forget(store, place, whole, workspace, yes=yes, as_json=memory.as_json)
-
-    _print(memory, memory.run(work))
+    async with memory.open() as store:
+        named = [await stored_session(store, session) for session in sessions]
+        order = replace(order, sessions=sessions_named(memory.space, named))
+        certificate = await _forget(store, memory, order, workspace, yes=yes)
+    _print(memory, certificate)
 
 
 @click.command("forget")
@@ -132,7 +131,7 @@ def memory_forget(
 @click.option("--versions", is_flag=True, help="Also forget the other versions of the facts.")
 @yes_option
 @memory_options
-def facts_forget(
+async def facts_forget(
     *, ids: tuple[str, ...], sources: bool, versions: bool, yes: bool, memory: Memory
 ) -> None:
     """Remove facts permanently, and print a certificate.
@@ -140,64 +139,53 @@ def facts_forget(
     The messages stay, but Recollect does not extract the same fact from them again. --sources also
     removes the messages, and copies of them in other sessions.
     """
+    from recollect.cli.facts import book_of
 
-    async def work(store: Store, place: Place) -> Certificate | None:
-        from recollect.cli.facts import book_of
-
-        order = await book_of(store, place).order_to_forget(ids, sources=sources, versions=versions)
-        return await _forget(store, place, order, None, yes=yes, as_json=memory.as_json)
-
-    _print(memory, memory.run(work))
+    async with memory.open() as store:
+        book = book_of(store, memory)
+        order = await book.order_to_forget(ids, sources=sources, versions=versions)
+        certificate = await _forget(store, memory, order, None, yes=yes)
+    _print(memory, certificate)
 
 
 async def _forget(
-    store: Store,
-    place: Place,
-    order: ForgetOrder,
-    workspace: Path | None,
-    *,
-    yes: bool,
-    as_json: bool,
+    store: Store, memory: Memory, order: ForgetOrder, workspace: Path | None, *, yes: bool
 ) -> Certificate | None:
+    """Forget after the user has confirmed it. Return None if there is nothing to forget, or the
+    user refused."""
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
-    from recollect.adapters.wiring import open_spool
     from recollect.core.upkeep.certificates import extended
     from recollect.core.upkeep.forget import forget as forget_all
 
     only_facts = bool(order.facts and not order.segments)
-    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
-    try:
-        meant = await _find_targets(store, spool, order, words=bool(workspace) or not yes)
-        said = [*(segment.segment for segment in meant.stored), *meant.spooled]
+    async with memory.open_spool() as spool:
+        targets = await _find_targets(store, spool, order, words=bool(workspace) or not yes)
+        segments = [*(one.segment for one in targets.stored), *targets.spooled]
         files = FilesOrder(
             order=order,
-            said=tuple({one.text for one in said if one.id in frozenset(order.segments)}),
-            all_said=tuple({one.text for one in said}) if workspace is not None else (),
+            said=tuple({one.text for one in segments if one.id in frozenset(order.segments)}),
+            all_said=tuple({one.text for one in segments}) if workspace is not None else (),
             workspace=workspace,
         )
         if not yes:
             counts = dict[str, int]()
             if not only_facts:
-                seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+                seen = await asyncio.to_thread(forget_in_files, memory.space, files, only_look=True)
                 counts = dict(seen.counts)
-                if meant.nothing and not any(counts.values()):
+                if targets.nothing and not any(counts.values()):
                     _report_nothing(seen.cannot)
                     return None
-            if not as_json:
-                _draw_meant(meant)
-            what = _counted(meant, counts)
-            unasked = (
-                f"{what} would be forgotten; cannot ask for confirmation (no terminal): pass --yes"
-            )
-            if not confirmed(f"Forget {what} permanently?", as_json=as_json, unasked=unasked):
+            for line in _target_lines(targets) if not memory.as_json else ():
+                click.echo(line)
+            what = _count_targets(targets, counts)
+            question, effect = f"Forget {what} permanently?", f"{what} would be forgotten"
+            if not confirmed(question, effect, as_json=memory.as_json):
                 return None
         # files first: if this is interrupted, the archive still knows the words
         done = None
         if not only_facts:
-            done = await asyncio.to_thread(forget_in_files, place.space, files)
+            done = await asyncio.to_thread(forget_in_files, memory.space, files)
         certificate = await forget_all(store, [spool], order, now=order.at)
-    finally:
-        await spool.close()
     if done is None:
         return certificate
     return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
@@ -215,26 +203,26 @@ async def _find_targets(
     return await find_targets(store, [spool], order) if words or order.segments else ForgetTargets()
 
 
-def _draw_meant(meant: ForgetTargets) -> None:
-    said = [(heading(one), one.segment.text) for one in meant.stored[:_LISTED]]
-    said += [(heading_of(one), one.text) for one in meant.spooled[: _LISTED - len(said)]]
-    facts = [(f"fact  {when(one.at)}  {plain_line(one.id)}", one.content) for one in meant.facts]
-    for line, text in (*said, *facts[:_LISTED]):
-        click.echo(f"{line}\n     {plain_line(text)[:_EXCERPT_CHARS]}")
-    left = meant.messages - len(said) + max(len(facts) - _LISTED, 0)
+def _target_lines(targets: ForgetTargets) -> Iterator[str]:
+    said = [(heading(one.segment), one.segment.text) for one in targets.stored]
+    said += [(heading(one, "spooled"), one.text) for one in targets.spooled]
+    facts = [(f"fact  {when(one.at)}  {plain_line(one.id)}", one.content) for one in targets.facts]
+    for line, text in (*said[:_LISTED], *facts[:_LISTED]):
+        yield f"{line}\n     {plain_line(text)[:_EXCERPT_CHARS]}"
+    left = max(len(said) - _LISTED, 0) + max(len(facts) - _LISTED, 0)
     if left:
-        click.echo(f"… and {left:,} more")
+        yield f"… and {left:,} more"
 
 
-def _counted(meant: ForgetTargets, files: dict[str, int]) -> str:
+def _count_targets(targets: ForgetTargets, files: dict[str, int]) -> str:
     from recollect.core.upkeep.certificates import counted
 
-    digests = sum(fact.type == "digest" for fact in meant.facts)
+    digests = sum(fact.type == "digest" for fact in targets.facts)
     counts = {
-        "messages": meant.messages,
-        "facts": len(meant.facts) - digests,
+        "messages": targets.messages,
+        "facts": len(targets.facts) - digests,
         "digests": digests,
-        "records in ledger, jobs and session states": meant.records,
+        "records in ledger, jobs and session states": targets.records,
         **files,
     }
     return ", ".join(counted(count, what) for what, count in counts.items() if count)
@@ -262,7 +250,7 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
     nothing = not any(certificate.counts.values())
     if memory.as_json or not nothing:  # JSON output includes zeros, for programs
         text = certificate_text(certificate, standing=_standing())
-        memory.show(certificate_json(certificate), lambda: click.echo(text))
+        memory.show(certificate_json(certificate), [text])
     if nothing:
         _report_nothing(certificate.cannot)
         raise SystemExit(1)
@@ -280,15 +268,10 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
 @click.option(
     "--pii", is_flag=True, help="Also find e-mail addresses, phone numbers and card numbers."
 )
-@workspace_option
+@_workspace_option
 @memory_options
-def redact(
-    *,
-    apply_: bool,
-    patterns: tuple[str, ...],
-    pii: bool,
-    workspace: Path | None,
-    memory: Memory,
+async def redact(
+    *, apply_: bool, patterns: tuple[str, ...], pii: bool, workspace: Path | None, memory: Memory
 ) -> None:
     """Find secrets in stored data; with --apply, mask them.
 
@@ -296,79 +279,56 @@ def redact(
     transcripts of this space. The rest of each message stays and can be recalled. Exits 1 if
     secrets remain unmasked.
     """
-    from recollect.core.upkeep.certificates import redaction_json, redaction_text
+    from recollect import __version__
+    from recollect.core.upkeep import certificates
     from recollect.core.upkeep.masks import Masks, own_patterns
 
     own = own_patterns(patterns)
-
-    async def work(store: Store, place: Place) -> RedactionReport:
-        masks = Masks(pii=pii or place.settings.redaction.pii, patterns=own)
-        with ShownProgress(quiet=memory.as_json) as progress:
-            done = await _redact(store, place, masks, workspace, progress, apply=apply_)
-        return await _report(store, place, masks, done, workspace)
-
-    def draw() -> None:
-        click.echo(redaction_text(report))
-        if report.done.secrets and not apply_:
-            click.echo("\nMask them with the same command and --apply.")
-
-    report = memory.run(work)
-    memory.show(redaction_json(report), draw)
-    if report.done.in_clear:
+    async with memory.open() as store:
+        rules = memory.settings.redaction
+        masks = Masks(pii=pii or rules.pii, patterns=own)
+        done = await _redact(store, memory, masks, workspace, apply=apply_)
+        engine = (await store.stats()).engine
+    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
+    if not rules.enabled:
+        notes.append(_OFF)
+    elif masks.pii and not rules.pii:
+        notes.append(_NO_PII)
+    report = certificates.RedactionReport(
+        at=time.time(),
+        space=memory.space,
+        engine=engine,
+        version=__version__,
+        done=done,
+        covers=certificates.COVERS + (() if workspace is None else (certificates.COVERS_NOTES,)),
+        notes=tuple(notes),
+    )
+    lines = [certificates.redaction_text(report)]
+    if done.secrets and not apply_:
+        lines.append("\nMask them with the same command and --apply.")
+    memory.show(certificates.redaction_json(report), lines)
+    if done.in_clear:
         raise SystemExit(1)
 
 
 async def _redact(
-    store: Store,
-    place: Place,
-    masks: Masks,
-    workspace: Path | None,
-    progress: ShownProgress,
-    *,
-    apply: bool,
+    store: Store, memory: Memory, masks: Masks, workspace: Path | None, *, apply: bool
 ) -> RedactionResult:
     from recollect.adapters.session.clean_files import redact_in_files
-    from recollect.adapters.wiring import open_spool
     from recollect.core.upkeep.redact import redact as redact_all
 
-    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
-    try:
-        files = await asyncio.to_thread(
-            redact_in_files, place.space, masks, workspace=workspace, apply=apply
-        )
-        done = await redact_all(
-            store, [spool], masks, now=time.time(), apply=apply, progress=progress.show
-        )
-    finally:
-        await spool.close()
-    cannot = list(files.cannot)
-    done.cannot = list(dict.fromkeys([*cannot, *done.cannot]))
+    with ShownProgress(quiet=memory.as_json) as progress:
+        async with memory.open_spool() as spool:
+            files = await asyncio.to_thread(
+                redact_in_files, memory.space, masks, workspace=workspace, apply=apply
+            )
+            done = await redact_all(
+                store, [spool], masks, now=time.time(), apply=apply, progress=progress.show
+            )
+    done.cannot = list(dict.fromkeys([*files.cannot, *done.cannot]))
     done.kinds |= files.kinds
     done.changed += files.counts
     done.sessions += files.sessions
     done.left += files.left
     done.unread += files.unread
     return done
-
-
-async def _report(
-    store: Store, place: Place, masks: Masks, done: RedactionResult, workspace: Path | None
-) -> RedactionReport:
-    from recollect import __version__
-    from recollect.core.upkeep.certificates import COVERS, COVERS_NOTES, RedactionReport
-
-    rules = place.settings.redaction
-    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
-    if not rules.enabled:
-        notes.append(_OFF)
-    elif masks.pii and not rules.pii:
-        notes.append(_NO_PII)
-    return RedactionReport(
-        at=time.time(),
-        space=place.space,
-        engine=(await store.stats()).engine,
-        version=__version__,
-        done=done,
-        covers=COVERS if workspace is None else (*COVERS, COVERS_NOTES),
-        notes=tuple(notes),
-    )

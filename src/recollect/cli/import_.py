@@ -7,10 +7,12 @@ contain message content.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
@@ -21,7 +23,6 @@ import click
 
 from recollect.cli.store_options import (
     Memory,
-    Place,
     ShownProgress,
     confirmed,
     instant,
@@ -38,7 +39,6 @@ from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownF
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
-    from recollect.cli.store_options import OpenStore
     from recollect.core.ports import Store
     from recollect.core.transfer.agent_histories import AgentHistory, FoundHistories, HistoryAgent
 
@@ -92,7 +92,7 @@ def import_(
     messages are skipped.
     """
     if everything:
-        if paths or session is not None or restore or memory.space is not None:
+        if paths or session is not None or restore or memory.named is not None:
             raise RecollectError(
                 "--all takes no PATH, --session, --restore or --space: each project has its own "
                 "memory"
@@ -102,30 +102,22 @@ def import_(
     if yes or dry_run:
         raise RecollectError("--yes and --dry-run belong to --all")
     _check_paths(paths, session)
+    run = _ImportRun(memory=memory, session=session, restore=restore)
     with ShownProgress(quiet=memory.as_json) as progress:
+        run.show = progress.show
 
-        async def work(store: OpenStore, place: Place) -> list[FileOutcome]:
-            run = ImportRun(
-                store=store,
-                rules=import_rules(place),
-                session=session,
-                progress=progress,
-                restore=restore,
-            )
-            outcomes = []
-            for source in find_sources(paths):  # folders are read one file at a time
-                outcomes.append(await import_source(source, run))
-                if not memory.as_json:
-                    progress.clear()
-                    print_outcome(outcomes[-1])
-            return outcomes
+        def report(outcome: FileOutcome) -> None:
+            if not memory.as_json:
+                progress.clear()
+                _print_outcome(outcome)
 
-        outcomes = memory.run_at_need(work)
+        # folders are read one file at a time
+        outcomes = asyncio.run(run.take_all(find_sources(paths), report))
     if not outcomes:
         raise FormatError("the folder has no file that looks like a session; name the files")
-    value = {"files": [asdict(outcome) for outcome in outcomes], "totals": totals(outcomes)}
-    text = f"in all: {counted(sum_outcomes(outcomes))}\n" if len(outcomes) > 1 else ""
-    memory.show(value, lambda: click.echo(text, nl=False))
+    value = {"files": [asdict(outcome) for outcome in outcomes], "totals": _totals(outcomes)}
+    several = len(outcomes) > 1
+    memory.show(value, [f"in all: {_count(_sum(outcomes))}"] if several else [])
     if any(outcome.problem for outcome in outcomes):
         raise SystemExit(1)
 
@@ -234,9 +226,9 @@ class FileOutcome:
     problem: str | None = None
 
 
-def print_outcome(outcome: FileOutcome) -> None:
+def _print_outcome(outcome: FileOutcome) -> None:
     """Print the counts on standard output, problems on standard error."""
-    name = plain_line(outcome.file)
+    name = plain_line(_short(outcome.file))
     if outcome.problem is not None:
         click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
         return
@@ -249,10 +241,10 @@ def print_outcome(outcome: FileOutcome) -> None:
             err=True,
         )
     sessions = f", {outcome.sessions:,} sessions" if outcome.sessions > 1 else ""
-    click.echo(f"{name} ({outcome.kind}{sessions}): {counted(outcome)}")
+    click.echo(f"{name} ({outcome.kind}{sessions}): {_count(outcome)}")
 
 
-def counted(outcome: FileOutcome) -> str:
+def _count(outcome: FileOutcome) -> str:
     counts = outcome.messages
     parts = [f"{number_of(counts.read, 'message')} read", f"{counts.stored:,} stored"]
     if counts.noise:
@@ -272,7 +264,7 @@ def counted(outcome: FileOutcome) -> str:
     return ", ".join(parts)
 
 
-def sum_outcomes(outcomes: list[FileOutcome]) -> FileOutcome:
+def _sum(outcomes: Iterable[FileOutcome]) -> FileOutcome:
     whole = FileOutcome(file="", kind="")
     for outcome in outcomes:
         whole.messages = whole.messages.plus(outcome.messages)
@@ -282,8 +274,8 @@ def sum_outcomes(outcomes: list[FileOutcome]) -> FileOutcome:
     return whole
 
 
-def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
-    whole = sum_outcomes(outcomes)
+def _totals(outcomes: Sequence[FileOutcome]) -> dict[str, Any]:
+    whole = _sum(outcomes)
     return {
         "files": len(outcomes),
         "not_imported": sum(outcome.problem is not None for outcome in outcomes),
@@ -294,86 +286,104 @@ def totals(outcomes: list[FileOutcome]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportRun:
-    """One call of the command."""
+@dataclass(slots=True, kw_only=True)
+class _ImportRun:
+    """Imports sources into one memory, which is created only if there is something to store."""
 
-    store: OpenStore
-    rules: ImportRules
-    session: str | None
-    progress: ShownProgress
-    restore: bool
+    memory: Memory
+    session: str | None = None
+    restore: bool = False
+    show: Callable[[str, int, int | None], None] = lambda *_: None
+    rules: ImportRules = field(init=False)
+    opening: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
+    opened: Store | None = field(default=None, init=False)
 
+    async def take_all(
+        self,
+        sources: Iterable[Recorded | OpenclawFolder],
+        report: Callable[[FileOutcome], object],
+    ) -> list[FileOutcome]:
+        from recollect.adapters.wiring.stores import seal_secret
 
-def import_rules(place: Place) -> ImportRules:
-    from recollect.adapters.wiring.stores import seal_secret
-
-    seal = partial(seal_secret, place.space)
-    return ImportRules.of(place.settings, secret=place.secret, seal=seal, now=time.time())
-
-
-async def import_source(source: Recorded | OpenclawFolder, run: ImportRun) -> FileOutcome:
-    """Import one file. An unreadable file is reported, and the others continue."""
-    try:
-        if isinstance(source, OpenclawFolder):
-            return await _import_openclaw(source, run)
-        return await _import_recording(source, run)
-    except UnknownFormat:
-        text = "unknown format; `recollect import -h` lists the formats"
-    except FormatError as problem:
-        text = str(problem)
-    except (OSError, sqlite3.Error, MissingExtra) as problem:
-        text = f"{source.name} cannot be read: {getattr(problem, 'strerror', None) or problem}"
-    return FileOutcome(file=source.name, kind="unknown", problem=text)
-
-
-async def _import_recording(source: Recorded, run: ImportRun) -> FileOutcome:
-    show = run.progress.show
-    transcripts = read_transcripts(source.read(), name=source.name)
-    if run.session is not None and len(transcripts) > 1:
-        raise RecollectError(
-            f"--session names one session, but {source.name} contains {len(transcripts):,}"
+        memory = self.memory
+        await memory.choose()
+        seal = partial(seal_secret, memory.space)
+        self.rules = ImportRules.of(
+            memory.settings, secret=memory.secret, seal=seal, now=time.time()
         )
-    several = len(transcripts) > 1
-    outcome = FileOutcome(file=source.name, kind=transcripts[0].kind, sessions=len(transcripts))
-    ends = None if several else len(source.stem)
-    for number, transcript in enumerate(transcripts, 1):
-        if several:
-            show(source.name, number, len(transcripts))
-        counts = await import_transcript(
-            await run.store(),
-            transcript,
-            session=run.session or transcript.session_id or f"{source.stem} {number}"[:ends],
-            file=source.name,
-            file_said_at=source.modified_at,
-            rules=run.rules,
-            progress=None if several else lambda done, total: show(source.name, done, total),
-        )
-        outcome.messages = outcome.messages.plus(counts)
-        outcome.passed_over += transcript.passed_over
-    return outcome
+        outcomes = []
+        async with self.opening:
+            for source in sources:
+                outcomes.append(await self._take(source))
+                report(outcomes[-1])
+        return outcomes
 
+    async def _store(self) -> Store:
+        if self.opened is None:
+            self.opened = await self.opening.enter_async_context(self.memory.open())
+        return self.opened
 
-async def _import_openclaw(source: OpenclawFolder, run: ImportRun) -> FileOutcome:
-    outcome = FileOutcome(file=source.name, kind="openclaw")
+    async def _take(self, source: Recorded | OpenclawFolder) -> FileOutcome:
+        """Import one file. An unreadable file is reported, and the others continue."""
+        try:
+            if isinstance(source, OpenclawFolder):
+                return await self._take_openclaw(source)
+            return await self._take_recording(source)
+        except UnknownFormat:
+            text = "unknown format; `recollect import -h` lists the formats"
+        except FormatError as problem:
+            text = str(problem)
+        except (OSError, sqlite3.Error, MissingExtra) as problem:
+            text = f"{source.name} cannot be read: {getattr(problem, 'strerror', None) or problem}"
+        return FileOutcome(file=source.name, kind="unknown", problem=text)
 
-    def show(done: int, _: int) -> None:
-        run.progress.show(source.name, done, None)
+    async def _take_recording(self, source: Recorded) -> FileOutcome:
+        transcripts = read_transcripts(source.read(), name=source.name)
+        several = len(transcripts) > 1
+        if self.session is not None and several:
+            raise RecollectError(
+                f"--session names one session, but {source.name} contains {len(transcripts):,}"
+            )
+        kind = transcripts[0].kind
+        outcome = FileOutcome(file=source.name, kind=kind, sessions=len(transcripts))
+        show = partial(self.show, source.name)
+        for number, transcript in enumerate(transcripts, 1):
+            if several:
+                show(number, len(transcripts))
+            stem = f"{source.stem} {number}" if several else source.stem
+            counts = await import_transcript(
+                await self._store(),
+                transcript,
+                session=self.session or transcript.session_id or stem,
+                file=source.name,
+                file_said_at=source.modified_at,
+                rules=self.rules,
+                progress=None if several else show,
+            )
+            outcome.messages = outcome.messages.plus(counts)
+            outcome.passed_over += transcript.passed_over
+        return outcome
 
-    for path in source.files:
-        with path.open("rb") as file:
-            store, rules = await run.store(), run.rules
-            if path.name == SEGMENTS:
-                done = await import_segments(
-                    store, file, rules=rules, session=run.session, progress=show
-                )
-                outcome.messages = done.messages
-            else:
-                done = await import_facts(store, file, rules=rules, restore=run.restore)
-                outcome.facts = done.messages
-        outcome.altered += done.altered
-        outcome.passed_over += tuple(f"{path.name} {text}" for text in done.passed_over)
-    return outcome
+    async def _take_openclaw(self, source: OpenclawFolder) -> FileOutcome:
+        outcome = FileOutcome(file=source.name, kind="openclaw")
+        for path in source.files:
+            with path.open("rb") as file:
+                store, rules = await self._store(), self.rules
+                if path.name == SEGMENTS:
+                    done = await import_segments(
+                        store,
+                        file,
+                        rules=rules,
+                        session=self.session,
+                        progress=lambda done, _: self.show(source.name, done, None),
+                    )
+                    outcome.messages = done.messages
+                else:
+                    done = await import_facts(store, file, rules=rules, restore=self.restore)
+                    outcome.facts = done.messages
+            outcome.altered += done.altered
+            outcome.passed_over += tuple(f"{path.name} {text}" for text in done.passed_over)
+        return outcome
 
 
 @dataclass(slots=True)
@@ -389,10 +399,6 @@ class _Project:
         return f"{AGENT_NAMES[self.agent]}, {plain_line(_short(self.space))}"
 
     @property
-    def sessions(self) -> int:
-        return len(self.histories)
-
-    @property
     def bytes(self) -> int:
         return sum(one.size_bytes for one in self.histories)
 
@@ -404,10 +410,10 @@ class _Project:
         return {
             "agent": self.agent,
             "space": self.space,
-            "sessions": self.sessions,
+            "sessions": len(self.histories),
             "bytes": self.bytes,
             "last": self.last,
-            "imported": totals(self.outcomes) if self.outcomes else None,
+            "imported": _totals(self.outcomes) if self.outcomes else None,
             "not_imported": [
                 {"file": one.file, "problem": one.problem} for one in self.outcomes if one.problem
             ],
@@ -427,21 +433,11 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
         _show_found(projects, found)
     wanted = bool(projects) and not dry_run
     if wanted and not yes:
-        wanted = confirmed(
-            "Import it, each project into a memory of its own?",
-            as_json=memory.as_json,
-            unasked="nothing was imported: pass --yes to import all of it",
-        )
+        question = "Import it, each project into a memory of its own?"
+        wanted = confirmed(question, "all of it would be imported", as_json=memory.as_json)
     if wanted:
         _import_projects(memory, projects)
     outcomes = [outcome for project in projects for outcome in project.outcomes]
-
-    def draw() -> None:
-        if wanted:
-            click.echo(
-                f"in all: {number_of(len(outcomes), 'file')}, {counted(sum_outcomes(outcomes))}"
-            )
-
     value = {
         "projects": [project.as_json() for project in projects],
         "left_out": [
@@ -454,9 +450,10 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
             }
             for one in found.left_out
         ],
-        "totals": totals(outcomes),
+        "totals": _totals(outcomes),
     }
-    memory.show(value, draw)
+    sums = f"in all: {number_of(len(outcomes), 'file')}, {_count(_sum(outcomes))}"
+    memory.show(value, [sums] if wanted else [])
     broken = any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)
     if any(outcome.problem for outcome in outcomes) or (wanted and broken):
         raise SystemExit(1)
@@ -465,12 +462,19 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
     """Import one memory after the other. If one cannot be opened, the others continue."""
     whole = sum(len(project.histories) for project in projects)
+    numbers = iter(range(1, whole + 1))
     with ShownProgress(quiet=memory.as_json) as progress:
+
+        def read(project: _Project) -> Iterator[Recorded]:
+            for one in project.histories:
+                progress.show(str(project), next(numbers), whole)
+                yield Recorded(name=one.name, stem=one.stem, modified_at=one.last_at, read=one.read)
+
         for project in projects:
-            done = sum(len(one.outcomes) for one in projects)
-            work = partial(_import_project, project, progress, done, whole)
+            own = Memory(url=memory.url, named=project.space, create=True)
+            work = _ImportRun(memory=own).take_all(read(project), project.outcomes.append)
             try:
-                Memory(url=memory.url, space=project.space, create=True).run_at_need(work)
+                asyncio.run(work)
             except RecollectError as problem:
                 failed = FileOutcome(file=project.space, kind="unknown", problem=str(problem))
                 project.outcomes.append(failed)
@@ -478,27 +482,8 @@ def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
                 progress.clear()
                 for outcome in project.outcomes:
                     if outcome.problem is not None:
-                        name = plain_line(_short(outcome.file))
-                        click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
-                click.echo(f"{project}: {counted(sum_outcomes(project.outcomes))}")
-
-
-async def _import_project(
-    project: _Project,
-    progress: ShownProgress,
-    done: int,
-    whole: int,
-    store: OpenStore,
-    place: Place,
-) -> None:
-    quiet = ShownProgress(quiet=True)  # one bar shows the progress of all
-    run = ImportRun(
-        store=store, rules=import_rules(place), session=None, progress=quiet, restore=False
-    )
-    for number, one in enumerate(project.histories, done + 1):
-        progress.show(str(project), number, whole)
-        source = Recorded(name=one.name, stem=one.stem, modified_at=one.last_at, read=one.read)
-        project.outcomes.append(await import_source(source, run))
+                        _print_outcome(outcome)
+                click.echo(f"{project}: {_count(_sum(project.outcomes))}")
 
 
 def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
@@ -509,10 +494,10 @@ def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
         for project in projects:
             size = size_text(project.bytes)
             click.echo(
-                f"{AGENT_NAMES[project.agent]:11}  {project.sessions:>8,}  {size:>9}  "
+                f"{AGENT_NAMES[project.agent]:11}  {len(project.histories):>8,}  {size:>9}  "
                 f"{project.last[:10]:10}  {plain_line(_short(project.space))}"
             )
-        sessions = sum(project.sessions for project in projects)
+        sessions = sum(len(project.histories) for project in projects)
         size = size_text(sum(project.bytes for project in projects))
         spaces = len({project.space for project in projects})
         click.echo(f"{number_of(sessions, 'session')}, {size}, {number_of(spaces, 'project')}")
@@ -543,7 +528,7 @@ def _short(path: str) -> str:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @memory_options
-def export(*, folder: Path, force: bool, memory: Memory) -> None:
+async def export(*, folder: Path, force: bool, memory: Memory) -> None:
     """Export a memory to segments.jsonl and knowledge.jsonl in DIR.
 
     `recollect import --restore DIR` imports them again. To export a chat session, type /export in
@@ -552,7 +537,23 @@ def export(*, folder: Path, force: bool, memory: Memory) -> None:
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing
 
-    there = [name for name in (SEGMENTS, KNOWLEDGE) if (folder / name).exists()]
+    _create_folder(folder, force=force)
+    with ShownProgress(quiet=memory.as_json) as progress:
+        async with memory.open(spool="drained") as store:
+            with replacing(folder / SEGMENTS) as file:
+                show = progress.show
+                segments = await export_segments(store, file, lambda n: show("messages", n, None))
+            with replacing(folder / KNOWLEDGE) as file:
+                facts = await export_facts(store, file)
+    waiting = memory.spool_waiting
+    value = {"folder": str(folder), "segments": segments, "facts": facts, "spool_waiting": waiting}
+    memory.show(value, [f"{folder}: {segments:,} messages, {facts:,} facts"])
+    if waiting:
+        raise SystemExit(1)
+
+
+def _create_folder(folder: Path, *, force: bool) -> None:
+    there = [name for name in OPENCLAW_FILES if (folder / name).exists()]
     if there and not force:
         raise RecollectError(
             f"{folder} already contains {' and '.join(there)}; give another folder, or --force to "
@@ -562,23 +563,3 @@ def export(*, folder: Path, force: bool, memory: Memory) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise RecollectError(f"{folder} cannot be created: {problem.strerror}") from None
-    with ShownProgress(quiet=memory.as_json) as progress:
-
-        async def work(store: Store, place: Place) -> dict[str, Any]:
-            with replacing(folder / SEGMENTS) as file:
-                show = progress.show
-                segments = await export_segments(store, file, lambda n: show("messages", n, None))
-            with replacing(folder / KNOWLEDGE) as file:
-                facts = await export_facts(store, file)
-            return {
-                "folder": str(folder),
-                "segments": segments,
-                "facts": facts,
-                "spool_waiting": place.spool_waiting,
-            }
-
-        done = memory.run(work, spool="drained")
-    text = f"{folder}: {done['segments']:,} messages, {done['facts']:,} facts"
-    memory.show(done, lambda: click.echo(text))
-    if done["spool_waiting"]:
-        raise SystemExit(1)

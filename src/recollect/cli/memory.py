@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,7 +12,6 @@ import click
 
 from recollect.cli.store_options import (
     Memory,
-    Place,
     fact_as_json,
     fact_line,
     heading,
@@ -59,21 +59,25 @@ _SHOWN_WORDS = re.compile(
 
 @click.command("stats")
 @memory_options
-def memory_stats(*, memory: Memory) -> None:
+async def memory_stats(*, memory: Memory) -> None:
     """Show how many messages, facts and other items a memory contains."""
+    from recollect.core.upkeep.jobs import day_of
 
-    async def work(store: Store, place: Place) -> tuple[Stats, set[str], ModelUses, int]:
+    async with memory.open(spool="reported") as store:
         stats = await store.stats()
         waiting = {name for name in stats.vectors if await store.unembedded(name, limit=1)}
-        return stats, waiting, await model_uses(store), place.spool_waiting
+        today = await store.model_use(since=day_of(time.time()))
+        uses = {"today": today, "total": await store.model_use()}
+    value = {
+        **asdict(stats),
+        "vectors_waiting": sorted(waiting),
+        "spool_waiting": memory.spool_waiting,
+        "model_use": {day: _uses_as_json(of_day) for day, of_day in uses.items()},
+    }
+    memory.show(value, _stats_lines(stats, waiting, uses))
 
-    stats, waiting, uses, spooled = memory.run(work, spool="reported")
-    more = {"vectors_waiting": sorted(waiting), "spool_waiting": spooled}
-    value = {**asdict(stats), **more, "model_use": uses_as_json(uses)}
-    memory.show(value, lambda: _draw_stats(stats, waiting, uses))
 
-
-def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
+def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[str]:
     indexed = max(stats.segments - stats.noise, 0)
     kinds = f"{indexed:,} indexed, {stats.noise:,} noise"
     rows: list[tuple[str, int | str, str]] = [
@@ -97,25 +101,15 @@ def _draw_stats(stats: Stats, waiting: set[str], uses: ModelUses) -> None:
     for name in ("today", "total") if uses["total"] else ():
         calls = sum(use.calls for use in uses[name])
         rows.append((f"model calls, {name}", calls, _use_line(uses[name])))
-    click.echo(f"{plain_line(stats.space)}  {stats.engine}")
+    yield f"{plain_line(stats.space)}  {stats.engine}"
     for title, amount, note in rows:
         number = f"{amount:,}" if isinstance(amount, int) else amount
-        click.echo(f"{title:18}  {number:>10}  {note}".rstrip())
+        yield f"{title:18}  {number:>10}  {note}".rstrip()
 
 
-async def model_uses(store: Store) -> ModelUses:
-    from recollect.core.upkeep.jobs import day_of
-
-    today = await store.model_use(since=day_of(time.time()))
-    return {"today": today, "total": await store.model_use()}
-
-
-def uses_as_json(uses: ModelUses) -> dict[str, dict[str, dict[str, int]]]:
+def _uses_as_json(uses: Sequence[ModelUse]) -> dict[str, dict[str, int]]:
     names = ("calls", "input_tokens", "output_tokens")
-    return {
-        day: {use.purpose: {name: getattr(use, name) for name in names} for use in of_day}
-        for day, of_day in uses.items()
-    }
+    return {use.purpose: {name: getattr(use, name) for name in names} for use in uses}
 
 
 def _use_line(uses: Sequence[ModelUse]) -> str:
@@ -129,41 +123,35 @@ def _use_line(uses: Sequence[ModelUse]) -> str:
 
 @click.command("sessions")
 @memory_options
-def memory_sessions(*, memory: Memory) -> None:
+async def memory_sessions(*, memory: Memory) -> None:
     """List the sessions of a memory, oldest first. Chat sessions show their key and name."""
+    async with memory.open(spool="reported") as store:
+        sessions = await store.sessions()
+    chats = {line.session_id: line for line in sessions_of(memory.space)}
+    unnamed = SessionLine(session_id="")
+    pairs = [(one, chats.get(one.session, unnamed)) for one in sessions]
+    rows = [
+        {
+            "session": one.session,
+            "segments": one.segments,
+            "first_said_at": instant(one.first_said_at),
+            "last_said_at": instant(one.last_said_at),
+            "keys": list(chat.keys),
+            "name": chat.name,
+        }
+        for one, chat in pairs
+    ]
+    # the name is last and complete, because people copy it and grep for it
+    lines = [f"{'first':16}  {'last':16}  {'messages':>8}  session"]
+    lines += [_session_line(one, chat) for one, chat in pairs]
+    memory.show({"sessions": rows}, lines if rows else ["This memory has no sessions yet."])
 
-    async def work(store: Store, place: Place) -> tuple[str, tuple[SessionSummary, ...]]:
-        return place.space, await store.sessions()
 
-    space, sessions = memory.run(work, spool="reported")
-    chats = {line.session_id: line for line in sessions_of(space)}
-
-    def draw() -> None:
-        if not sessions:
-            click.echo("This memory has no sessions yet.")
-            return
-        # the name is last and complete, because people copy it and grep for it
-        click.echo(f"{'first':16}  {'last':16}  {'messages':>8}  session")
-        for one in sessions:
-            first, last = when(one.first_said_at), when(one.last_said_at)
-            chat = chats.get(one.session, SessionLine(session_id=""))
-            named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
-            name = plain_line(f"{one.session}  {named}".rstrip())
-            click.echo(f"{first:16}  {last:16}  {one.segments:>8,}  {name}")
-
-    memory.show({"sessions": [_session_json(one, chats) for one in sessions]}, draw)
-
-
-def _session_json(session: SessionSummary, chats: dict[str, SessionLine]) -> dict[str, object]:
-    chat = chats.get(session.session)
-    return {
-        "session": session.session,
-        "segments": session.segments,
-        "first_said_at": instant(session.first_said_at),
-        "last_said_at": instant(session.last_said_at),
-        "keys": [] if chat is None else list(chat.keys),
-        "name": "" if chat is None else chat.name,
-    }
+def _session_line(session: SessionSummary, chat: SessionLine) -> str:
+    first, last = when(session.first_said_at), when(session.last_said_at)
+    named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
+    name = plain_line(f"{session.session}  {named}".rstrip())
+    return f"{first:16}  {last:16}  {session.segments:>8,}  {name}"
 
 
 @click.command("show")
@@ -176,26 +164,24 @@ def _session_json(session: SessionSummary, chats: dict[str, SessionLine]) -> dic
     help="Show at most this many messages of a session.",
 )
 @memory_options
-def memory_show(*, what: str, limit: int, memory: Memory) -> None:
+async def memory_show(*, what: str, limit: int, memory: Memory) -> None:
     """Show a message and the messages around it, or the newest messages of a session."""
-
-    async def work(store: Store, place: Place) -> tuple[SegmentId | None, list[StoredSegment]]:
-        del place
+    asked = None
+    async with memory.open(spool="reported") as store:
         found = await store.segments([SegmentId(what)]) if _ID.fullmatch(what) else ()
         if found:
-            return found[0].segment.id, await _around(store, found[0])
-        name = await stored_session(store, what)
-        newest = await store.page(session=name, limit=max(limit, 1), descending=True)
-        return None, list(reversed(newest))
-
-    asked, shown = memory.run(work, spool="reported")
+            asked, shown = found[0].segment.id, await _around(store, found[0])
+        else:
+            name = await stored_session(store, what)
+            newest = await store.page(session=name, limit=max(limit, 1), descending=True)
+            shown = list(reversed(newest))
     if not shown:
         raise RecollectError(
             f"{plain_line(what)!r} is neither a message nor a session of this memory; "
             "`recollect memory sessions` lists the sessions, `search` finds messages"
         )
     value = {"asked": asked, "segments": [segment_as_json(segment) for segment in shown]}
-    memory.show(value, lambda: _draw_segments(asked, shown))
+    memory.show(value, (_message_text(one, whole=one.segment.id == asked) for one in shown))
 
 
 async def _around(store: Store, segment: StoredSegment) -> list[StoredSegment]:
@@ -205,23 +191,17 @@ async def _around(store: Store, segment: StoredSegment) -> list[StoredSegment]:
     return [*reversed(before), segment, *after]
 
 
-def _draw_segments(asked: SegmentId | None, shown: list[StoredSegment]) -> None:
-    for segment in shown:
-        text = _plain_text(segment.segment.text).strip("\n")
-        if segment.segment.id != asked and len(text) > _EXCERPT_CHARS:
-            left = len(text) - _EXCERPT_CHARS
-            text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
-        click.echo(f"{heading(segment)}\n{text}\n")
-
-
-def _plain_text(text: str) -> str:
-    """Format several lines for printing, and keep their indentation."""
-    lines: list[str] = []
-    for line in text.split("\n"):
-        kept = plain_line(line)
+def _message_text(stored: StoredSegment, *, whole: bool) -> str:
+    lines = []
+    for line in stored.segment.text.split("\n"):
         indent = len(line) - len(line.lstrip(" "))
-        lines.append(" " * min(indent, 40) + kept if kept else "")
-    return "\n".join(lines)
+        plain = plain_line(line)
+        lines.append(" " * min(indent, 40) + plain if plain else "")
+    text = "\n".join(lines).strip("\n")
+    if not whole and len(text) > _EXCERPT_CHARS:
+        left = len(text) - _EXCERPT_CHARS
+        text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
+    return f"{heading(stored.segment)}\n{text}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +221,6 @@ class SearchAnswer:
     facts: tuple[RankedFact, ...]
     recalled: Recalled
     embedders: str
-    spool_waiting: int
 
 
 @click.command("search")
@@ -261,13 +240,8 @@ class SearchAnswer:
     help="Show the parts of each score, and whether a turn would recall anything.",
 )
 @memory_options
-def memory_search(
-    *,
-    query: tuple[str, ...],
-    limit: int,
-    session: str | None,
-    explain: bool,
-    memory: Memory,
+async def memory_search(
+    *, query: tuple[str, ...], limit: int, session: str | None, explain: bool, memory: Memory
 ) -> None:
     """Find messages and facts by their words and, with an embedder, by their meaning."""
     asked = " ".join(query)
@@ -276,31 +250,27 @@ def memory_search(
             f"{plain_line(asked)!r} has no words that can be searched; "
             "use other words than the most common ones"
         )
-
-    async def work(store: Store, place: Place) -> SearchAnswer:
+    async with memory.open(spool="reported") as store:
         name = None if session is None else await stored_session(store, session)
-        return await _search(store, place, asked, limit=limit, session=name)
-
-    def draw() -> None:
-        for note in answer.recalled.notes:
-            click.echo(note, err=True)
-        if not answer.found and not answer.facts:
-            click.echo("Nothing matches that query.")
-        else:
-            _draw_answer(answer, explain=explain)
-
-    answer = memory.run(work, spool="reported")
-    memory.show(_answer_json(asked, answer, explain=explain), draw)
+        answer = await _search(store, memory, asked, limit=limit, session=name)
+    value = {
+        "query": asked,
+        **_answer_json(answer, explain=explain),
+        "spool_waiting": memory.spool_waiting,
+    }
+    for note in answer.recalled.notes if not memory.as_json else ():
+        click.echo(note, err=True)
+    memory.show(value, _answer_lines(answer, explain=explain))
 
 
 async def _search(
-    store: Store, place: Place, asked: str, *, limit: int, session: str | None
+    store: Store, memory: Memory, asked: str, *, limit: int, session: str | None
 ) -> SearchAnswer:
     from recollect.core.turn.recall import recall
     from recollect.core.values.recall import RecallRequest
 
     request = RecallRequest(
-        space=place.space,
+        space=memory.space,
         session=session or "",
         query=asked,
         newest=asked,
@@ -312,10 +282,10 @@ async def _search(
         on_purpose=True,
         most_hits=limit * _HITS_A_MESSAGE,
     )
-    vectors, notes, embedders = await _vectors(store, place, request)
-    settings = place.settings.recall
+    vectors, notes, embedders = await _vectors(store, memory, request)
+    settings = memory.settings.recall
     if settings.method == "openclaw":
-        turn = recalled = await _by_openclaw(store, place, request, vectors)
+        turn = recalled = await _by_openclaw(store, memory, request, vectors)
     else:
         # ask as a turn with an empty view would: would it recall anything?
         turn = await recall(
@@ -329,8 +299,8 @@ async def _search(
     for hit in recalled.hits:
         best.setdefault(hit.passage.segment, hit)
     chosen = dict(list(best.items())[:limit])
-    stored = {segment.segment.id: segment for segment in await store.segments(list(chosen))}
     words = frozenset(tokenize(asked))
+    stored = {one.segment.id: one for one in await store.segments(list(chosen))}
     return SearchAnswer(
         found=tuple(
             FoundMessage(stored=stored[id_], hit=_with_text(hit, stored[id_]), words=words)
@@ -340,7 +310,6 @@ async def _search(
         facts=await _facts(store, request, vectors),
         recalled=replace(recalled, notes=notes, gate=turn.gate or recalled.gate),
         embedders=embedders,
-        spool_waiting=place.spool_waiting,
     )
 
 
@@ -349,7 +318,7 @@ def _with_text(hit: Hit, stored: StoredSegment) -> Hit:
 
 
 async def _by_openclaw(
-    store: Store, place: Place, request: RecallRequest, vectors: tuple[AskedVector, ...]
+    store: Store, memory: Memory, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
     """Recall as a turn does with `recall.method = "openclaw"`, from every message in scope."""
     from recollect.adapters.wiring.models import choose_embedders
@@ -357,7 +326,7 @@ async def _by_openclaw(
     from recollect.core.search.openclaw import WarmIndex
     from recollect.core.turn.recall_openclaw import recall_openclaw
 
-    settings = place.settings
+    settings = memory.settings
     index = WarmIndex(
         max_segments=settings.index.max_segments, eviction_days=settings.index.eviction_days
     )
@@ -385,15 +354,15 @@ async def _facts(
 
 
 async def _vectors(
-    store: Store, place: Place, request: RecallRequest
+    store: Store, memory: Memory, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """Embed the query, with notes on embedders that fail or have vectors missing."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.engine.recaller import QuestionVectors
 
-    embedders = choose_embedders(place.settings)
+    embedders = choose_embedders(memory.settings)
     asking = QuestionVectors(
-        embedders.used, seconds=_EMBED_SECONDS, pii=place.settings.redaction.pii
+        embedders.used, seconds=_EMBED_SECONDS, pii=memory.settings.redaction.pii
     )
     await asking.load()
     vectors, notes = await asking.of(request, store)
@@ -403,13 +372,11 @@ async def _vectors(
     return vectors, notes, embedders.said
 
 
-def _answer_json(asked: str, answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
+def _answer_json(answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
     gate = answer.recalled.gate
     return {
-        "query": asked,
         "embedders": answer.embedders,
         "notes": [str(note) for note in answer.recalled.notes],
-        "spool_waiting": answer.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
@@ -438,24 +405,27 @@ def _hit_json(found: FoundMessage, *, explain: bool) -> dict[str, Any]:
     }
 
 
-def _draw_answer(answer: SearchAnswer, *, explain: bool) -> None:
+def _answer_lines(answer: SearchAnswer, *, explain: bool) -> Iterator[str]:
+    if not answer.found and not answer.facts:
+        yield "Nothing matches that query."
+        return
     if answer.facts:
-        click.secho("facts", bold=True)
+        yield click.style("facts", bold=True)
     for ranked in answer.facts:
-        click.echo(f"     {ranked.score:.2f}  {fact_line(ranked.fact)}  {shown_id(ranked.fact.id)}")
-        click.echo(f"     {statement(ranked.fact)}")
+        yield f"     {ranked.score:.2f}  {fact_line(ranked.fact)}  {shown_id(ranked.fact.id)}"
+        yield f"     {statement(ranked.fact)}"
     if answer.facts and answer.found:
-        click.secho("\nmessages", bold=True)
+        yield click.style("\nmessages", bold=True)
     for number, found in enumerate(answer.found, 1):
-        click.echo(f"{number:>3}  {found.hit.score:.2f}  {heading(found.stored)}")
-        click.echo(f"     {_snippet(found)}")
+        yield f"{number:>3}  {found.hit.score:.2f}  {heading(found.stored.segment)}"
+        yield f"     {_snippet(found)}"
         for part in found.hit.parts if explain else ():
-            click.echo(f"     {part.points:+.3f}  {part.name:<10}  {part.why}")
+            yield f"     {part.points:+.3f}  {part.name:<10}  {part.why}"
     gate = answer.recalled.gate
     if explain and gate is not None:
         would = "would recall" if gate.open else "would stay silent"
         verdict = f"A turn that asks this, with an empty view, {would}: {gate.reason}."
-        click.echo(f"{verdict} {_EMPTY_VIEW} Vectors: {answer.embedders or 'none'}.")
+        yield f"{verdict} {_EMPTY_VIEW} Vectors: {answer.embedders or 'none'}."
 
 
 def _snippet(found: FoundMessage) -> str:

@@ -9,21 +9,18 @@ import asyncio
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from recollect.cli.store_options import (
-    NO_SESSION,
     Memory,
-    Place,
     ShownProgress,
-    console,
     instant,
     json_option,
     memory_options,
-    opened,
     print_json,
     when,
 )
@@ -33,8 +30,9 @@ from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
 if TYPE_CHECKING:
-    from recollect.core.compaction.cut import UndoResult
-    from recollect.core.engine.rebuild import KeptTurn, NotRebuilt, Rebuilt
+    from rich.console import Console
+
+    from recollect.core.engine.rebuild import Rebuilt
     from recollect.core.ports import Store
     from recollect.core.values.transcript import RecordedSession
     from recollect.hosts.inspect.explained import WindowSource
@@ -42,6 +40,9 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 _CHAT: Final = "main"
+_NO_SESSION: Final = (
+    "`recollect memory sessions` lists the sessions of a space, `recollect space list` the spaces"
+)
 session_argument: Final = click.argument("session", default="", metavar="[SESSION]")
 
 
@@ -50,23 +51,17 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 @click.option(
     "--live",
     is_flag=True,
-    help=(
-        "Explain a session of a running gateway. FILE is its name, or the end of its name. "
-        "Default: the newest session."
-    ),
+    help="Explain a session of a running gateway. FILE is its name, or the end of its name. "
+    "Default: the newest session.",
 )
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
-@click.option("--turn", type=int, metavar="K", help="Explain request K. Default: -1, the last.")
+@click.option(
+    "--turn", type=int, default=-1, metavar="K", help="Explain request K. Default: -1, the last."
+)
 @click.option("--all", "every", is_flag=True, help="List every message on its own line.")
 @json_option
 def explain(
-    *,
-    file: str,
-    live: bool,
-    window: str | None,
-    turn: int | None,
-    every: bool,
-    as_json: bool,
+    *, file: str, live: bool, window: str | None, turn: int, every: bool, as_json: bool
 ) -> None:
     """Show where the tokens of a session go and what becomes of each message.
 
@@ -90,36 +85,28 @@ def explain(
         transcript = runs[0]
         if not transcript.items:
             raise FormatError(f"{name} has no messages yet; there is nothing to explain")
-        turns = len(requests_of(transcript))
-        at = _turn(turn, turns)
+        at = _number_of_turn(turn, len(requests_of(transcript)))
         settings, source = _settings(transcript, window_tokens)
-        replayed = asyncio.run(
-            replay(
-                transcript,
-                settings,
-                turn=at,
-                progress=lambda done, total: progress.show("replaying", done, total),
-            )
-        )
+        show = partial(progress.show, "replaying")
+        replayed = asyncio.run(replay(transcript, settings, turn=at, progress=show))
     explained = explain_session(
-        transcript,
-        replayed,
-        settings,
-        turn=at,
-        file=name,
-        runs=len(runs),
-        window_source=source,
+        transcript, replayed, settings, turn=at, file=name, runs=len(runs), window_source=source
     )
     if as_json:
         print_json({**explained.as_json(), "said": turn_line(explained)})
         return
     from recollect.hosts.inspect.drawn import draw_session  # imports rich
 
-    draw_session(explained, console(), every=every)
+    draw_session(explained, _console(), every=every)
 
 
-def _turn(given: int | None, count: int) -> int:
-    given = -1 if given is None else given
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _number_of_turn(given: int, count: int) -> int:
     chosen = given if given > 0 else count + 1 + given
     if given == 0 or not 1 <= chosen <= count:
         raise RecollectError(
@@ -141,8 +128,8 @@ def _contents(file: str, name: str) -> bytes:
     except IsADirectoryError:
         raise FormatError(f"{name} is a folder; give the session file inside it") from None
     except (OSError, ValueError) as problem:
-        said = getattr(problem, "strerror", None) or str(problem)
-        raise FormatError(f"{name} cannot be read: {said}") from None
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise FormatError(f"{name} cannot be read: {reason}") from None
 
 
 def _settings(
@@ -160,7 +147,7 @@ def _settings(
         tokens, source = transcript.window_tokens, "recording"
     if window_tokens is not None:
         tokens, source = window_tokens, "argument"
-    return config.load_settings(arguments={"window_tokens": tokens}).settings, source
+    return replace(settings, window_tokens=tokens), source
 
 
 @click.command("receipt")
@@ -173,26 +160,21 @@ def _settings(
 )
 @click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
 @memory_options
-def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
+async def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost.
 
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.hosts.inspect.sessions import read_receipts
 
-    wanted, memory = _of_session(memory, session)
-
-    async def work(store: Store, place: Place) -> Receipts:
-        del place
-        return await read_receipts(store, await _find_session(store, wanted))
-
-    found = memory.run(work, spool="reported")
+    wanted = _choose_session(memory, session)
+    async with memory.open(spool="reported") as store:
+        found = await read_receipts(store, await _stored_session(store, wanted))
     if listed:
-        value = {"session": found.session, "compactions": found.rows()}
-        memory.show(value, lambda: _draw_receipts(found))
+        memory.show({"session": found.session, "compactions": found.rows()}, _receipt_lines(found))
         return
     if not found.records:
-        name, hint = plain_line(found.session), NO_SESSION
+        name, hint = plain_line(found.session), _NO_SESSION
         if found.is_known:
             hint = (
                 "an agent that compacts by itself leaves no receipt. What its summary dropped is "
@@ -200,31 +182,30 @@ def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -
             )
         raise RecollectError(f"no compaction of session {name!r} is stored in this space; {hint}")
     page = found.page(number)
+    if memory.as_json:
+        print_json(page.as_json())
+        return
+    from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # imports rich
 
-    def draw() -> None:
-        from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # imports rich
-
-        out = console()
-        for line in draw_receipt(page, Sheet.of(out)):
-            out.print(line)
-
-    memory.show(page.as_json(), draw)
+    out = _console()
+    for line in draw_receipt(page, Sheet.of(out)):
+        out.print(line)
 
 
-def _draw_receipts(found: Receipts) -> None:
+def _receipt_lines(found: Receipts) -> list[str]:
     rows = found.rows()
     if not rows:
         name = plain_line(found.session)
-        click.echo(f"No compaction of session {name!r} is stored in this space.")
-        return
-    click.echo("   n  when              trigger     tokens             lost  recallable  pinned")
+        return [f"No compaction of session {name!r} is stored in this space."]
+    lines = ["   n  when              trigger     tokens             lost  recallable  pinned"]
     for record, row in zip(found.records, rows, strict=True):
         tokens = f"{row['tokens_before']:>8,} → {row['tokens_after']:<8,}"
-        click.echo(
+        lines.append(
             f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
             f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}"
             + ("  undone" if row["undone"] else "")
         )
+    return lines
 
 
 @click.command("replay")
@@ -234,51 +215,38 @@ def _draw_receipts(found: Receipts) -> None:
 )
 @click.option("--list", "listed", is_flag=True, help="List the stored turns.")
 @memory_options
-def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
+async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
     """Print the request of a past turn, byte for byte as it was sent.
 
     Each request is one turn, as in reports, receipts and `recollect explain`.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
-    from recollect.hosts.inspect.turns import MOST_LISTED, turns_text
+    from recollect.hosts.inspect.turns import MOST_LISTED, shown_text, turns_text
 
     if turn is None and not listed:
         raise RecollectError("pass --turn N, or --list to list the stored turns")
-    wanted, memory = _of_session(memory, session)
-
-    async def work(
-        store: Store, place: Place
-    ) -> tuple[str, Rebuilt | NotRebuilt | None, tuple[KeptTurn, ...]]:
-        del place
-        name = await _find_session(store, wanted)
+    wanted = _choose_session(memory, session)
+    async with memory.open(spool="reported") as store:
+        name = await _stored_session(store, wanted)
         found = None if turn is None or listed else await rebuild_request(store, name, turn)
         kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
         unknown = isinstance(found, NotRebuilt) and not kept and await store.session(name) is None
         if unknown and name not in {one.session for one in await store.sessions()}:
             raise _no_session(name)
-        return name, found, kept
-
-    name, found, kept = memory.run(work)
+    lines = turns_text(kept)
     if found is None:
-        _list_turns(memory, name, kept)
-    elif isinstance(found, NotRebuilt):
-        for line in turns_text(kept)[-MOST_LISTED:] if not memory.as_json else ():
+        turns = [
+            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
+        ]
+        nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
+        memory.show({"session": name, "turns": turns}, lines or [nothing])
+    elif isinstance(found, Rebuilt):
+        _print_request(memory, name, found)
+    else:
+        for line in lines[-MOST_LISTED:] if not memory.as_json else ():
             click.echo(line, err=True)
         raise RecollectError(f"session {plain_line(name)!r}: {found.reason}")
-    else:
-        _print_request(memory, name, found)
-
-
-def _list_turns(memory: Memory, name: str, kept: tuple[KeptTurn, ...]) -> None:
-    from recollect.hosts.inspect.turns import shown_text, turns_text
-
-    nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
-    turns = [
-        {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
-    ]
-    lines = turns_text(kept) or [nothing]
-    memory.show({"session": name, "turns": turns}, lambda: click.echo("\n".join(lines)))
 
 
 def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
@@ -311,14 +279,28 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 @click.command("undo")
 @session_argument
 @memory_options
-def undo(*, session: str, memory: Memory) -> None:
+async def undo(*, session: str, memory: Memory) -> None:
     """Undo a session's last compaction: requests contain the original messages again.
 
     A running agent still sends one turn with the summary before the undo takes effect.
     SESSION is an id, an id prefix or a name. Default: the session used last.
     """
-    wanted, memory = _of_session(memory, session)
-    name, done = asyncio.run(_undo(memory.place(), wanted))
+    from recollect.adapters.wiring import open_memory
+    from recollect.system.config.settings import Models
+
+    wanted = _choose_session(memory, session)
+    async with memory.open() as store:  # an engine would create a missing store
+        name = await _stored_session(store, wanted)
+        if await store.session(name) is None:
+            raise _no_session(name)
+    settings = replace(  # an undo needs no model, so no key, embedder or job
+        memory.settings,
+        models=Models(),
+        recall=replace(memory.settings.recall, enabled=False),
+        jobs=replace(memory.settings.jobs, in_process=False),
+    )
+    async with open_memory(space=memory.space, store=memory.url, settings=settings) as engine:
+        done = await engine.undo(name)
     value = {
         "session": name,
         "undone": done.undone is not None,
@@ -326,41 +308,26 @@ def undo(*, session: str, memory: Memory) -> None:
         "reason": str(done.reason),
     }
     reason = plain_line(str(done.reason))
-    memory.show(value, lambda: click.echo(reason, err=done.undone is None))
+    if memory.as_json:
+        print_json(value)
+    else:
+        click.echo(reason, err=done.undone is None)
     if done.undone is None:
         raise SystemExit(1)
 
 
-async def _undo(place: Place, session: str) -> tuple[str, UndoResult]:
-    from recollect.adapters.wiring import open_memory
-    from recollect.system.config.settings import Models
-
-    async with opened(place) as store:  # an engine would create a missing store
-        session = await _find_session(store, session)
-        if await store.session(session) is None:
-            raise _no_session(session)
-    settings = replace(  # an undo needs no model, so no key, embedder or job
-        place.settings,
-        models=Models(),
-        recall=replace(place.settings.recall, enabled=False),
-        jobs=replace(place.settings.jobs, in_process=False),
-    )
-    async with open_memory(space=place.space, store=place.url, settings=settings) as memory:
-        return session, await memory.undo(session)
-
-
 def _no_session(name: str) -> RecollectError:
-    return RecollectError(f"no session {plain_line(name)!r} is stored in this space; {NO_SESSION}")
+    return RecollectError(f"no session {plain_line(name)!r} is stored in this space; {_NO_SESSION}")
 
 
-def _of_session(memory: Memory, session: str) -> tuple[str, Memory]:
-    """Find a session and its memory. Without a name: this folder's chat, else "", which means the
-    newest."""
-    wanted, memory = memory.of_session(session or _CHAT)
-    return ("" if not session and wanted == _CHAT else wanted), memory
+def _choose_session(memory: Memory, session: str) -> str:
+    """Choose a session and its memory. If none is named: this folder's chat, else "", which means
+    the newest."""
+    wanted = memory.find_session(session or _CHAT)
+    return "" if not session and wanted == _CHAT else wanted
 
 
-async def _find_session(store: Store, wanted: str) -> str:
+async def _stored_session(store: Store, wanted: str) -> str:
     if wanted:
         return await stored_session(store, wanted)
     newest = await stored_sessions(store)

@@ -1,4 +1,5 @@
-"""The memory that a command works on, and the ways every command prints.
+"""The memory that a command works on, and what all commands share: options, questions, progress,
+and the formats in which they print messages and facts.
 
 Data goes to standard output, everything else to standard error. Text from a memory is printed so
 that it cannot move the cursor or color the screen.
@@ -9,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 import click
 
@@ -27,29 +29,25 @@ from recollect.core.values.fact import MadeBy
 from recollect.core.values.segment import SPEAKERS, Trust
 from recollect.errors import RecollectError
 from recollect.system import config
+from recollect.system.config.fields import read_seconds
 from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of, plain_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from recollect.adapters.stores.spool import FileSpool
     from recollect.core.ports import Store
     from recollect.core.values.fact import Fact
     from recollect.core.values.segment import Segment, StoredSegment
     from recollect.system.config import Settings
 
-    OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
-
-T = TypeVar("T")
-Command: TypeAlias = Callable[..., None]
+Command: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
 DEFAULT_SPACE: Final = "default"
 _DRAIN_SECONDS: Final = 60.0
 _PATIENCE_SECONDS: Final = 0.5
-NO_SESSION: Final = (
-    "`recollect memory sessions` lists the sessions of a space, `recollect space list` the spaces"
-)
+_LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 store_option: Final = click.option(
@@ -58,7 +56,7 @@ store_option: Final = click.option(
     metavar="URL",
     help="Use this store: a file, sqlite:///PATH or postgresql://…. Default: store.url.",
 )
-space_option: Final = click.option(
+_space_option = click.option(
     "--space",
     metavar="NAME",
     help='Use this memory. Default: that of this folder\'s project, else "default".',
@@ -67,22 +65,22 @@ _new_space_option = click.option(
     "--space", metavar="NAME", help="Use this memory. Default: that of this folder's project."
 )
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-workspace_option: Final = click.option(
-    "--workspace",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Also search the daily notes of this workspace, memory/YYYY-MM-DD.md.",
-)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A space of a store, with the active settings."""
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """The memory that `--store` and `--space` name, and the `--json` flag."""
 
-    url: str | None
-    space: str
-    settings: Settings
-    spool_waiting: int = 0
+    url: str | None = None
+    named: str | None = None
+    """The space that the user named."""
+    as_json: bool = False
+    create: bool = False
+    """Whether the command creates a missing memory."""
+    space: str = field(default="", init=False)
+    """The space that is used; empty before `choose`."""
+    settings: Settings = field(init=False)
+    spool_waiting: int = field(default=0, init=False)
     """Number of batches in this machine's spool that the store does not have yet."""
 
     @property
@@ -93,106 +91,135 @@ class Place:
 
         return space_secret(self.space, deployment_secret())
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """The memory that `--store` and `--space` name, and the `--json` flag."""
-
-    url: str | None = None
-    space: str | None = None
-    as_json: bool = False
-    create: bool = False
-
-    def place(self) -> Place:
-        """Return the place. If no space was given, a line on standard error names the one used."""
-        check_url(self.url)
-        if self.space == "":
+    async def choose(self) -> None:
+        """Load the settings, and choose store and space. If no space was named, a line on standard
+        error names the one used."""
+        if self.named == "":
             raise RecollectError("--space must have at least one character")
-        settings = config.load_settings().settings
-        folder, space = Path.cwd(), self.space
-        if space is None:
-            space = meant_space(folder, self.url, settings, create=self.create)
-            if self.url is None and space in (project_space(str(folder)), str(folder)):
-                text = f"this project's memory, --space {shlex.quote(space)}"
+        self.settings = config.load_settings().settings
+        given, self.url = self.url, self.store_url(self.settings)
+        folder = Path.cwd()
+        if self.named is not None:
+            self.space = self.named
+        else:
+            self.space = await choose_space(folder, given, self.settings, create=self.create)
+            if given is None and self.space in (project_space(str(folder)), str(folder)):
+                text = f"this project's memory, --space {shlex.quote(self.space)}"
                 click.echo(harmless(f"recollect: {text}"), err=True)
-            elif self.url is None and settings.store.url is None:
-                text = f"this folder has no memory yet; using --space {space}"
+            elif self.url is None:
+                text = f"this folder has no memory yet; using --space {self.space}"
                 click.echo(f"recollect: {text}", err=True)
-        url = settings.store.url if self.url is None else self.url
-        place = Place(url=url, space=space, settings=settings)
-        assert place.secret  # a space name that is not valid Unicode is refused here
-        return place
+        assert self.secret  # a space name that is not valid Unicode is refused here
 
-    def run(
-        self, work: Callable[[Store, Place], Awaitable[T]], *, spool: SpoolUse = "ignored"
-    ) -> T:
-        """Run one piece of work on the open store. Batches that wait in the spool are `reported` on
+    def store_url(self, settings: Settings) -> str | None:
+        """Return the URL of the store: that of `--store`, else that of the settings."""
+        check_url(self.url)
+        return settings.store.url if self.url is None else self.url
+
+    @asynccontextmanager
+    async def open(self, *, spool: SpoolUse = "ignored") -> AsyncIterator[Store]:
+        """Choose the memory and open its store. Batches that wait in the spool are `reported` on
         standard error, or `drained` first."""
-        place = self.place()
+        from recollect.adapters.wiring import open_store
+        from recollect.adapters.wiring.stores import is_stored
 
-        async def run() -> T:
-            async with opened(place, create=self.create) as store:
-                waiting = 0
-                if spool != "ignored":
-                    waiting = await _spool_waiting(place, drain=spool == "drained")
-                return await work(store, replace(place, spool_waiting=waiting))
+        if not self.space:
+            await self.choose()
+        if not self.create and self.url is None and not is_stored(None, self.space):
+            here = str(Path.cwd())
+            if self.space in (project_space(here), here):
+                raise RecollectError(
+                    "this folder has no memory yet. Fill one with `recollect import --all` or "
+                    "`recollect install claude-code`, or pick another with --space (`recollect "
+                    "space list`)"
+                )
+        store = await open_store(
+            self.url, space=self.space, create=self.create, key=self.settings.store.key
+        )
+        try:
+            if spool != "ignored":
+                self.spool_waiting = await self._count_spooled(drain=spool == "drained")
+            yield store
+        finally:
+            await store.close()
 
-        return asyncio.run(run())
+    @asynccontextmanager
+    async def open_spool(self) -> AsyncIterator[FileSpool]:
+        """Open the spool of this machine. The store need not be reachable."""
+        from recollect.adapters.wiring import open_spool
 
-    def run_at_need(self, work: Callable[[OpenStore, Place], Awaitable[T]]) -> T:
-        """Run work that creates the store only if it has something to store."""
-        place = self.place()
+        spool = await open_spool(self.url, space=self.space, key=self.settings.store.key)
+        try:
+            yield spool
+        finally:
+            await spool.close()
 
-        async def run() -> T:
-            async with AsyncExitStack() as opening:
-                held: list[Store] = []
+    async def _count_spooled(self, *, drain: bool) -> int:
+        from recollect.adapters.wiring import hand_over_spool
 
-                async def open_once() -> Store:
-                    if not held:
-                        held.append(await opening.enter_async_context(opened(place, create=True)))
-                    return held[0]
+        async with self.open_spool() as spool:
+            waiting = (await spool.state()).waiting
+        if waiting and drain:
+            await hand_over_spool(self.settings, self.space, self.url, seconds=_DRAIN_SECONDS)
+            return await self._count_spooled(drain=False)
+        if waiting:
+            click.echo(
+                f"recollect: missing here: {number_of(waiting, 'batch', 'batches')} in the spool. "
+                "The process that wrote them stores them, or the next that opens this memory",
+                err=True,
+            )
+        return waiting
 
-                return await work(open_once, place)
-
-        return asyncio.run(run())
-
-    def of_session(self, wanted: str) -> tuple[str, Memory]:
-        """Find a session's id and its memory: a chat of this folder, else the session with this
-        name."""
+    def find_session(self, wanted: str) -> str:
+        """Return a session's id. If it is a chat of this folder, use that chat's memory; otherwise
+        return `wanted` itself."""
         from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
 
-        space = self.space or str(Path.cwd())
+        space = self.named or str(Path.cwd())
         lines = sessions_of(space)
         if not sessions_called(lines, wanted):
-            return wanted, self
-        return session_meant(lines, wanted).session_id, replace(self, space=space)
+            return wanted
+        self.named = space
+        return session_meant(lines, wanted).session_id
 
-    def show(self, value: object, draw: Callable[[], object]) -> None:
+    def show(self, value: object, lines: Iterable[str]) -> None:
+        """Print the value as JSON if `--json` was given, else the lines."""
         if self.as_json:
             print_json(value)
-        else:
-            draw()
+            return
+        for line in lines:
+            click.echo(line)
 
 
-def _memory_options(*, create: bool) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
+def _memory_options(*, create: bool = False, space: bool = True) -> Callable[[Command], Any]:
+    def decorate(command: Command) -> Any:
         @wraps(command)
-        def run(*, url: str | None, space: str | None, as_json: bool, **given: Any) -> None:
-            command(memory=Memory(url=url, space=space, as_json=as_json, create=create), **given)
+        def run(*, url: str | None, as_json: bool, space: str | None = None, **given: Any) -> None:
+            memory = Memory(url=url, named=space, as_json=as_json, create=create)
+            work = command(memory=memory, **given)
+            if work is not None:
+                asyncio.run(work)
 
-        named = _new_space_option if create else space_option
+        if not space:
+            return store_option(json_option(run))
+        named = _new_space_option if create else _space_option
         return store_option(named(json_option(run)))
 
     return decorate
 
 
-memory_options: Final = _memory_options(create=False)
-"""Add `--store`, `--space` and `--json`; the command gets them as `memory`."""
+memory_options: Final = _memory_options()
+"""Add `--store`, `--space` and `--json`. The command, which may be a coroutine function, gets them
+as `memory`."""
 new_memory_options: Final = _memory_options(create=True)
 """Add the same options to a command that creates a missing memory."""
+service_options: Final = _memory_options(space=False)
+"""Add the same options without `--space`."""
 
 
-def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bool = False) -> str:
+async def choose_space(
+    folder: Path, url: str | None, settings: Settings, *, create: bool = False
+) -> str:
     """Choose the space that every command uses in a folder if none is named.
 
     It is the memory of the folder's project, which hooks, `wrap`, MCP and imports use. If there is
@@ -202,16 +229,16 @@ def meant_space(folder: Path, url: str | None, settings: Settings, *, create: bo
     """
     from recollect.adapters.wiring.stores import is_server, is_stored
 
-    kept_at = settings.store.url if url is None else url
-    if kept_at is not None and not is_server(kept_at):
-        return _space_of_file(kept_at, settings) or DEFAULT_SPACE
+    store = settings.store.url if url is None else url
+    if store is not None and not is_server(store):
+        return _space_of_file(store, settings) or DEFAULT_SPACE
     if url is not None:
         return DEFAULT_SPACE
     project = project_space(str(folder))
     wanted = [project, str(folder), *([] if create else [DEFAULT_SPACE])]
-    if kept_at is None:
+    if store is None:
         return next((space for space in wanted if is_stored(None, space)), project)
-    return asyncio.run(_first_stored(kept_at, wanted)) or project
+    return await _first_stored(store, wanted) or project
 
 
 def _space_of_file(url: str, settings: Settings) -> str | None:
@@ -245,45 +272,6 @@ def check_url(url: str | None) -> None:
         raise RecollectError("--store: the URL is empty; leave the option out instead")
 
 
-@asynccontextmanager
-async def opened(place: Place, *, create: bool = False) -> AsyncIterator[Store]:
-    from recollect.adapters.wiring import open_store
-    from recollect.adapters.wiring.stores import is_stored
-
-    if not create and place.url is None and not is_stored(None, place.space):
-        here = str(Path.cwd())
-        if place.space in (project_space(here), here):
-            raise RecollectError(
-                "this folder has no memory yet. Fill one with `recollect import --all` or "
-                "`recollect install claude-code`, or pick another with --space (`recollect space "
-                "list`)"
-            )
-    store = await open_store(
-        place.url, space=place.space, create=create, key=place.settings.store.key
-    )
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-async def _spool_waiting(place: Place, *, drain: bool) -> int:
-    from recollect.adapters.wiring import hand_over_spool, spool_state
-
-    key = place.settings.store.key
-    state = await spool_state(place.url, space=place.space, key=key)
-    if state.waiting and drain:
-        await hand_over_spool(place.settings, place.space, place.url, seconds=_DRAIN_SECONDS)
-        state = await spool_state(place.url, space=place.space, key=key)
-    if state.waiting:
-        click.echo(
-            f"recollect: missing here: {number_of(state.waiting, 'batch', 'batches')} in the "
-            "spool. The process that wrote them stores them, or the next that opens this memory",
-            err=True,
-        )
-    return state.waiting
-
-
 def print_json(value: object) -> None:
     """Print one JSON object, with characters that standard output can encode and a terminal can
     show."""
@@ -294,17 +282,16 @@ def print_json(value: object) -> None:
     click.echo(text)
 
 
-def console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def confirmed(question: str, *, as_json: bool, unasked: str) -> bool:
-    """Ask the user. Raise RecollectError with `unasked` if there is no terminal."""
+def confirmed(question: str, effect: str, *, as_json: bool) -> bool:
+    """Ask the user. Raise RecollectError with the effect of `--yes` if there is no terminal."""
     if as_json or not sys.stdin.isatty():
-        raise RecollectError(unasked)
-    return click.confirm(question, err=True)
+        raise RecollectError(f"{effect}; cannot ask for confirmation (no terminal): pass --yes")
+    # an event loop's own handler would ignore the first Ctrl-C
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def size_text(count: float) -> str:
@@ -318,17 +305,23 @@ def size_text(count: float) -> str:
 def moment_from(text: str, *, option: str) -> float:
     """Parse a point in time: a date, an ISO time, or an age such as 30d."""
     plain = text.strip()
-    unit = {"d": 86_400.0, "h": 3_600.0, "w": 604_800.0}.get(plain[-1:].lower())
-    if unit is not None and plain[:-1].isascii() and plain[:-1].isdigit():
-        return time.time() - int(plain[:-1]) * unit
     try:
         moment = datetime.fromisoformat(plain)
     except ValueError:
+        age = age_from(plain) if plain[-1:].isalpha() else None
+        if age is not None:
+            return time.time() - age
         raise RecollectError(
             f"{option} {plain_line(text)!r}: give a date such as 2026-01-31, a time such as "
             "2026-01-31T12:00Z, or an age such as 30d"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def age_from(text: str) -> float | None:
+    """Parse an age such as 30d, 12h or 90s to seconds; None if it is none, or over 100 years."""
+    seconds = read_seconds(text)
+    return None if seconds is None or seconds >= _LONGEST_AGE_SECONDS else seconds
 
 
 class ShownProgress:
@@ -375,41 +368,30 @@ MAKERS: Final[dict[MadeBy, str]] = {
 }
 
 
-def heading(stored: StoredSegment) -> str:
+_SEGMENT_FIELDS: Final = (
+    *("id", "session", "role", "tool", "said_at", "text"),
+    *("tokens", "source", "trust", "noise", "origin"),
+)
+
+
+def heading(segment: Segment, *marks: str) -> str:
     """Format one line about a message: role, tool, time, session, id, and anything unusual."""
-    return heading_of(stored.segment, ())
-
-
-def heading_of(segment: Segment, odd: tuple[str, ...] = ("spooled",)) -> str:
-    """Format a message that is not stored yet, as `heading` does."""
     who = click.style(plain_line(f"{segment.role} {segment.tool or ''}"), fg="cyan")
-    marks: list[str] = [segment.source] if segment.source == "note" else []
+    notes: list[str] = [segment.source] if segment.source == "note" else []
     if segment.source == "file" and segment.origin is not None:
-        marks.append(plain_line(segment.origin))
+        notes.append(plain_line(segment.origin))
     if segment.noise is not None:
-        marks.append(f"noise: {segment.noise}")
-    marks.extend(odd)
-    note = f"  ({', '.join(marks)})" if marks else ""
+        notes.append(f"noise: {segment.noise}")
+    note = ", ".join([*notes, *marks])
     where = f"{when(segment.said_at)}  {plain_line(segment.session)}"
-    return f"{who}  {where}  {click.style(shown_id(segment.id) + note, dim=True)}"
+    details = shown_id(segment.id) + (f"  ({note})" if note else "")
+    return f"{who}  {where}  {click.style(details, dim=True)}"
 
 
 def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
     segment = stored.segment
-    return {
-        "id": segment.id,
-        "session": segment.session,
-        "role": segment.role,
-        "tool": segment.tool,
-        "said_at": instant(segment.said_at),
-        "text": segment.text,
-        "tokens": segment.tokens,
-        "source": segment.source,
-        "trust": segment.trust,
-        "noise": segment.noise,
-        "origin": segment.origin,
-        "sequence": stored.sequence,
-    }
+    record = {name: getattr(segment, name) for name in _SEGMENT_FIELDS}
+    return {**record, "said_at": instant(segment.said_at), "sequence": stored.sequence}
 
 
 def shown_id(id: str) -> str:  # noqa: A002
@@ -464,8 +446,5 @@ def fact_as_json(fact: Fact) -> dict[str, Any]:
         "session": fact.session,
         "pinned": fact.pinned,
         "sources": list(fact.sources),
-        "evidence": [
-            {"segment": span.segment, "start": span.start, "end": span.end}
-            for span in fact.evidence
-        ],
+        "evidence": [asdict(span) for span in fact.evidence],
     }

@@ -6,37 +6,33 @@ change is in the audit log.
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 import shlex
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
 
 from recollect.cli.store_options import (
-    Command,
     Memory,
-    check_url,
+    age_from,
     confirmed,
     instant,
-    json_option,
     print_json,
+    service_options,
     size_text,
-    store_option,
     when,
     yes_option,
 )
 from recollect.core.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant, tenant_space
 from recollect.errors import RecollectError
 from recollect.system import config
-from recollect.system.config.fields import read_seconds
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
@@ -44,50 +40,24 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import Certificate
     from recollect.hosts.service.keys import MadeKey
 
-P = ParamSpec("P")
-T = TypeVar("T")
 PAGE: Final = 500
-LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
 
 
-def service_options(command: Command) -> Any:
-    """Add `--store` and `--json`; the command gets them as `memory`."""
-
-    @wraps(command)
-    def run(*, url: str | None, as_json: bool, **given: Any) -> None:
-        command(memory=Memory(url=url, as_json=as_json), **given)
-
-    return store_option(json_option(run))
-
-
-def on_service(work: Callable[Concatenate[PostgresFleet, Memory, P], Awaitable[None]]) -> Any:
-    """Turn work on a service's database into a command, with `--store` and `--json`."""
-
-    @wraps(work)
-    def run(*args: P.args, memory: Memory, **given: P.kwargs) -> None:  # type: ignore[valid-type]
-        with_fleet(memory, lambda fleet: work(fleet, memory, *args, **given))
-
-    return service_options(run)
-
-
-def with_fleet(memory: Memory, work: Callable[[PostgresFleet], Awaitable[T]]) -> T:
-    check_url(memory.url)
+@asynccontextmanager
+async def service_of(memory: Memory) -> AsyncIterator[PostgresFleet]:
+    """Open the database of a service."""
     from recollect.adapters.wiring.stores import is_server, open_fleet
 
-    url = config.load_settings().settings.store.url if memory.url is None else memory.url
+    url = memory.store_url(config.load_settings().settings)
     if url is None or not is_server(url):
         raise RecollectError(
             "tenants are for a service on PostgreSQL: give --store postgresql://USER@HOST/DATABASE"
         )
-
-    async def run() -> T:
-        fleet = await open_fleet(url)
-        try:
-            return await work(fleet)
-        finally:
-            await fleet.close()
-
-    return asyncio.run(run())
+    fleet = await open_fleet(url)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
 
 
 def actor() -> str:
@@ -113,34 +83,36 @@ def tenant() -> None:
 
 @tenant.command("create")
 @click.argument("name")
-@on_service
-async def create_tenant(fleet: PostgresFleet, memory: Memory, *, name: str) -> None:
+@service_options
+async def create_tenant(*, name: str, memory: Memory) -> None:
     """Create a tenant. Unlimited unless you set limits with `recollect tenant limits`."""
     from recollect.hosts.service.keys import new_tenant
 
     if not name.strip():
         raise RecollectError("a tenant's name must have at least one character")
+    shown = plain_line(name)
     new = new_tenant(name, now=time.time())
-    if not await fleet.tenants().add_tenant(new, actor=actor()):
-        raise RecollectError(f"the tenant {plain_line(name)!r} already exists: choose another name")
-    memory.show(_tenant_json(new), lambda: click.echo(f"{new.id}  {plain_line(name)}"))
-    click.echo(f"Next: recollect key create {shlex.quote(plain_line(name))}", err=True)
+    async with service_of(memory) as fleet:
+        if not await fleet.tenants().add_tenant(new, actor=actor()):
+            raise RecollectError(f"the tenant {shown!r} already exists: choose another name")
+    memory.show(_tenant_json(new), [f"{new.id}  {shown}"])
+    click.echo(f"Next: recollect key create {shlex.quote(shown)}", err=True)
 
 
 @tenant.command("list")
-@on_service
-async def list_tenants(fleet: PostgresFleet, memory: Memory) -> None:
+@service_options
+async def list_tenants(*, memory: Memory) -> None:
     """List the tenants and their limits."""
     found: list[Tenant] = []
-    while page := await fleet.tenants().tenants(after=found[-1].name if found else "", limit=PAGE):
-        found += page
-
-    def draw() -> None:
-        for one in found:
-            limits = _limits_text(one)
-            click.echo(f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {limits}")
-
-    memory.show({"tenants": [_tenant_json(one) for one in found]}, draw)
+    async with service_of(memory) as fleet:
+        records = fleet.tenants()
+        while page := await records.tenants(after=found[-1].name if found else "", limit=PAGE):
+            found += page
+    lines = [
+        f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {_limits_text(one)}"
+        for one in found
+    ]
+    memory.show({"tenants": [_tenant_json(one) for one in found]}, lines)
 
 
 def _limits_text(one: Tenant) -> str:
@@ -165,14 +137,9 @@ def _limits_text(one: Tenant) -> str:
     metavar="N",
     help="Limit tokens per day, over all nodes.",
 )
-@on_service
+@service_options
 async def set_limits(
-    fleet: PostgresFleet,
-    memory: Memory,
-    *,
-    name: str,
-    requests_per_minute: int | None,
-    tokens_per_day: int | None,
+    *, name: str, requests_per_minute: int | None, tokens_per_day: int | None, memory: Memory
 ) -> None:
     """Show or set a tenant's limits. Limits that you do not pass stay; 0 removes a limit.
 
@@ -180,25 +147,25 @@ async def set_limits(
     """
     given = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day}
     limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
-    one = replace(await find_tenant(fleet, name), **limits)
-    if limits:
-        await fleet.tenants().set_limits(one, actor=actor(), at=time.time())
-    text = f"{plain_line(name)}  {_limits_text(one)}"
-    memory.show(_tenant_json(one), lambda: click.echo(text))
+    async with service_of(memory) as fleet:
+        one = replace(await find_tenant(fleet, name), **limits)
+        if limits:
+            await fleet.tenants().set_limits(one, actor=actor(), at=time.time())
+    memory.show(_tenant_json(one), [f"{plain_line(name)}  {_limits_text(one)}"])
 
 
 @tenant.command("delete")
 @click.argument("name")
 @yes_option
 @service_options
-def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
+async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     """Delete a tenant with its keys, its spaces and all their content.
 
     Prints one line per deleted space; with --json, the certificate of each.
     """
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
-    unasked = "cannot ask for confirmation (no terminal): pass --yes to delete the tenant"
-    if not yes and not confirmed(question, as_json=memory.as_json, unasked=unasked):
+    effect = "the tenant would be deleted"
+    if not yes and not confirmed(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
 
     def certify(certificate: dict[str, Any]) -> None:
@@ -207,7 +174,8 @@ def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
         whole = json.dumps(certificate)
         click.echo(whole if memory.as_json else f"{text} {certificate['checksum']}")
 
-    gone = with_fleet(memory, lambda fleet: _delete(fleet, name, certify))
+    async with service_of(memory) as fleet:
+        gone = await _delete(fleet, name, certify)
     shown = json.dumps({"deleted": name, "id": str(gone.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
     click.echo(f"Its log stays: recollect tenant audit {gone.id}", err=True)
@@ -246,26 +214,22 @@ async def _delete(
     show_default=True,
     help="Show at most this many changes.",
 )
-@on_service
-async def show_audit(fleet: PostgresFleet, memory: Memory, *, name: str | None, limit: int) -> None:
+@service_options
+async def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
     """Show the changes to tenants, keys and spaces, newest first.
 
     NAME is a tenant's name or id, also of a deleted one. Default: all tenants.
     """
-    tenants = [None] if name is None else await _find_logged(fleet, name)
-    log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]
+    async with service_of(memory) as fleet:
+        tenants = [None] if name is None else await _find_logged(fleet, name)
+        log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]
     log.sort(key=lambda record: (record.at, record.id), reverse=True)
     acts = [
         {**asdict(record), "at": instant(record.at), "tenant": str(record.tenant)}
         for record in log[:limit]
     ]
-
-    def draw() -> None:
-        for act in acts:
-            done = f"{act['at']}  {act['actor']}  {act['act']}  {act['subject']}"
-            click.echo(plain_line(f"{done}  tenant {act['tenant']}"))
-
-    memory.show({"acts": acts}, draw)
+    line = "{at}  {actor}  {act}  {subject}  tenant {tenant}"
+    memory.show({"acts": acts}, [plain_line(line.format(**act)) for act in acts])
 
 
 async def _find_logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
@@ -303,41 +267,41 @@ def key() -> None:
 )
 @click.option("--name", default="", help="Name the key, to tell keys apart.")
 @click.option("--expires", metavar="AGE", help="Let the key expire after this time: 90d, 12h, 5m.")
-@on_service
+@service_options
 async def create_key(
-    fleet: PostgresFleet,
-    memory: Memory,
     *,
     tenant_name: str,
     scopes: tuple[KeyScope, ...],
     name: str,
     expires: str | None,
+    memory: Memory,
 ) -> None:
     """Create a key and print it. Recollect cannot show the key again."""
     from recollect.hosts.service.keys import DEFAULT_SCOPES, make_key
 
     now = time.time()
     ends = None if expires is None else now + _age(expires, "--expires")
-    owner = await find_tenant(fleet, tenant_name)
-    new = make_key(owner.id, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends)
-    await fleet.tenants().add_key(new.record, actor=actor())
+    async with service_of(memory) as fleet:
+        owner = (await find_tenant(fleet, tenant_name)).id
+        new = make_key(owner, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends)
+        await fleet.tenants().add_key(new.record, actor=actor())
     _print_key(memory, new)
 
 
 @key.command("list")
 @_tenant_argument
-@on_service
-async def list_keys(fleet: PostgresFleet, memory: Memory, *, tenant_name: str) -> None:
+@service_options
+async def list_keys(*, tenant_name: str, memory: Memory) -> None:
     """List a tenant's keys: prefix, scopes, expiry and name."""
-    keys = await fleet.tenants().keys((await find_tenant(fleet, tenant_name)).id)
+    async with service_of(memory) as fleet:
+        keys = await fleet.tenants().keys((await find_tenant(fleet, tenant_name)).id)
     shown = [_key_json(one) for one in keys]
-
-    def draw() -> None:
-        for one, row in zip(keys, shown, strict=True):
-            scopes, ends = ", ".join(one.scopes), _ending(one, time.time())
-            click.echo(f"{one.id}  {row['prefix']}  {scopes}  {ends}  {plain_line(one.name)}")
-
-    memory.show({"keys": shown}, draw)
+    lines = [
+        f"{one.id}  {row['prefix']}  {', '.join(one.scopes)}  {_ending(one, time.time())}  "
+        + plain_line(one.name)
+        for one, row in zip(keys, shown, strict=True)
+    ]
+    memory.show({"keys": shown}, lines)
 
 
 def _ending(one: ApiKey, now: float) -> str:
@@ -351,18 +315,17 @@ def _ending(one: ApiKey, now: float) -> str:
 @key.command("revoke")
 @_tenant_argument
 @_key_argument
-@on_service
-async def revoke_key(
-    fleet: PostgresFleet, memory: Memory, *, tenant_name: str, key_id: str
-) -> None:
+@service_options
+async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     """Revoke a key. Takes effect on all nodes within seconds."""
     from recollect.hosts.service.keys import KEY_SECONDS
 
-    owner = await find_tenant(fleet, tenant_name)
-    if not await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time()):
-        raise _no_such_key(tenant_name, key_id)
+    async with service_of(memory) as fleet:
+        owner = await find_tenant(fleet, tenant_name)
+        if not await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time()):
+            raise _no_such_key(tenant_name, key_id)
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
-    memory.show({"revoked": key_id}, lambda: click.echo(text))
+    memory.show({"revoked": key_id}, [text])
 
 
 @key.command("rotate")
@@ -375,22 +338,21 @@ async def revoke_key(
     show_default=True,
     help="How long the old key keeps working.",
 )
-@on_service
-async def rotate_key(
-    fleet: PostgresFleet, memory: Memory, *, tenant_name: str, key_id: str, grace: str
-) -> None:
+@service_options
+async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
     """Create a replacement key. The old one keeps working for --grace."""
     from recollect.hosts.service.keys import rotated_key
 
     now = time.time()
     ends = now + _age(grace, "--grace")
-    owner, records = await find_tenant(fleet, tenant_name), fleet.tenants()
-    found = await records.key(owner.id, key_id)
-    if found is None:
-        raise _no_such_key(tenant_name, key_id)
-    new = rotated_key(found[0], now=now)
-    if not await records.rotate_key(owner, key_id, new.record, ends_at=ends, actor=actor()):
-        raise _no_such_key(tenant_name, key_id)
+    async with service_of(memory) as fleet:
+        owner, records = await find_tenant(fleet, tenant_name), fleet.tenants()
+        found = await records.key(owner.id, key_id)
+        if found is None:
+            raise _no_such_key(tenant_name, key_id)
+        new = rotated_key(found[0], now=now)
+        if not await records.rotate_key(owner, key_id, new.record, ends_at=ends, actor=actor()):
+            raise _no_such_key(tenant_name, key_id)
     _print_key(memory, new)
 
 
@@ -401,8 +363,8 @@ def _no_such_key(tenant_name: str, key_id: str) -> RecollectError:
 
 
 def _age(text: str, option: str) -> float:
-    seconds = read_seconds(text)
-    if seconds is None or not 0 <= seconds < LONGEST_AGE_SECONDS:
+    seconds = age_from(text)
+    if seconds is None:
         raise RecollectError(
             f"{option} {plain_line(text)!r}: give an age such as 90d, 12h, 5m or 90s"
         )
@@ -440,30 +402,22 @@ def space() -> None:
 
 @space.command("list")
 @service_options
-def list_spaces(*, memory: Memory) -> None:
+async def list_spaces(*, memory: Memory) -> None:
     """List the memories of a store, the last used one last. Default: those of this machine."""
     from recollect.adapters.wiring import stored_spaces
 
-    check_url(memory.url)
-    store = config.load_settings().settings.store
-    url = store.url if memory.url is None else memory.url
-    found = asyncio.run(stored_spaces(url, key=store.key))
-
-    def draw() -> None:
-        if not found:
-            click.echo("There is no memory here yet.")
-            return
-        # the name is last and complete, because people copy it
-        click.echo(f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space")
-        for one in found:
-            size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)
-            name = plain_line(one.space) if one.space is not None else f"({plain_line(one.unread)})"
-            counts = (f"{one.sessions:,}", f"{one.segments:,}") if one.space is not None else "··"
-            numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
-            click.echo(f"{when(one.last_said_at):16}  {numbers}  {name}")
-
+    settings = config.load_settings().settings
+    found = await stored_spaces(memory.store_url(settings), key=settings.store.key)
+    # the name is last and complete, because people copy it
+    lines = [f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space"]
+    for one in found:
+        size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)
+        name = plain_line(one.space) if one.space is not None else f"({plain_line(one.unread)})"
+        counts = (f"{one.sessions:,}", f"{one.segments:,}") if one.space is not None else "··"
+        numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
+        lines.append(f"{when(one.last_said_at):16}  {numbers}  {name}")
     shown = [{**asdict(one), "last_said_at": instant(one.last_said_at)} for one in found]
-    memory.show({"spaces": shown}, draw)
+    memory.show({"spaces": shown}, lines if found else ["There is no memory here yet."])
 
 
 @space.command("delete")
@@ -471,28 +425,28 @@ def list_spaces(*, memory: Memory) -> None:
 @yes_option
 @click.option("--tenant", metavar="NAME", help="Delete the space of this tenant of a service.")
 @service_options
-def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) -> None:
+async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) -> None:
     """Delete a memory and all its content, and print a certificate.
 
     Deletes the archive, index, vectors, facts, ledger, jobs, tombstones and the spool on this
     machine. Deletes an SQLite memory as a whole file. The certificate lists the copies that this
     command cannot delete, such as backups.
     """
+    from recollect.adapters.wiring.stores import delete_stored_space
     from recollect.core.upkeep.certificates import certificate_json, certificate_text
 
-    place = Memory(url=memory.url, space=name).place()
+    memory.named = name
+    await memory.choose()
     question = f"Delete the space {plain_line(name)} permanently?"
-    unasked = "cannot ask for confirmation (no terminal): pass --yes to delete the space"
-    if not yes and not confirmed(question, as_json=memory.as_json, unasked=unasked):
+    effect = "the space would be deleted"
+    if not yes and not confirmed(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
-    if tenant is not None:
-        certificate = with_fleet(memory, lambda fleet: _delete_of_tenant(fleet, tenant, name))
+    if tenant is None:
+        certificate = await delete_stored_space(memory.settings, name, memory.url)
     else:
-        from recollect.adapters.wiring.stores import delete_stored_space
-
-        certificate = asyncio.run(delete_stored_space(place.settings, name, place.url))
-    text = certificate_text(certificate)
-    memory.show(certificate_json(certificate), lambda: click.echo(text))
+        async with service_of(memory) as fleet:
+            certificate = await _delete_of_tenant(fleet, tenant, name)
+    memory.show(certificate_json(certificate), [certificate_text(certificate)])
 
 
 async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
@@ -505,5 +459,5 @@ async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Cer
             "`recollect space list` shows all, by the tenant's id"
         )
     store = await fleet.space(tenant_space(owner.id, name))
-    let_go = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
-    return await delete(store, named=name, now=time.time(), let_go=let_go)
+    remove = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
+    return await delete(store, named=name, now=time.time(), let_go=remove)

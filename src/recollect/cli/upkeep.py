@@ -8,22 +8,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from recollect.cli.store_options import (
     Memory,
-    Place,
     ShownProgress,
     instant,
     memory_options,
     new_memory_options,
-    opened,
+    print_json,
     when,
 )
 from recollect.core.values.batch import EXTRACT_JOB, extract_key
@@ -31,20 +30,12 @@ from recollect.errors import EmbedderError, RecollectError, StoreUnavailable
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
-    from recollect.core.engine.lookup import NoteResult
+    from collections.abc import Sequence
+
     from recollect.core.ports import Embedder, Store
     from recollect.core.transfer.memory_files import MemoryFiles
-    from recollect.core.upkeep.chores import Reindexed
     from recollect.core.values.batch import JobId, JobRecord, QueueState
-    from recollect.core.values.upkeep import (
-        CheckResult,
-        FileOutcome,
-        MemoryFilesResult,
-        ScrubResult,
-        SpoolState,
-    )
-
-    _Jobs: TypeAlias = tuple[QueueState, tuple[JobRecord, ...], dict[JobId, str], int]
+    from recollect.core.values.upkeep import FileOutcome, MemoryFilesResult, SpoolState
 
 _OUTCOMES: Final[tuple[FileOutcome, ...]] = ("added", "changed", "withdrawn", "unchanged")
 _EVERY_KIND: Final = "*"
@@ -62,44 +53,34 @@ _MOST_JOBS: Final = 100
     help="Store the note in this session.",
 )
 @new_memory_options
-def memory_add(*, text: str, session: str, memory: Memory) -> None:
+async def memory_add(*, text: str, session: str, memory: Memory) -> None:
     """Store a note, as if you had sent it to an agent. Pass - to read it from standard input."""
-    said = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-    said = said.strip()
-    if not said:
+    from recollect.core.engine.lookup import keep_note
+    from recollect.core.rules.tokens import Weigher
+
+    note = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    if not note.strip():
         raise RecollectError("the note is empty; pass its text")
-
-    async def work(store: Store, place: Place) -> NoteResult:
-        from recollect.core.engine.lookup import keep_note
-        from recollect.core.rules.tokens import Weigher
-
-        return await keep_note(
+    async with memory.open() as store:
+        noted = await keep_note(
             store,
-            said,
+            note.strip(),
             session=session,
-            secret=place.secret,
-            weigher=Weigher(place.settings.tokens.counter),
-            redaction=place.settings.redaction,
+            secret=memory.secret,
+            weigher=Weigher(memory.settings.tokens.counter),
+            redaction=memory.settings.redaction,
             now=time.time(),
         )
-
-    noted = memory.run(work)
     segment = noted.segment
     if segment is None:
         raise RecollectError("the note contains only a recalled block, so it was not stored")
     value = {"id": segment.id, "session": session, "outcome": noted.outcome}
-    memory.show(value, lambda: click.echo(f"{noted.outcome}: {segment.id}"))
+    memory.show(value, [f"{noted.outcome}: {segment.id}"])
     if segment.noise is not None and noted.outcome == "stored":
         click.echo(f"recollect: it is stored but not indexed: {segment.noise}", err=True)
     if noted.outcome == "forgotten":
         click.echo("recollect: this text was forgotten on request, so it was not stored", err=True)
         raise SystemExit(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FolderResult:
-    folder: str
-    look: MemoryFilesResult
 
 
 @click.command("index")
@@ -110,43 +91,43 @@ class _FolderResult:
     help="Remove the content of these folders from the memory instead.",
 )
 @new_memory_options
-def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Memory) -> None:
+async def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Memory) -> None:
     """Read the memory files of FOLDER into a memory. Default: the current folder.
 
     Reads MEMORY.md, memory.md, memory/**/*.md and the paths in index.extra_paths. Updates changed
     files, and removes text that a file no longer contains.
     """
-    named = folders or (Path(),)
-    for folder in named:
+    folders = folders or (Path(),)
+    for folder in folders:
         if not withdraw and not folder.is_dir():
             raise RecollectError(f"{plain_line(str(folder))} must be a folder; name a workspace")
+    results: list[tuple[str, MemoryFilesResult]] = []
     with ShownProgress(quiet=memory.as_json) as progress:
-
-        async def work(store: Store, place: Place) -> list[_FolderResult]:
-            looked = []
-            for folder in named:
+        async with memory.open() as store:
+            for folder in folders:
                 show = partial(progress.show, plain_line(folder.name) or "indexing")
-                look = await _files(folder, store, place).look(withdraw=withdraw, progress=show)
-                looked.append(_FolderResult(folder=str(folder), look=look))
-            return looked
-
-        looked = memory.run(work)
-    totals: dict[str, int] = {
-        **{kind: sum(one.look.count(kind) for one in looked) for kind in _OUTCOMES},
-        "skipped": sum(len(one.look.skipped) for one in looked),
-        "forgotten": sum(len(one.look.forgotten) for one in looked),
-        "redacted": sum(one.look.redacted for one in looked),
-    }
-    value = {
-        "folders": [{"folder": one.folder, **asdict(one.look)} for one in looked],
-        "totals": totals,
-    }
-    memory.show(value, lambda: _draw_indexed(looked))
-    if any(one.look.skipped and not one.look.files for one in looked):
+                files = _files(folder, store, memory)
+                results.append((str(folder), await files.look(withdraw=withdraw, progress=show)))
+    if memory.as_json:
+        looks = [look for _, look in results]
+        totals: dict[str, int] = {
+            **{kind: sum(look.count(kind) for look in looks) for kind in _OUTCOMES},
+            "skipped": sum(len(look.skipped) for look in looks),
+            "forgotten": sum(len(look.forgotten) for look in looks),
+            "redacted": sum(look.redacted for look in looks),
+        }
+        read = [{"folder": name, **asdict(look)} for name, look in results]
+        print_json({"folders": read, "totals": totals})
+    else:
+        for name, look in results:
+            if len(results) > 1:
+                click.echo(f"{plain_line(name)}:")
+            _print_indexed(look)
+    if any(look.skipped and not look.files for _, look in results):
         raise SystemExit(1)
 
 
-def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
+def _files(folder: Path, store: Store, memory: Memory) -> MemoryFiles:
     from recollect.adapters.wiring.models import Embedders, choose_embedders
     from recollect.core.boundary import SystemClock
     from recollect.core.rules.tokens import Weigher
@@ -156,7 +137,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
     async def open_archive() -> Store:
         return store
 
-    settings = place.settings
+    settings = memory.settings
     own_files = "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         raise RecollectError(
@@ -172,7 +153,7 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
         write=store.write,
         clock=SystemClock(),
         rules=FileRules(
-            secret=place.secret,
+            secret=memory.secret,
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
             embedders=tuple(embedder.name for embedder in vectors.used),
@@ -180,55 +161,44 @@ def _files(folder: Path, store: Store, place: Place) -> MemoryFiles:
     )
 
 
-def _draw_indexed(looked: list[_FolderResult]) -> None:
-    for result in looked:
-        look = result.look
-        if len(looked) > 1:
-            click.echo(f"{plain_line(result.folder)}:")
-        for file in look.files:
-            if file.outcome != "unchanged":
-                click.echo(f"{plain_line(file.file)}: {file.outcome}")
-        for skipped in look.skipped:
-            name, reason = plain_line(skipped.file), plain_line(skipped.reason)
-            click.echo(f"{name}: not indexed: {reason}", err=True)
-        for origin in look.forgotten:
-            text = "was forgotten on request and is not indexed again; the file still contains it"
-            click.echo(f"{plain_line(origin)}: {text}", err=True)
-        if not look.files and not look.skipped:
-            click.echo("Found no MEMORY.md, memory.md or memory/**/*.md.")
-            continue
-        counts_text = ", ".join(f"{look.count(kind):,} {kind}" for kind in _OUTCOMES)
-        masked = f"; {look.redacted:,} secrets masked" if look.redacted else ""
-        click.echo(f"{len(look.files):,} files: {counts_text}{masked}")
+def _print_indexed(look: MemoryFilesResult) -> None:
+    for file in look.files:
+        if file.outcome != "unchanged":
+            click.echo(f"{plain_line(file.file)}: {file.outcome}")
+    for skipped in look.skipped:
+        name, reason = plain_line(skipped.file), plain_line(skipped.reason)
+        click.echo(f"{name}: not indexed: {reason}", err=True)
+    for origin in look.forgotten:
+        text = "was forgotten on request and is not indexed again; the file still contains it"
+        click.echo(f"{plain_line(origin)}: {text}", err=True)
+    if not look.files and not look.skipped:
+        click.echo("Found no MEMORY.md, memory.md or memory/**/*.md.")
+        return
+    counts_text = ", ".join(f"{look.count(kind):,} {kind}" for kind in _OUTCOMES)
+    masked = f"; {look.redacted:,} secrets masked" if look.redacted else ""
+    click.echo(f"{len(look.files):,} files: {counts_text}{masked}")
 
 
 @click.command("reindex")
 @memory_options
-def memory_reindex(*, memory: Memory) -> None:
+async def memory_reindex(*, memory: Memory) -> None:
     """Rebuild the search index, and compute vectors that are missing.
 
     Recollect also computes missing vectors in the background; this command does it now. Rebuild
     only if the release notes ask for it.
     """
+    from recollect.adapters.wiring.models import choose_embedders
+    from recollect.core.boundary import SystemClock
+    from recollect.core.upkeep.chores import reindex
+
     with ShownProgress(quiet=memory.as_json) as progress:
-
-        async def work(store: Store, place: Place) -> tuple[Reindexed, dict[str, int]]:
-            from recollect.adapters.wiring.models import choose_embedders
-            from recollect.core.boundary import SystemClock
-            from recollect.core.upkeep.chores import reindex
-
+        async with memory.open() as store:
             done = await reindex(store, SystemClock(), partial(progress.show, "indexing"))
-            embedders = choose_embedders(place.settings).used
-            return done, {one.name: await _embed_all(store, one, progress) for one in embedders}
-
-        done, vectors = memory.run(work)
-
-    def draw() -> None:
-        click.echo(f"{done.segments:,} messages indexed, {done.passages:,} passages")
-        for name, count in vectors.items():
-            click.echo(f"{name}: {count:,} vectors computed")
-
-    memory.show({**asdict(done), "vectors": vectors}, draw)
+            embedders = choose_embedders(memory.settings).used
+            vectors = {one.name: await _embed_all(store, one, progress) for one in embedders}
+    lines = [f"{done.segments:,} messages indexed, {done.passages:,} passages"]
+    lines += [f"{name}: {count:,} vectors computed" for name, count in vectors.items()]
+    memory.show({**asdict(done), "vectors": vectors}, lines)
 
 
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> int:
@@ -260,46 +230,35 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
 @click.command("check")
 @click.option("--retry", is_flag=True, help="Queue the batches again that the store refused.")
 @memory_options
-def memory_check(*, retry: bool, memory: Memory) -> None:
+async def memory_check(*, retry: bool, memory: Memory) -> None:
     """Check the store, and the spool that holds writes on this machine while the store is down.
 
     Exits 1 if it finds a problem. Shows the spool even if the store is down.
     """
-    place = memory.place()
-    retried, spool, result = asyncio.run(_check(place, retry=retry))
-    checked = [*result.checked, f"the spool of this machine: {spool.waiting:,} batches wait"]
-    problems = [*result.problems, *_spool_problems(spool)]
-
-    def draw() -> None:
-        if retry:
-            click.echo(f"{number_of(retried, 'refused batch', 'refused batches')} queued again")
-        for what in checked:
-            click.echo(f"checked  {plain_line(what)}")
-        for problem in problems:
-            click.echo(f"PROBLEM  {plain_line(problem)}")
-        click.echo(f"{len(problems):,} problems" if problems else "Everything is in order.")
-
-    value = {"checked": checked, "problems": problems, "spool": asdict(spool), "retried": retried}
-    memory.show(value, draw)
-    if problems:
-        raise SystemExit(1)
-
-
-async def _check(place: Place, *, retry: bool) -> tuple[int, SpoolState, CheckResult]:
-    from recollect.adapters.wiring import open_spool
-    from recollect.core.values.upkeep import CheckResult
-
-    spool = await open_spool(place.url, space=place.space, key=place.settings.store.key)
-    try:
+    await memory.choose()
+    async with memory.open_spool() as spool:
         retried = await spool.retry_refused() if retry else 0
         state = await spool.state()
-    finally:
-        await spool.close()
     try:
-        async with opened(place) as store:
-            return retried, state, await store.check()
+        async with memory.open() as store:
+            result = await store.check()
+        checked, problems = list(result.checked), list(result.problems)
     except StoreUnavailable as error:
-        return retried, state, CheckResult(checked=(), problems=(f"store: {error}",))
+        checked, problems = [], [f"store: {error}"]
+    checked.append(f"the spool of this machine: {state.waiting:,} batches wait")
+    problems += _spool_problems(state)
+    lines = [
+        *(f"checked  {plain_line(what)}" for what in checked),
+        *(f"PROBLEM  {plain_line(problem)}" for problem in problems),
+        f"{len(problems):,} problems" if problems else "Everything is in order.",
+    ]
+    if retry:
+        batches = number_of(retried, "refused batch", "refused batches")
+        lines.insert(0, f"{batches} queued again")
+    value = {"checked": checked, "problems": problems, "spool": asdict(state), "retried": retried}
+    memory.show(value, lines)
+    if problems:
+        raise SystemExit(1)
 
 
 def _spool_problems(state: SpoolState) -> list[str]:
@@ -321,26 +280,18 @@ def _spool_problems(state: SpoolState) -> list[str]:
 @click.command("scrub")
 @click.option("--admin-url", metavar="URL", help="PostgreSQL: connect as the owner of the tables.")
 @memory_options
-def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
+async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
     On PostgreSQL, locks each table with content while it is rewritten.
     """
+    from recollect.adapters.wiring.stores import scrub_store
 
-    async def work(store: Store, place: Place) -> ScrubResult:
-        from recollect.adapters.wiring.stores import scrub_store
-
-        del place
-        return await scrub_store(store, admin_url=admin_url)
-
-    def draw() -> None:
-        for what in result.done:
-            click.echo(f"done    {plain_line(what)}")
-        for what in result.cannot:
-            click.echo(f"cannot  {plain_line(what)}")
-
-    result = memory.run(work)
-    memory.show(asdict(result), draw)
+    async with memory.open() as store:
+        result = await scrub_store(store, admin_url=admin_url)
+    lines = [f"done    {plain_line(what)}" for what in result.done]
+    lines += [f"cannot  {plain_line(what)}" for what in result.cannot]
+    memory.show(asdict(result), lines)
 
 
 @click.command("jobs")
@@ -356,35 +307,32 @@ def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
 )
 @click.option("--revive", is_flag=True, help="Queue jobs again that failed too often.")
 @memory_options
-def memory_jobs(*, pause: str | None, resume: str | None, revive: bool, memory: Memory) -> None:
+async def memory_jobs(
+    *, pause: str | None, resume: str | None, revive: bool, memory: Memory
+) -> None:
     """List the background jobs of a memory; pause, resume and revive them.
 
     KIND is extract, embed, expire or pack; without it, all kinds.
     """
+    from recollect.core.upkeep.jobs import day_of
 
-    async def work(store: Store, place: Place) -> _Jobs:
-        del place
-        now = time.time()
+    now = time.time()
+    async with memory.open() as store:
         if pause is not None:
             await store.pause(pause)
         if resume is not None:
             await store.resume(resume)
         revived = await store.revive(at=now) if revive else 0
-        today = datetime.fromtimestamp(now, UTC).date().isoformat()
+        queue = await store.queue(day=day_of(now))
         jobs = await store.jobs(limit=_MOST_JOBS)
-        return await store.queue(day=today), jobs, await _job_keys(store, jobs), revived
-
-    def draw() -> None:
-        if revive:
-            click.echo(f"{revived:,} dead jobs are queued again")
-        _draw_jobs(queue, jobs, keys)
-
-    queue, jobs, keys, revived = memory.run(work)
-    listed: list[dict[str, Any]] = [{**asdict(job), "run_at": instant(job.run_at)} for job in jobs]
-    memory.show({"queue": asdict(queue), "revived": revived, "jobs": listed}, draw)
+        keys = await _job_keys(store, jobs)
+    lines = [f"{revived:,} dead jobs are queued again"] if revive else []
+    listed = [{**asdict(job), "run_at": instant(job.run_at)} for job in jobs]
+    value = {"queue": asdict(queue), "revived": revived, "jobs": listed}
+    memory.show(value, [*lines, *_job_lines(queue, jobs, keys)])
 
 
-async def _job_keys(store: Store, jobs: tuple[JobRecord, ...]) -> dict[JobId, str]:
+async def _job_keys(store: Store, jobs: Sequence[JobRecord]) -> dict[JobId, str]:
     names: dict[str, str] = {}
     if any(job.kind == EXTRACT_JOB for job in jobs):
         for session in await store.sessions():
@@ -393,24 +341,25 @@ async def _job_keys(store: Store, jobs: tuple[JobRecord, ...]) -> dict[JobId, st
     return {job.id: plain_line(names.get(job.key, job.key)) for job in jobs}
 
 
-def _draw_jobs(queue: QueueState, jobs: tuple[JobRecord, ...], keys: dict[JobId, str]) -> None:
+def _job_lines(
+    queue: QueueState, jobs: Sequence[JobRecord], keys: dict[JobId, str]
+) -> Iterator[str]:
     text = f"{queue.waiting:,} waiting, {queue.leased:,} running, {queue.dead:,} dead"
     if queue.spent_tokens_today:
         text += f", {queue.spent_tokens_today:,} tokens reserved today"
-    click.echo(text)
+    yield text
     if queue.paused:
         kinds = "all kinds" if _EVERY_KIND in queue.paused else ", ".join(queue.paused)
-        click.echo(
-            f"paused: {plain_line(kinds)}; continue with `--resume {plain_line(queue.paused[0])}`"
-        )
+        first = plain_line(queue.paused[0])
+        yield f"paused: {plain_line(kinds)}; continue with `--resume {first}`"
     if not jobs:
         return
     # one line per job, never wrapped: the longest column is last
     width = max(len("key"), *(min(len(keys[job.id]), _KEY_CHARS) for job in jobs))
-    click.echo(f"kind     state    tries  {'runs at':16}  {'key':{width}}  why")
+    yield f"kind     state    tries  {'runs at':16}  {'key':{width}}  why"
     for job in jobs:
         line = (
             f"{job.kind:7}  {job.state:7}  {job.attempts:>5}  {when(job.run_at):16}  "
             f"{keys[job.id]:{width}}  {plain_line(job.reason or '')}"
         )
-        click.echo(line.rstrip())
+        yield line.rstrip()

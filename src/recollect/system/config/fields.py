@@ -29,9 +29,9 @@ SECONDS: Final = {"unit": "seconds"}
 NONE_WORD = "none"
 """How "no value" is written in a file or a variable, because TOML has no null."""
 
-_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhd])\s*)+")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhdw])\s*)+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _FLAGS = {"yes": True, "on": True, "no": False, "off": False}
 _SHOWN_CHARS = 60
