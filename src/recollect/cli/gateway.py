@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from recollect.hosts.gateway.agents import WrappedAgent
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
-MOST_HELD: Final = 20
-"""Number of log messages that are held while the agent uses the screen."""
+MOST_DELAYED: Final = 20
+"""Number of log messages that are printed after the agent has used the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
 _CUT = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
@@ -55,33 +55,27 @@ def gateway(*, port: int | None) -> None:
     Requests to the Messages, Chat Completions and Responses APIs get memory. All other requests
     pass through unchanged. To try it with one agent, `recollect wrap claude` is enough.
     """
-    from recollect.hosts.gateway.access import (
-        TOKEN_PATH,
-        TOKEN_VARIABLE,
-        RunningGateway,
-        announced,
-        gateway_token,
-        gateway_token_file,
-    )
+    from recollect.hosts.gateway import access
     from recollect.hosts.gateway.running import listening_socket, server_of
     from recollect.hosts.gateway.server import Gateway
     from recollect.system.loopback import address_of
 
     settings = load_settings(arguments={} if port is None else {"gateway.port": port}).settings
-    token = gateway_token()
-    app = Gateway(settings, token=token, tell=_say)
-    server = server_of(app)
+    token = access.gateway_token()
+    server = server_of(Gateway(settings, token=token, tell=_report))
     opened = listening_socket(settings)
     address = address_of(opened)
-    given = os.environ.get(TOKEN_VARIABLE)
-    secret = f"${TOKEN_VARIABLE}" if given else f"$(cat {shlex.quote(str(gateway_token_file()))})"
-    base = f'"{address}{TOKEN_PATH}{secret}"'
+    secret = f"${access.TOKEN_VARIABLE}"
+    if not os.environ.get(access.TOKEN_VARIABLE):
+        secret = f"$(cat {shlex.quote(str(access.gateway_token_file()))})"
+    base = access.with_token(address, secret)
     click.echo(f"Recollect listens on {address}. Every request needs its token.", err=True)
-    click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
+    click.echo(f'  Claude Code: ANTHROPIC_BASE_URL="{base}" claude', err=True)
     click.echo("  Watch it: recollect tail", err=True)
-    running = RunningGateway(address=address, token=token, project=project_space(str(Path.cwd())))
+    project = project_space(str(Path.cwd()))
+    running = access.RunningGateway(address=address, token=token, project=project)
     # the server has shut down, then raises the signal again
-    with suppress(KeyboardInterrupt), announced(running):
+    with suppress(KeyboardInterrupt), access.announced(running):
         server.run(sockets=[opened])
 
 
@@ -113,17 +107,18 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
     chosen = AGENTS[agent]
     if shutil.which(chosen.program) is None:
         raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
-    given = {
+    arguments_of_gateway: dict[str, Any] = {
         "gateway.host": "127.0.0.1",
         "gateway.port": 0,
         "gateway.space": space or project_space(str(Path.cwd())),
         "gateway.by_folder": space is None,
-        **({"gateway.summaries": "client"} if summaries else {}),
     }
-    settings, notice = wrapped_settings(chosen, given)
+    if summaries:
+        arguments_of_gateway["gateway.summaries"] = "client"
+    settings, notice = wrapped_settings(chosen, arguments_of_gateway)
     code = run_wrapped(chosen, settings, arguments)
     if notice:  # the agent's screen hid the line that was logged before
-        _say(notice)
+        _report(notice)
     sys.exit(code)
 
 
@@ -134,27 +129,26 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
     environment, else to the provider's usual URL. An unusual URL is printed.
     """
     loaded = load_settings(arguments=given)
-    taken = dict(given)
     own = agent.upstreams()
-    if loaded.settings.recall.scope == "auto":
-        # a project of one person: recall decisions of its other sessions, as the hooks do
-        taken["recall.scope"] = "space"
+    upstreams: dict[str, Any] = {}
     for family in agent.families:
         key = f"gateway.upstream.{family}"
         url, named_by = getattr(loaded.settings.gateway.upstream, family), ""
         if loaded.sources[key].kind != "default":
             named_by = key
         elif family in own:
-            taken[key] = url = own[family].url
+            upstreams[key] = url = own[family].url
             named_by = own[family].named_by
         if named_by and url:
-            _say(f"requests are sent to {_without_secrets(url)}, as set by {named_by}")
+            _report(f"requests are sent to {_without_secrets(url)}, as set by {named_by}")
         elif variable := agent.ignored_variables().get(family):
-            _say(
+            _report(
                 f"{agent.name} does not read {variable}: requests go to {url}. "
                 f"To change it, set {key}"
             )
-    return load_settings(arguments=taken).settings, loaded.project_notice
+    settings = load_settings(arguments={**given, **upstreams}).settings
+    # a project of one person: recall decisions of its other sessions, as the hooks do
+    return settings.across_sessions(), loaded.project_notice
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
@@ -163,35 +157,34 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     from recollect.hosts.gateway.agents import command_line, launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
-    held = HeldMessages()
-    gateway = BackgroundGateway(settings, tell=held.add, agent=agent.name)
-    with logging_to(held), gateway as running, launched(agent, running.url) as launch:
-        where = settings.gateway.space
-        _say(f"memory of {where} (--space {shlex.quote(where)}); to watch: recollect tail")
-        code = run_agent(
-            command_line(agent, launch, arguments), {**os.environ, **launch.environment}
-        )
-    for text in held.texts:
-        _say(text)
+    delayed = DelayedMessages()
+    gateway = BackgroundGateway(settings, tell=delayed.add, agent=agent.name)
+    with logging_to(delayed), gateway as running, launched(agent, running.url) as launch:
+        space = settings.gateway.space
+        _report(f"memory of {space} (--space {shlex.quote(space)}); to watch: recollect tail")
+        command = command_line(agent, launch, arguments)
+        code = run_agent(command, {**os.environ, **launch.environment})
+    for text in delayed.texts:
+        _report(text)
     return code
 
 
-class HeldMessages(logging.Handler):
-    """Holds log messages while an agent uses the screen. Each text is held once."""
+class DelayedMessages(logging.Handler):
+    """Collects log messages while an agent uses the screen, each text once."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: dict[str, None] = {}
 
     def add(self, text: str) -> None:
-        if len(self.texts) < MOST_HELD:
+        if len(self.texts) < MOST_DELAYED:
             self.texts[text] = None
 
     def emit(self, record: logging.LogRecord) -> None:
         self.add(record.getMessage())
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     click.echo(f"recollect: {harmless(text)}", err=True)  # it may contain folder names
 
 

@@ -159,51 +159,41 @@ def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]
     """List everything to import, in a fixed order, each file once."""
     seen: set[Path] = set()
     for path in paths:
-        for found_path in _within(path):
-            where = found_path.resolve()
-            if where in seen:
+        folder = path if path.is_dir() else None
+        for file in [path] if folder is None else _files_in(folder):
+            if file.resolve() in seen:
                 continue
-            seen.add(where)
-            if _leads_out(found_path, path):
-                name = str(found_path.relative_to(path))
-                yield Recorded(name=name, stem=name, modified_at=0.0, read=_read_link)
+            seen.add(file.resolve())
+            name = file.name if folder is None else str(file.relative_to(folder))
+            if folder is not None and not _is_inside(file, folder):
+                yield Recorded(name=name, stem=name, modified_at=0.0, read=_refuse_link)
+            elif file.name not in OPENCLAW_FILES:
+                at, stem = file.stat().st_mtime, stem_of(file.name)
+                yield Recorded(name=name, stem=stem, modified_at=at, read=file.read_bytes)
+            elif folder is None:
+                yield OpenclawFolder(name=name, files=(file,))
             else:
-                yield from _source(found_path, path, seen)
+                both = [file.parent / one for one in OPENCLAW_FILES]
+                files = [one for one in both if one.is_file() and _is_inside(one, folder)]
+                seen.update(one.resolve() for one in files)
+                name = str(file.parent.relative_to(folder.parent))
+                yield OpenclawFolder(name=name, files=tuple(files))
 
 
-def _read_link() -> bytes:
-    raise OSError(errno.EPERM, "it is a link that leads out of the folder")
-
-
-def _leads_out(file: Path, given: Path) -> bool:
-    """Return whether a folder's file is a link to a file outside, because the folder may be a
-    cloned project."""
-    return given.is_dir() and not file.resolve().is_relative_to(given.resolve())
-
-
-def _within(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for file in sorted(path.rglob("*")):
+def _files_in(folder: Path) -> Iterator[Path]:
+    for file in sorted(folder.rglob("*")):
         maybe = not file.name.startswith(".") and file.name.lower().endswith(_ENDINGS)
         if file.is_file() and (maybe or file.name in OPENCLAW_FILES):
             yield file
 
 
-def _source(file: Path, given: Path, seen: set[Path]) -> Iterator[Recorded | OpenclawFolder]:
-    name = str(file.relative_to(given)) if given.is_dir() else file.name
-    if file.name not in OPENCLAW_FILES:
-        at = file.stat().st_mtime
-        yield Recorded(name=name, stem=stem_of(file.name), modified_at=at, read=file.read_bytes)
-        return
-    files = [file]
-    if given.is_dir():
-        both = [file.parent / one for one in OPENCLAW_FILES]
-        files = [one for one in both if one.is_file() and not _leads_out(one, given)]
-        name = str(file.parent.relative_to(given.parent))
-    seen.update(one.resolve() for one in files)
-    yield OpenclawFolder(name=name, files=tuple(files))
+def _is_inside(file: Path, folder: Path) -> bool:
+    """Return False for a link to a file outside of the folder, which may be a cloned project."""
+    return file.resolve().is_relative_to(folder.resolve())
+
+
+def _refuse_link() -> bytes:
+    raise OSError(errno.EPERM, "it is a link that leads out of the folder")
 
 
 def stem_of(name: str) -> str:

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -63,27 +63,7 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
 
     Changes nothing else in the settings; `recollect uninstall` restores them.
     """
-    if agent == "openclaw":
-        _openclaw(project=project, dry_run=dry_run, as_json=as_json, remove=False)
-        return
-    from recollect.hosts.hooks.install import carry_out, plan_install
-
-    name, path = _settings_of(agent, project=project)
-    plan = plan_install(name, path, _command())
-    if not dry_run:
-        carry_out(plan)
-    undo = f"recollect uninstall {agent}" + " --project" * project
-    if as_json:
-        _print_plan(plan, dry_run=dry_run)
-    elif dry_run:
-        click.echo(harmless(plan.diff()) if plan.changes else f"{printable(path)} stays as it is.")
-    elif not plan.changes:
-        click.echo(f"The hooks of {agent} are in {printable(path)} already; `{undo}` removes them.")
-    else:
-        click.echo(f"The hooks of {agent} are in {printable(path)}; `{undo}` removes them.")
-        click.echo(_INSTALLED)
-        if agent == "codex":
-            click.echo(_CONSENT)
+    _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=False)
 
 
 @click.command()
@@ -93,71 +73,79 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
 @json_option
 def uninstall(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     """Remove Recollect's hooks from AGENT's settings. The memory stays."""
-    if agent == "openclaw":
-        _openclaw(project=project, dry_run=dry_run, as_json=as_json, remove=True)
-        return
-    from recollect.hosts.hooks.install import carry_out, plan_uninstall
+    _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=True)
 
-    name, path = _settings_of(agent, project=project)
-    plan = plan_uninstall(name, path)
+
+def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: bool) -> None:
+    if agent == "openclaw":
+        if project:
+            raise RecollectError("OpenClaw has one configuration: leave --project out")
+        _change_plugin(dry_run=dry_run, as_json=as_json, remove=remove)
+        return
+    from recollect.hosts.hooks.install import (
+        carry_out,
+        plan_install,
+        plan_uninstall,
+        settings_file,
+    )
+
+    name: AgentName = "codex" if agent == "codex" else "claude-code"
+    root = Path(project_space(str(Path.cwd())))
+    path = settings_file(name, "project" if project else "user", root)
+    plan = plan_uninstall(name, path) if remove else plan_install(name, path, _hook_command())
+    changes, diff = plan.changes, plan.diff()
     if not dry_run:
         carry_out(plan)
     if as_json:
-        _print_plan(plan, dry_run=dry_run)
-    elif not plan.changes:
+        changed = changes and not dry_run
+        print_json({"agent": name, "path": str(path), "changed": changed, "diff": diff})
+    elif dry_run and changes:
+        click.echo(harmless(diff))
+    elif remove and not changes:
         click.echo(f"There are no Recollect hooks in {printable(path)}.")
-    elif dry_run:
-        click.echo(harmless(plan.diff()))
-    else:
+    elif remove:
         click.echo(f"{'Removed' if plan.after is None else 'Restored'} {printable(path)}.")
+    elif dry_run:
+        click.echo(f"{printable(path)} stays as it is.")
+    else:
+        undo = f"recollect uninstall {agent}" + " --project" * project
+        there = "" if changes else " already"
+        click.echo(f"The hooks of {agent} are in {printable(path)}{there}; `{undo}` removes them.")
+        if changes:
+            click.echo(_INSTALLED)
+        if changes and agent == "codex":
+            click.echo(_CONSENT)
 
 
-def _openclaw(*, project: bool, dry_run: bool, as_json: bool, remove: bool) -> None:
+def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:
     from recollect.hosts.hooks.install import (
         openclaw_plugin,
         put_openclaw_plugin,
         take_openclaw_plugin,
     )
 
-    if project:
-        raise RecollectError("OpenClaw has one configuration: leave --project out")
     path = openclaw_plugin()
-    there = path.exists()
+    place, there = printable(path), path.exists()
     changed = not dry_run and (take_openclaw_plugin() if remove else put_openclaw_plugin())
     if as_json:
         shown = {"agent": "openclaw", "path": str(path), "changed": changed, "dry_run": dry_run}
         print_json(shown)
-    elif not remove:
-        if dry_run:
-            click.echo(
-                f"Would put OpenClaw's plugin into {printable(path)} and change nothing else. Then:"
-            )
-        else:
-            click.echo(f"OpenClaw's plugin is in {printable(path)}{'' if changed else ' already'}.")
-        click.echo(_OPENCLAW.format(path=shlex.quote(str(path))))
-    elif not there:
-        click.echo(f"There is no plugin in {printable(path)}.")
-    elif dry_run:
-        click.echo(f"Would remove OpenClaw's plugin in {printable(path)}.")
+    elif remove and not there:
+        click.echo(f"There is no plugin in {place}.")
+    elif remove and dry_run:
+        click.echo(f"Would remove OpenClaw's plugin in {place}.")
+    elif remove:
+        click.echo(f"Removed {place}. {_OPENCLAW_GONE}")
     else:
-        click.echo(f"Removed {printable(path)}. {_OPENCLAW_GONE}")
+        if dry_run:
+            text = f"Would put OpenClaw's plugin into {place} and change nothing else. Then:"
+        else:
+            text = f"OpenClaw's plugin is in {place}{'' if changed else ' already'}."
+        click.echo(text)
+        click.echo(_OPENCLAW.format(path=shlex.quote(str(path))))
 
 
-def _settings_of(agent: str, *, project: bool) -> tuple[AgentName, Path]:
-    from recollect.hosts.hooks.install import settings_file
-
-    name: AgentName = "codex" if agent == "codex" else "claude-code"
-    root = Path(project_space(str(Path.cwd())))
-    return name, settings_file(name, "project" if project else "user", root)
-
-
-def _print_plan(plan: Any, *, dry_run: bool) -> None:
-    changed = plan.changes and not dry_run
-    shown = {"agent": plan.agent, "path": str(plan.path), "changed": changed, "diff": plan.diff()}
-    print_json(shown)
-
-
-def _command() -> str:
+def _hook_command() -> str:
     """Return the command that starts Recollect, by a path that stays the same after an upgrade."""
     beside = Path(sys.argv[0]).absolute().with_name("recollect-hook")
     program = str(beside) if beside.exists() else shutil.which("recollect-hook")

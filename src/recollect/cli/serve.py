@@ -13,7 +13,6 @@ import logging
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -27,7 +26,7 @@ from recollect.cli.store_options import json_option, print_json, store_option
 from recollect.core.upkeep.jobs import RunResult, until
 from recollect.core.values.tenant import is_tenant_space
 from recollect.errors import SettingsError, StoreError
-from recollect.hosts.service.telemetry import JOBS, NODE, space_mark, write_line
+from recollect.hosts.service.telemetry import JOBS, NODE, space_mark, telling, write_line
 from recollect.system import config
 from recollect.system.plain_text import number_of, plain_line
 
@@ -77,14 +76,11 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
     Start more workers to run more jobs at once.
     """
     settings = config.load_settings().settings
-    url = url or settings.store.url
     log = WorkLog(as_lines=settings.telemetry.log_format is not None)
-    from recollect.hosts.service.telemetry import telling
-
     with telling(settings) as metrics:
         if metrics is not None:
             log.info(f"metrics on port {metrics.port}", metrics_port=metrics.port)
-        asyncio.run(_work(url, spaces, settings, log, metrics, once=once))
+        asyncio.run(_work(settings, url or settings.store.url, spaces, log, metrics, once=once))
         log.info(log.total_line())
     if as_json:
         counts = {name: getattr(log.total, name) for name in ("done", "failed", "dead", "lost")}
@@ -157,52 +153,23 @@ class WorkLog:
         return ", ".join(parts)
 
 
-class SpaceJobs:
-    """Runs the jobs of one store after the other. Models are loaded once."""
-
-    def __init__(self, settings: Settings, log: WorkLog) -> None:
-        from recollect.adapters.wiring.models import choose_embedders, choose_model
-
-        self._settings, self._of_tenants = settings, settings.across_sessions()
-        self._embedders = choose_embedders(settings).used
-        self._reader = choose_model(settings, "extraction")
-        self._log = log
-
-    async def run(self, store: Store, name: str, stop: asyncio.Event, most: int | None) -> int:
-        from recollect.core.engine.background import runner_of
-
-        runner = runner_of(
-            store,
-            self._of_tenants if is_tenant_space(name) else self._settings,
-            embedders=self._embedders,
-            model=self._reader,
-            notify=partial(self._log.read, name),
-        )
-        report = partial(self._log.job, name)
-        return (await runner.run_due(stop=stop, report=report, most=most)).taken
-
-    async def close(self) -> None:
-        if self._reader is not None:
-            await self._reader.close()
-
-
 async def _work(
+    settings: Settings,
     url: str | None,
     spaces: tuple[str, ...],
-    settings: Settings,
     log: WorkLog,
     metrics: Metrics | None,
     *,
     once: bool,
 ) -> None:
-    stop = asyncio.Event()
+    """Run jobs until a signal, or with `once` until no job is due."""
+    worker = SpaceWorker(settings, log, once=once)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    jobs = SpaceJobs(settings, log)
+        loop.add_signal_handler(number, worker.stop.set)
     try:
         if url is not None and is_server(url) and not spaces:
-            await _serve_fleet(url, settings, jobs, log, metrics, stop, once=once)
+            await ServerWorker(worker, metrics).run(url, settings.store.pool_size)
             return
         if url is not None and not is_server(url) and len(spaces) > 1:
             raise SettingsError(
@@ -212,169 +179,175 @@ async def _work(
             log.info("serving the memories of the data folder, because no server is named")
         elif not spaces:
             spaces = ("default",)
-        await _serve_each(url, spaces, settings, jobs, log, stop, once=once)
+        await worker.run(url, spaces)
     finally:
-        await jobs.close()
+        await worker.close()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
 
 
-async def _serve_each(
-    url: str | None,
-    named: tuple[str, ...],
-    settings: Settings,
-    jobs: SpaceJobs,
-    log: WorkLog,
-    stop: asyncio.Event,
-    *,
-    once: bool,
-) -> None:
-    key, reported = settings.store.key, dict[str, str]()
-    is_first = True
-    while not stop.is_set():
-        names: Sequence[str | None] = named
-        if not named:
-            names = [found.space for found in await wiring.stored_spaces(None, key=key)]
-        for name in names:
-            if name is None or stop.is_set():  # an unreadable file is not a memory
-                continue
-            try:
-                store = await wiring.open_store(url, space=name, create=False, key=key)
+class SpaceWorker:
+    """Runs the jobs of one space after the other. Models are loaded once."""
+
+    def __init__(self, settings: Settings, log: WorkLog, *, once: bool) -> None:
+        from recollect.adapters.wiring.models import choose_embedders, choose_model
+
+        self._settings, self._of_tenants = settings, settings.across_sessions()
+        self._embedders = choose_embedders(settings).used
+        self._reader = choose_model(settings, "extraction")
+        self.log, self.once = log, once
+        self.stop: asyncio.Event = asyncio.Event()
+
+    async def run(self, url: str | None, named: tuple[str, ...]) -> None:
+        """Serve the named spaces in turn; without names, every memory of the data folder."""
+        key = self._settings.store.key
+        reported: dict[str, str] = {}
+        is_first = True
+        while not self.stop.is_set():
+            found = () if named else await wiring.stored_spaces(None, key=key)
+            for name in named or [one.space for one in found]:
+                if name is None or self.stop.is_set():  # an unreadable file is not a memory
+                    continue
                 try:
-                    await jobs.run(store, name, stop, None)
-                finally:
-                    await store.close()
-                reported.pop(name, None)
-            except StoreError as error:  # continue with the other spaces
-                if named and (once or is_first):
-                    raise
-                if reported.get(name) != str(error):
-                    log.warn(str(error), space=name)
-                reported[name] = str(error)
-        if once:
-            return
-        is_first = False
-        await until(stop, IDLE_SECONDS if named else QUIET_SECONDS)
+                    await self.visit(
+                        await wiring.open_store(url, space=name, create=False, key=key), name
+                    )
+                    reported.pop(name, None)
+                except StoreError as error:  # continue with the other spaces
+                    if named and (self.once or is_first):
+                        raise
+                    if reported.get(name) != str(error):
+                        self.log.warn(str(error), space=name)
+                    reported[name] = str(error)
+            if self.once:
+                return
+            is_first = False
+            await until(self.stop, IDLE_SECONDS if named else QUIET_SECONDS)
 
+    async def visit(self, store: Store, name: str, most: int | None = None) -> int:
+        """Run due jobs of a space, at most `most`, and close its store. Return their number."""
+        from recollect.core.engine.background import runner_of
 
-async def _serve_fleet(
-    url: str,
-    settings: Settings,
-    jobs: SpaceJobs,
-    log: WorkLog,
-    metrics: Metrics | None,
-    stop: asyncio.Event,
-    *,
-    once: bool,
-) -> None:
-    # one connection more than visits, so that the list of due jobs can always be read
-    pool_size = max(settings.store.pool_size, VISITS + 1)
-    fleet = await _open_fleet(url, pool_size, log, None if once else stop)
-    if fleet is None:
-        return
-    if not once:
-        log.info(f"serving every space of the server, {VISITS} at once")
-    if metrics is not None:
-        metrics.watch(lambda: fleet.pool)
-    try:
-        await FleetWorker(fleet, jobs, log, metrics).run(stop, once=once)
-    finally:
-        await fleet.close()
-
-
-async def _open_fleet(
-    url: str, pool_size: int, log: WorkLog, stop: asyncio.Event | None
-) -> PostgresFleet | None:
-    """Open the server's spaces. With `stop`, wait for a server that is down until `stop` is set."""
-    reported = ""
-    while True:
+        runner = runner_of(
+            store,
+            self._of_tenants if is_tenant_space(name) else self._settings,
+            embedders=self._embedders,
+            model=self._reader,
+            notify=partial(self.log.read, name),
+        )
+        report = partial(self.log.job, name)
         try:
-            return await wiring.open_fleet(url, pool_size=pool_size)
-        except StoreError as error:
-            if stop is None:
-                raise
-            if str(error) != reported:
-                log.warn(f"{error}; trying again")
-            reported = str(error)
-        await until(stop, IDLE_SECONDS)
-        if stop.is_set():
-            return None
+            return (await runner.run_due(stop=self.stop, report=report, most=most)).taken
+        finally:
+            await store.close()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
 
 
-class FleetWorker:
-    """Serves the spaces of a server, a few at a time."""
+class ServerWorker:
+    """Serves every space of a server, a few at a time. A long visit occupies one of the parallel
+    visits, but blocks no other space."""
 
-    def __init__(
-        self, fleet: PostgresFleet, jobs: SpaceJobs, log: WorkLog, metrics: Metrics | None
-    ) -> None:
-        self._fleet, self._jobs, self._log, self._metrics = fleet, jobs, log, metrics
+    def __init__(self, worker: SpaceWorker, metrics: Metrics | None) -> None:
+        self._worker, self._metrics = worker, metrics
+        self._log, self._stop, self._once = worker.log, worker.stop, worker.once
+        self._due: deque[str] = deque()
+        self._asked_at = 0.0
+        self._choosing = asyncio.Lock()
+        self._visited: set[str] = set()
         self._quiet_until: dict[str, float] = {}
-        self._is_down = False
-        """True if the server did not answer last time. This is reported once."""
+        self._trouble = ""
+        """Why the server did not answer last time. Each reason is reported once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
-    async def run(self, stop: asyncio.Event, *, once: bool = False) -> None:
-        """Serve spaces until `stop` is set, or with `once` until no job is due. A long visit
-        occupies one of the parallel visits, but blocks no other space."""
-        visits: dict[asyncio.Task[int], str] = {}
-        names: deque[str] = deque()
-        asked_at = 0.0
+    async def run(self, url: str, pool_size: int) -> None:
+        """Serve until the worker stops, or once until no job is due."""
+        # one connection more than visits, so that the list of due jobs can always be read
+        fleet = await self._open(url, max(pool_size, VISITS + 1))
+        if fleet is None:
+            return
+        self._trouble = ""
+        if not self._once:
+            self._log.info(f"serving every space of the server, {VISITS} at once")
+        if self._metrics is not None:
+            self._metrics.watch(lambda: fleet.pool)
+        visits = [asyncio.create_task(self._visit_spaces(fleet)) for _ in range(VISITS)]
         try:
-            while not stop.is_set():
-                if not names or time.monotonic() - asked_at > IDLE_SECONDS:
-                    names = deque(await self._due_beside(set(visits.values()), once=once))
-                    asked_at = time.monotonic()
-                while names and len(visits) < VISITS and not stop.is_set():
-                    name = names.popleft()
-                    visits[asyncio.create_task(self._visit(name, stop))] = name
-                if not visits:
-                    if once:
-                        return
-                    await until(stop, IDLE_SECONDS)
-                    continue
-                ended, _ = await asyncio.wait(
-                    visits, timeout=IDLE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                for visit in ended:
-                    name = visits.pop(visit)
-                    if not visit.result():
-                        self._quiet_until[name] = time.time() + QUIET_SECONDS
-        except BaseException:
+            await asyncio.gather(*visits)
+        finally:
             for visit in visits:
                 visit.cancel()  # their leases are returned
-            raise
-        finally:
-            if visits:
-                await asyncio.wait(visits)
+            await asyncio.wait(visits)
+            await fleet.close()
 
-    async def _due_beside(self, visited: set[str], *, once: bool) -> list[str]:
-        """List spaces with due jobs that are not being visited, longest waiting first."""
-        try:
-            due = await self._due(len(visited))
-        except StoreError as error:
-            if once:
-                raise
-            if not self._is_down:
-                self._log.warn(str(error))
-            self._is_down = True
-            return []
-        if self._is_down:
-            self._log.info("the server answers again")
-        self._is_down = False
-        return [name for name in due if name not in visited]
+    async def _open(self, url: str, pool_size: int) -> PostgresFleet | None:
+        """Open the server's spaces. Wait for a server that is down, unless the worker runs once."""
+        while not self._stop.is_set():
+            try:
+                return await wiring.open_fleet(url, pool_size=pool_size)
+            except StoreError as error:
+                self._report_trouble(f"{error}; trying again", error)
+            await until(self._stop, IDLE_SECONDS)
+        return None
 
-    async def _due(self, visited: int) -> list[str]:
+    def _report_trouble(self, text: str, error: StoreError) -> None:
+        if self._once:
+            raise error
+        if text != self._trouble:
+            self._log.warn(text)
+        self._trouble = text
+
+    async def _visit_spaces(self, fleet: PostgresFleet) -> None:
+        while not self._stop.is_set():
+            async with self._choosing:
+                name = await self._next_space(fleet)
+                if name is not None:
+                    self._visited.add(name)
+            if name is None:
+                if self._once:
+                    return
+                await until(self._stop, IDLE_SECONDS)
+                continue
+            try:
+                store = await fleet.space(name)
+                taken = await self._worker.visit(store, name, JOBS_A_VISIT)
+            except StoreError as error:  # the other spaces continue
+                self._log.warn(str(error), space=name)
+                taken = 0
+            if not taken:
+                self._quiet_until[name] = time.time() + QUIET_SECONDS
+            self._visited.discard(name)
+            self._asked_at = 0.0  # it may have more jobs
+
+    async def _next_space(self, fleet: PostgresFleet) -> str | None:
+        """Return the space that has waited longest and is not being visited."""
+        if time.monotonic() - self._asked_at > IDLE_SECONDS:
+            self._asked_at = time.monotonic()
+            try:
+                self._due = deque(await self._due_spaces(fleet))
+            except StoreError as error:
+                self._due.clear()
+                self._report_trouble(str(error), error)
+            else:
+                if self._trouble:
+                    self._log.info("the server answers again")
+                self._trouble = ""
+        return self._due.popleft() if self._due else None
+
+    async def _due_spaces(self, fleet: PostgresFleet) -> list[str]:
         now = time.time()
         if now - self._purged_at >= PURGE_SECONDS:
             self._purged_at = now
             try:
-                await self._fleet.tenants().purge_all(now=now)
+                await fleet.tenants().purge_all(now=now)
             except StoreError as error:  # the jobs continue
                 self._log.warn(f"tenants' expired records were not removed: {error}")
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
-        limit = 4 * VISITS + visited + len(self._quiet_until)
-        due = await self._fleet.spaces_with_due_jobs(now, limit=limit)
+        skipped = self._visited | self._quiet_until.keys()
+        due = await fleet.spaces_with_due_jobs(now, limit=4 * VISITS + len(skipped))
         if due.unreached != self._unreached:
             down = ", ".join(due.unreached)
             self._log.warn(
@@ -384,18 +357,7 @@ class FleetWorker:
         if self._metrics is not None:
             oldest = due.oldest_due_at
             self._metrics.jobs_due_age.set(0.0 if oldest is None else max(0.0, now - oldest))
-        return [name for name in due.names if name not in self._quiet_until]
-
-    async def _visit(self, name: str, stop: asyncio.Event) -> int:
-        try:
-            store = await self._fleet.space(name)
-            try:
-                return await self._jobs.run(store, name, stop, JOBS_A_VISIT)
-            finally:
-                await store.close()
-        except StoreError as error:  # the other spaces continue
-            self._log.warn(str(error), space=name)
-            return 0
+        return [name for name in due.names if name not in skipped]
 
 
 @click.command()
@@ -440,7 +402,6 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
 
 def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
     from recollect.hosts.service.app import server_of, service_of, watch
-    from recollect.hosts.service.telemetry import telling, write_line
 
     service = service_of(settings, mcp=_mcp())
     with telling(settings) as metrics:
