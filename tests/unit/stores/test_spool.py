@@ -170,43 +170,6 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
     assert drained(tmp_path)[0] == [b"after"]
 
 
-BEFORE = {
-    "4deaec0cce54da89-01794989380176293776-3f582c7eed6906bd9471a52e.spool1": (
-        "525350313f582c7eed6906bd9471a52e000000000000000100000005ae29c744c5dd3ac1b70a3aeb26b9b858"
-        "6f715a3faa0000000000525350313f582c7eed6906bd9471a52e000000000000000200000005e989bd9485bf"
-        "925efbe46e442e964307e6d385fb556669727374525350313f582c7eed6906bd9471a52e0000000000000003"
-        "000000064de0c59e7f63982467aef65e9035d5183d0868a8557365636f6e64"
-    ),
-    "4deaec0cce54da89-01794989380215939467-61871439e175b2ea140bd0b0.refused1": (
-        "5253503161871439e175b2ea140bd0b0000000000000000100000007265655417f4a3c267bc46e41f86b0741"
-        "c44815f65572656675736564"
-    ),
-}
-"""Files that the version before left of the space alice: one record taken, two waiting, one
-refused."""
-
-
-@pytest.mark.parametrize("cut", [0, 3, 20])
-def test_files_of_the_version_before_are_taken_over_once(tmp_path: Path, cut: int) -> None:
-    """A killed process leaves a last record that is cut off: it was not acknowledged."""
-    for name, content in BEFORE.items():
-        data = bytes.fromhex(content)
-        (tmp_path / name).write_bytes(data[: len(data) - cut] if "spool1" in name else data)
-
-    async def run() -> None:
-        spool = await FileSpool.open(tmp_path, space="alice")
-        got: list[bytes] = []
-        assert await spool.refused() == 1
-        await spool.drain(taking(got))
-        assert got == ([b"first"] if cut else [b"first", b"second"])
-        assert spool.unreadable_files() == ()
-        await spool.close()
-
-    asyncio.run(run())
-    assert not [path for path in left(tmp_path) if path.suffix in (".spool1", ".refused1")]
-    assert drained(tmp_path)[0] == []
-
-
 def test_records_of_the_dead_are_taken_over_in_their_order(tmp_path: Path) -> None:
     async def run() -> None:
         first = FileSpool(tmp_path, space="alice")
@@ -280,7 +243,7 @@ def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
 def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Path) -> None:
     async def run() -> None:
         spool = FileSpool(tmp_path, space="alice")
-        assert await spool.refused() == 0
+        assert (await spool.state()).refused == 0
         for record in (b"good", b"bad marker", b"good too"):
             await spool.append(record)
 
@@ -293,10 +256,10 @@ def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Pat
         assert await spool.waiting() == 0
         await spool.close()
         again = FileSpool(tmp_path, space="alice")
-        assert await again.refused() == 2
+        assert (await again.state()).refused == 2
         assert await again.drain(take) == 0
         assert await again.rewrite(lambda record: None if b"marker" in record else record) == 1
-        assert await again.refused() == 1
+        assert (await again.state()).refused == 1
         await again.close()
         assert not [path for path in left(tmp_path) if b"marker" in path.read_bytes()]
 

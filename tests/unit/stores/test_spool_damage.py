@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import resource
-import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
 import pytest
-from tests.unit.stores.test_spool import BEFORE, drained, left, spooled, taking
+from tests.unit.stores.test_spool import drained, left, spooled, taking
 
 from recollect.adapters.stores.spool import FileSpool
-from recollect.errors import StoreUnavailable
 
 RECORDS = [b"record %04d " % number + b"x" * 300 for number in range(60)]
 PAGE = 4096
@@ -145,33 +142,3 @@ def test_a_drain_removes_nothing_from_a_file_that_came_meanwhile(tmp_path: Path)
         await spool.close()
 
     asyncio.run(run())
-
-
-def leave_before(folder: Path) -> Path:
-    """The files of the version before; the one with records that wait."""
-    for name, content in BEFORE.items():
-        (folder / name).write_bytes(bytes.fromhex(content))
-    (waiting,) = folder.glob("*.spool1")
-    return waiting
-
-
-def test_a_full_disk_while_taking_over_can_be_tried_again(tmp_path: Path) -> None:
-    leave_before(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    async def run() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
-        try:
-            with pytest.raises(StoreUnavailable):
-                await FileSpool.open(tmp_path, space="alice")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        spool = await FileSpool.open(tmp_path, space="alice")
-        assert await spool.waiting() == 2
-        await spool.close()
-
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        asyncio.run(run())
-    finally:
-        signal.signal(signal.SIGXFSZ, before)

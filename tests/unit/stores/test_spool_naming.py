@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from recollect.adapters.stores import spool as spool_module
-from recollect.adapters.stores.spool import server_name
+from recollect.adapters.stores.postgres.driver import server_name
 from recollect.adapters.wiring import open_spool
 
-NOTHING: Mapping[str, str] = {}
+
+@pytest.fixture(autouse=True)
+def _no_server_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
 
 
 async def waits(url: str) -> int:
@@ -65,7 +69,7 @@ def test_a_file_has_one_spool_by_whatever_path(
     ],
 )
 def test_a_database_has_one_name(spelled: str) -> None:
-    assert server_name(spelled, NOTHING) == server_name("postgresql://db/memory", NOTHING)
+    assert server_name(spelled) == server_name("postgresql://db/memory")
 
 
 def test_other_databases_have_other_names(tmp_path: Path) -> None:
@@ -83,19 +87,23 @@ def test_other_databases_have_other_names(tmp_path: Path) -> None:
         "postgresql://db,other:5433/memory",
         "postgresql://[::1]/memory",
     ]
-    assert len({server_name(url, NOTHING) for url in urls}) == len(urls)
+    assert len({server_name(url) for url in urls}) == len(urls)
 
 
-def test_sockets_and_the_environment_are_read_as_libpq_does(tmp_path: Path) -> None:
+def test_sockets_and_the_environment_are_read_as_libpq_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     by_link = f"postgresql://%2F{str(tmp_path / 'link')[1:].replace('/', '%2F')}/memory"
     by_path = f"postgresql:///memory?host={tmp_path / 'real'}/"
-    assert server_name(by_link, NOTHING) == server_name(by_path, NOTHING)
-    environment = {"PGHOST": "db", "PGPORT": "5433", "PGDATABASE": "memory"}
-    named = server_name("postgresql://db:5433/memory", NOTHING)
-    assert server_name("postgresql://", environment) == named
-    assert server_name("postgresql://db:5433/memory", {"PGHOST": "other"}) == named
+    assert server_name(by_link) == server_name(by_path)
+    named = server_name("postgresql://db:5433/memory")
+    for name, value in {"PGHOST": "db", "PGPORT": "5433", "PGDATABASE": "memory"}.items():
+        monkeypatch.setenv(name, value)
+    assert server_name("postgresql://") == named
+    monkeypatch.setenv("PGHOST", "other")
+    assert server_name("postgresql://db:5433/memory") == named
 
 
 def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(

@@ -10,17 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
-import struct
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import apsw
 
@@ -101,16 +97,14 @@ class FileSpool:
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
         """Open the spool of a space. Nothing is written before the first record.
 
-        Imports the files of the previous version. If the file is damaged, its readable records are
-        moved to a new one. Raises WrongKey if the file was written with another key.
+        If the file is damaged, its readable records are moved to a new one. Raises WrongKey if the
+        file was written with another key.
         """
         # deriving a key from a passphrase takes a moment
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw)
         try:
             await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._aside)
-            if raw is None:
-                await records_before(folder, spool._prefix, spool._insert)
         except BaseException:
             await spool.close()
             raise
@@ -168,10 +162,6 @@ class FileSpool:
 
     async def waiting(self) -> int:
         return await self._ask(self._count, 0)
-
-    async def refused(self) -> int:
-        """Count the records that the store refused."""
-        return (await self.state()).refused
 
     async def retry_refused(self) -> int:
         """Queue the refused records again, after all others. Return their number."""
@@ -411,120 +401,3 @@ def _last(damaged: apsw.Connection, query: str) -> int:
         return int(damaged.execute(query).get or 0)
     except (*_UNREADABLE, apsw.SQLError):
         return 0
-
-
-# Files of the previous version. A frame has a mark of 16 bytes (`RSP1` and the token of the file's
-# name), a number and a length with a checksum, a digest of the payload, a state byte, and the
-# payload. A record is stored here before its file is removed; the store ignores a repeated record.
-
-_HEAD: Final = struct.Struct(">16sQII16sc")
-_TAKEN: Final = b"\xaa"
-
-
-async def records_before(
-    folder: Path, prefix: str, keep: Callable[[bytes, str | None], Awaitable[None]]
-) -> None:
-    """Yield the waiting and refused records in files of ended processes, oldest first.
-
-    A file with a damaged part stays, with the suffix `.damaged`. A truncated last record is not
-    damage: its process was killed before the record was acknowledged.
-    """
-    for suffix, refused in ((".spool1", None), (".refused1", "refused before")):
-        for path in await asyncio.to_thread(lambda: sorted(folder.glob(f"{prefix}-*{suffix}"))):  # noqa: B023
-            try:
-                token = bytes.fromhex(path.stem.rpartition("-")[2])
-            except ValueError:
-                continue  # not a file name of a spool
-            life = await asyncio.to_thread(LifeLock.take, path.with_suffix(".alive"))
-            if life is None:
-                continue  # a process of the previous version still writes to it
-            try:
-                records, whole = await asyncio.to_thread(_read, path, token)
-                for record in records:
-                    await keep(record, refused)
-                with contextlib.suppress(FileNotFoundError):
-                    if whole:
-                        path.unlink()
-                    else:
-                        LOG.warning("spool: a part of %s could not be read", path.name)
-                        path.rename(path.with_suffix(".damaged"))
-            finally:
-                life.release(remove=True)
-
-
-def _read(path: Path, token: bytes) -> tuple[list[bytes], bool]:
-    mark, content = b"RSP1" + token, path.read_bytes()
-    records: list[bytes] = []
-    end, whole = 0, True
-    while (at := content.find(mark, end)) >= 0 and at + _HEAD.size <= len(content):
-        _, number, length, crc, digest, state = _HEAD.unpack_from(content, at)
-        payload = content[at + _HEAD.size : at + _HEAD.size + length]
-        hashed = blake2b(struct.pack(">QI", number, length) + payload, digest_size=16, key=token)
-        right = crc == zlib.crc32(content[at : at + 28])
-        if right and len(payload) < length:
-            return records, whole and at == end
-        if right and state != _TAKEN and hashed.digest() == digest:
-            records.append(payload)
-        elif not right or state != _TAKEN:
-            whole, end = False, at + 1
-            continue
-        whole, end = whole and at == end, at + _HEAD.size + length
-    tail = content[end:]
-    return records, whole and len(tail) < _HEAD.size and mark.startswith(tail[: len(mark)])
-
-
-DEFAULT_PORT = "5432"
-
-
-def server_name(url: str, environment: Mapping[str, str]) -> str:
-    """Return the servers in a URL, in order, and the database on them."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query, keep_blank_values=False))
-    user, _, places = parts.netloc.rpartition("@")
-    pairs = [_split(place) for place in places.split(",")] if places else []
-    hosts = _several(options.get("host")) or [host for host, _ in pairs]
-    ports = _several(options.get("port")) or [port for _, port in pairs]
-    if not any(hosts):
-        hosts = _several(environment.get("PGHOST")) or [""]
-    if not any(ports):
-        ports = _several(environment.get("PGPORT")) or [DEFAULT_PORT]
-    if len(ports) == 1:  # one port applies to all hosts
-        ports = ports * len(hosts)
-    addresses = _several(options.get("hostaddr") or environment.get("PGHOSTADDR"))
-    servers = [
-        f"{_host(host)}:{port or DEFAULT_PORT}" for host, port in zip(hosts, ports, strict=False)
-    ]
-    named = [",".join(servers), *addresses]
-    service = options.get("service") or environment.get("PGSERVICE")
-    if service is not None:  # the service file may define any of these values
-        named.append(f"service={service}")
-    return f"{'|'.join(named)}/{_database(parts.path, options, user, environment)}"
-
-
-def _split(place: str) -> tuple[str, str]:
-    if place.startswith("["):
-        host, _, port = place[1:].partition("]")
-        return unquote(host), port.removeprefix(":")
-    host, _, port = place.partition(":")
-    return unquote(host), port
-
-
-def _several(listed: str | None) -> list[str]:
-    return listed.split(",") if listed else []
-
-
-def _host(host: str) -> str:
-    return os.path.realpath(host) if host.startswith("/") else host.lower()
-
-
-def _database(
-    path: str, options: Mapping[str, str], user: str, environment: Mapping[str, str]
-) -> str:
-    named = (
-        options.get("dbname") or unquote(path.removeprefix("/")) or environment.get("PGDATABASE")
-    )
-    if named:
-        return named
-    # if no name is given, it is the user's own
-    by_url = options.get("user") or unquote(user.partition(":")[0])
-    return by_url or environment.get("PGUSER", "")

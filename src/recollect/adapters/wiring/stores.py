@@ -211,9 +211,9 @@ def _store_name(url: str | None, space: SpaceId) -> str:
     """Return a store's canonical name: a file's real path, or a server's database."""
     if url is None or not url.startswith(POSTGRES_SCHEMES):
         return str(sqlite_path(url, space).resolve())
-    from recollect.adapters.stores.spool import server_name
+    from recollect.adapters.stores.postgres.driver import server_name
 
-    return server_name(url, os.environ)
+    return server_name(url)
 
 
 def sqlite_path(url: str | None, space: SpaceId) -> Path:

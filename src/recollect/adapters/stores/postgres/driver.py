@@ -9,6 +9,7 @@ to write. Importing this without psycopg raises MissingExtra.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,9 +30,11 @@ __all__ = [
     "adapters",
     "conninfo_to_dict",
     "driver_errors",
+    "libpq_url",
     "make_conninfo",
     "psycopg",
     "reason_of",
+    "server_name",
     "sql_errors",
 ]
 
@@ -41,12 +44,13 @@ try:
     from psycopg import errors as sql_errors
     from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
-    from psycopg.pq import Format
+    from psycopg.pq import Conninfo, Format
 except ImportError as _error:  # pragma: no cover - held by a test in a process of its own
     raise MissingExtra(feature="PostgreSQL", extra="postgres") from _error
 
 
 MIGRATE_COMMAND: Final = "recollect db migrate URL"
+_PORT: Final = "5432"
 
 
 class Raw(bytes):
@@ -139,6 +143,32 @@ def reason_of(error: Exception, url: str) -> str:
     for secret in {str(password or ""), quote(str(password or ""))}:
         line = line.replace(secret, "***") if secret else line
     return line
+
+
+def libpq_url(url: str) -> str:
+    """Rewrite the URL's scheme, because libpq knows only `postgres://` and `postgresql://`."""
+    scheme, separator, rest = url.partition("://")
+    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
+
+
+def server_name(url: str) -> str:
+    """Return one name for every URL of the same database: its servers, in order, and its name."""
+    try:
+        options = [*Conninfo.get_defaults(), *Conninfo.parse(libpq_url(url).encode())]
+    except psycopg.Error:
+        return url  # opening the store reports what is wrong with it
+    given = {option.keyword.decode(): option.val.decode() for option in options if option.val}
+    hosts = [
+        os.path.realpath(host) if host.startswith("/") else host.lower()
+        for host in given.get("host", "").split(",")
+    ]
+    ports = given["port"].split(",")
+    ports = ports if len(ports) > 1 else ports * len(hosts)  # one port applies to all hosts
+    servers = [f"{host}:{port or _PORT}" for host, port in zip(hosts, ports, strict=False)]
+    named = [",".join(servers), *given.get("hostaddr", "").split(",")]
+    if "service" in given:  # the service file may define any of these values
+        named.append(f"service={given['service']}")
+    return f"{'|'.join(filter(None, named))}/{given.get('dbname') or given.get('user', '')}"
 
 
 def _kind(error: Exception) -> str:

@@ -33,6 +33,7 @@ from recollect.adapters.stores.postgres.driver import (
     adapters,
     conninfo_to_dict,
     driver_errors,
+    libpq_url,
     make_conninfo,
     psycopg,
     reason_of,
@@ -556,9 +557,3 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
         text = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
         raise StoreUnavailable(text) from None
     return made
-
-
-def libpq_url(url: str) -> str:
-    """Rewrite the URL's scheme, because libpq knows only `postgres://` and `postgresql://`."""
-    scheme, separator, rest = url.partition("://")
-    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
