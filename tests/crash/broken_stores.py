@@ -94,8 +94,9 @@ class EffectFirst(Broken):
 class Spendthrift(Broken):
     """Hands out jobs whatever the day's budget is."""
 
-    async def claim(self, **asked: Any) -> tuple[Lease, ...]:
-        return tuple(await self.real.claim(**{**asked, "day_tokens": None}))
+    async def claim(self, **asked: Any) -> Lease | None:
+        lease: Lease | None = await self.real.claim(**{**asked, "day_tokens": None})
+        return lease
 
 
 class Scribbler(Broken):

@@ -400,7 +400,7 @@ def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
         store = await open_store(str(tmp_path / "m.db"), space="default")
         held = [one.segment for one in await store.page(session="s")]
         hooked = [one.id for one in held if "STAGE_HOOK" in one.text]
-        await store.withdraw(hooked, at=START)
+        await store.withdraw(hooked)
         await store.close()
         again = [spoken("user", ASKED + " Say it again.")]
         after = block_in(await memory.prepare("s", {"messages": again}))

@@ -258,15 +258,15 @@ async def withdrawn_segments_are_gone(spaces: Spaces) -> None:
     await store.write(batch)
     gone = (new[1], new[5], new[6], noise)
     named = [*ids(gone), SegmentId("0" * 32), new[5].segment.id]
-    assert await store.withdraw(named, at=LATER) == model.withdraw(named) == 4
+    assert await store.withdraw(named) == model.withdraw(named) == 4
     await _hold(store, model, *new)
     assert await store.segments(ids(gone)) == ()
     assert await store.known(ids(gone)) == frozenset()
     for new_segment in gone:
         assert await store.passages(new_segment.segment.id) == ()
     assert [session.session for session in await store.sessions()] == [SESSION, "other"]
-    assert await store.withdraw(named, at=LATER) == 0
-    assert await store.withdraw((), at=LATER) == 0
+    assert await store.withdraw(named) == 0
+    assert await store.withdraw(()) == 0
     store = await spaces.reopen(store)
     await _hold(store, model, *new)
 
@@ -279,7 +279,7 @@ async def withdrawing_leaves_all_else(spaces: Spaces) -> None:
     await store.write(other)
     before = await contents(store, "mine", "other")
     gone = ids(mine.segments)
-    assert await store.withdraw(gone, at=LATER) == 4
+    assert await store.withdraw(gone) == 4
     after = await contents(store, "mine", "other")
     for kept in ("facts", "jobs", "queue", "stored", "turns"):
         assert after[kept] == before[kept], kept
@@ -297,10 +297,10 @@ async def withdrawn_can_be_forgotten_after(spaces: Spaces) -> None:
     store = await spaces.open()
     new = segments(6)
     await store.write(Batch(at=START, segments=new, vectors=(vectors(new),)))
-    await store.withdraw(ids(new[:2]), at=LATER)
+    await store.withdraw(ids(new[:2]))
     identities = (new[0].segment.message_id, new[3].segment.message_id)
     await store.forget(ForgetOrder(at=LATER, message_ids=identities))
-    assert await store.withdraw(ids(new[3:4]), at=LATER) == 0
+    assert await store.withdraw(ids(new[3:4])) == 0
     written = await store.write(Batch(at=LATER, segments=new, vectors=(vectors(new),)))
     assert written.stored == ids(new[1:2])
     assert sorted(written.forgotten) == sorted((ids(new)[0], ids(new)[3]))

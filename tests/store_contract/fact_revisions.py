@@ -18,7 +18,7 @@ from tests.store_contract.examples import (
     segment,
     segments,
 )
-from tests.store_contract.harness import Spaces
+from tests.store_contract.harness import Spaces, claim_all
 
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, NewJob
@@ -83,7 +83,7 @@ async def stale_completion_keeps_the_job(spaces: Spaces) -> None:
     job = NewJob(kind="extract", key="k", run_at=START)
     await store.write(Batch(at=START, jobs=(job,)))
     revision = await store.facts_revision()
-    (lease,) = await store.claim(now=START, lease_seconds=60, kinds=["extract"])
+    (lease,) = await claim_all(store, now=START, kinds=("extract",))
     await store.write(Batch(at=START, facts=(fact("meanwhile"),)))
     effect = Batch(
         at=START,
@@ -181,7 +181,7 @@ async def changed_segments_make_decisions_stale(spaces: Spaces) -> None:
         async def change(store: Store = store, way: str = way, new: NewSegment = new[0]) -> None:
             one = new.segment
             if way == "withdraw":
-                await store.withdraw([one.id], at=SOON)
+                await store.withdraw([one.id])
             elif way == "rewrite":
                 await store.rewrite(RewriteOrder(at=SOON, segments=(_saying(new, "withheld"),)))
             else:
@@ -203,7 +203,7 @@ async def changed_segments_make_decisions_stale(spaces: Spaces) -> None:
         if way != "rewrite":
             await change()
         nobody = segment("nobody said it", session="elsewhere")
-        await store.withdraw(ids((nobody,)), at=SOON)
+        await store.withdraw(ids((nobody,)))
         await store.rewrite(RewriteOrder(at=SOON, segments=(nobody,)))
         await store.forget(ForgetOrder(at=SOON, segments=ids((nobody,)), sessions=("elsewhere",)))
         assert await store.facts_revision() == revision, way

@@ -20,7 +20,7 @@ from tests.store_contract.examples import (
     session_write,
     vectors,
 )
-from tests.store_contract.harness import Spaces
+from tests.store_contract.harness import Spaces, claim_all
 from tests.store_contract.model import ReferenceModel
 
 from recollect.core.formats.stored_records import read_state
@@ -137,7 +137,7 @@ async def jobs_about_it_are_dropped(spaces: Spaces) -> None:
     one, two = new[0].segment.message_id, new[1].segment.message_id
     for key, about in (("leased", (one,)), ("dead", (two, one))):
         await store.write(Batch(at=START, jobs=(NewJob(kind="work", key=key, about=about),)))
-    leases = await store.claim(now=LATER, lease_seconds=60, kinds=("work",), limit=9)
+    leases = await claim_all(store, now=LATER, kinds=("work",))
     stored_leases = {lease.key: lease for lease in leases}
     await store.fail(stored_leases["dead"], reason="no", retry_at=None)
     jobs = (
@@ -334,7 +334,7 @@ async def jobs_that_hold_a_text_go(spaces: Spaces) -> None:
         NewJob(kind="fail", key="dead", payload=f'"{MARK}"'.encode()),
     )
     await store.write(Batch(at=START, jobs=jobs))
-    leases = await store.claim(now=LATER, lease_seconds=60, kinds=("fail",), limit=9)
+    leases = await claim_all(store, now=LATER, kinds=("fail",))
     for lease in leases:
         text = f"it said {MARK}" if lease.key == "reason" else "no"
         await store.fail(lease, reason=text, retry_at=None if lease.key == "dead" else LATER)

@@ -18,6 +18,7 @@ from unittest import SkipTest
 from uuid import uuid4
 
 from recollect.core.ports import Store
+from recollect.core.values.batch import Lease
 from recollect.core.values.fact import FactId
 from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.segment import SegmentId
@@ -47,6 +48,25 @@ async def for_every(
         asyncio.run_coroutine_threadsafe(hold(case), loop).result()
 
     await asyncio.to_thread(run)
+
+
+async def claim_all(
+    store: Store,
+    *,
+    now: float,
+    kinds: tuple[str, ...],
+    lease_seconds: float = 60,
+    limit: int = 100,
+    **more: Any,
+) -> tuple[Lease, ...]:
+    """Claim due jobs, one by one, until none is left or there are `limit`."""
+    leases: list[Lease] = []
+    while len(leases) < limit:
+        lease = await store.claim(now=now, lease_seconds=lease_seconds, kinds=kinds, **more)
+        if lease is None:
+            break
+        leases.append(lease)
+    return tuple(leases)
 
 
 OpenStore: TypeAlias = Callable[[str], Awaitable[Store]]

@@ -49,7 +49,7 @@ async def passages_can_be_replaced(spaces: Spaces) -> None:
         replace(old[0], words=("renewed", "renewed", "alpha")),
         NewPassage(start=old[1].start, end=old[2].end, words=("joined", "beta")),
     )
-    await store.replace_passages({long.segment.id: new}, at=START + 5)
+    await store.replace_passages({long.segment.id: new})
     model = ReferenceModel()
     model.write(replace(batch, segments=(replace(long, passages=new), *others)))
     del model.vectors["e"][long.segment.id, 1]
@@ -119,7 +119,7 @@ async def vector_of_an_old_span_is_left_out(spaces: Spaces) -> None:
     ]
     old = long.passages
     new = (old[0], NewPassage(start=old[1].start, end=old[2].end, words=("joined",)))
-    await store.replace_passages({long.segment.id: new}, at=START + 5)
+    await store.replace_passages({long.segment.id: new})
     made = tuple(
         Vector(
             segment=passage.segment,

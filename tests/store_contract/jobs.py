@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tests.store_contract.examples import SOON, START, fact, ids, segments
-from tests.store_contract.harness import Spaces, for_every
+from tests.store_contract.harness import Spaces, claim_all, for_every
 
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, Lease, NewJob
@@ -25,8 +25,7 @@ async def _enqueue(store: Store, *jobs: NewJob, at: float = START) -> None:
 async def _claim(
     store: Store, *, now: float = SOON, kinds: tuple[str, ...] = ("work",), **more: Any
 ) -> tuple[Lease, ...]:
-    more.setdefault("limit", 100)
-    return await store.claim(now=now, lease_seconds=60, kinds=kinds, **more)
+    return await claim_all(store, now=now, kinds=kinds, **more)
 
 
 async def waiting_job_is_not_enqueued_twice(spaces: Spaces) -> None:
@@ -274,25 +273,17 @@ async def budget_is_reserved_when_a_job_is_handed_out(spaces: Spaces) -> None:
     store = await spaces.open()
     jobs = tuple(NewJob(kind="work", key=f"k{number}", cost_tokens=40) for number in range(4))
     await store.write(Batch(at=START, jobs=jobs))
-    first = await store.claim(
-        now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon", day_tokens=100
-    )
+    first = await _claim(store, day="mon", day_tokens=100)
     assert len(first) == 2
     assert (await store.queue(day="mon")).spent_tokens_today == 80
     assert (await store.queue(day="tue")).spent_tokens_today == 0
     for lease in first:
         await store.complete(lease, Batch(at=SOON))
     store = await spaces.reopen(store)
-    assert not await store.claim(
-        now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon", day_tokens=100
-    )
+    assert not await _claim(store, day="mon", day_tokens=100)
     assert (await store.queue()).waiting == 2
-    second = await store.claim(
-        now=SOON, lease_seconds=60, kinds=("work",), limit=1, day="tue", day_tokens=100
-    )
-    assert len(second) == 1
-    unbounded = await store.claim(now=SOON, lease_seconds=60, kinds=("work",), limit=9, day="mon")
-    assert len(unbounded) == 1
+    assert len(await _claim(store, limit=1, day="tue", day_tokens=100)) == 1
+    assert len(await _claim(store, day="mon")) == 1
 
 
 def _claims() -> SearchStrategy[tuple[list[int], int, list[tuple[int, int, float]]]]:
@@ -318,9 +309,9 @@ async def any_claims_stay_within_the_budget(spaces: Spaces) -> None:
         now, spent = START, 0
         stored_leases: dict[str, Lease] = {}
         for limit, fate, later in turns:
-            leases = await store.claim(
-                now=now, lease_seconds=10, kinds=("work",), limit=limit, day="d",
-                day_tokens=budget, max_attempts=99,
+            leases = await _claim(
+                store, now=now, lease_seconds=10, limit=limit, day="d", day_tokens=budget,
+                max_attempts=99,
             )  # fmt: skip
             assert len(leases) <= limit
             for lease in leases:

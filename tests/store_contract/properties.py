@@ -157,7 +157,7 @@ class _Pair:
 
     async def withdraw(self, places: Sequence[int]) -> None:
         gone = ids(_SEGMENTS[place] for place in places)
-        assert await self.store.withdraw(gone, at=START) == self.model.withdraw(gone)
+        assert await self.store.withdraw(gone) == self.model.withdraw(gone)
 
     async def look(self, drawn: tuple[Any, ...]) -> None:
         places, words, left_out, reach, passages_each = drawn

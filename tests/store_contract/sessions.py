@@ -24,7 +24,7 @@ from tests.store_contract.examples import (
     vectors,
     worded,
 )
-from tests.store_contract.harness import Spaces
+from tests.store_contract.harness import Spaces, claim_all
 from tests.store_contract.model import ReferenceModel, ask
 
 from recollect.core.formats.stored_records import join_state, split_state
@@ -240,9 +240,7 @@ async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
             mine = (_reading(name), _reading(name, left=True), _digesting(name))
             rest = (_reading("other"), _digesting("other"), _digesting(None))
             await store.write(Batch(at=START, segments=(*new_segments, later), jobs=mine))
-            taken = await store.claim(
-                now=START, lease_seconds=60, kinds=(EXTRACT_JOB, DIGEST_JOB), limit=9
-            )
+            taken = await claim_all(store, now=START, kinds=(EXTRACT_JOB, DIGEST_JOB))
             assert await store.fail(taken[0], reason="no", retry_at=None)
             await store.write(Batch(at=START, jobs=(*mine, *rest)))
             order = ForgetOrder(at=SOON, sessions=(name,))
@@ -375,12 +373,12 @@ async def files_are_searched_as_they_are_now(spaces: Spaces) -> None:
     await _write(store, model, *notes[3:])
     await hold(found=9)
     gone = ids((notes[0], notes[5]))
-    assert await store.withdraw(gone, at=START) == model.withdraw(gone) == 2
+    assert await store.withdraw(gone) == model.withdraw(gone) == 2
     await hold(found=7)
     await _write(other, model, notes[5])
     await hold(found=8)
     anew = replace(notes[6].passages[0], words=("target", "target", "anew"))
-    await store.replace_passages({notes[6].segment.id: (anew,)}, at=START)
+    await store.replace_passages({notes[6].segment.id: (anew,)})
     model.segments[notes[6].segment.id] = replace(notes[6], passages=(anew,))
     await hold(found=8)
     left = tuple(

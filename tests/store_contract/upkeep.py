@@ -24,7 +24,7 @@ from tests.store_contract.examples import (
     session_write,
     vectors,
 )
-from tests.store_contract.harness import Spaces, contents
+from tests.store_contract.harness import Spaces, claim_all, contents
 from tests.store_contract.model import ReferenceModel
 
 from recollect.core.formats.stored_records import join_state, split_state
@@ -70,7 +70,7 @@ async def spaces_do_not_see_each_other(spaces: Spaces) -> None:
     places = [MessageId(new.segment.id) for new in full_batch(0).segments]
     assert await two.tombstoned(places) == frozenset()
     assert await store.tombstoned(places) == frozenset(places)
-    (mine,) = await two.claim(now=START + 1e6, lease_seconds=9, kinds=("embed",), limit=9)
+    (mine,) = await claim_all(two, now=START + 1e6, kinds=("embed",))
     assert not await store.heartbeat(mine, expires_at=START + 2e6)
     assert not await store.complete(mine, Batch(at=START))
     assert await two.complete(mine, Batch(at=START))
@@ -203,7 +203,7 @@ async def closed_store_says_so(spaces: Spaces) -> None:
         store.sessions(),
         store.candidates(CandidateQuery(words=("any",))),
         store.around([full_batch(0).segments[0].segment.id], CandidateQuery()),
-        store.withdraw([full_batch(0).segments[0].segment.id], at=START),
+        store.withdraw([full_batch(0).segments[0].segment.id]),
         store.segments([full_batch(0).segments[0].segment.id]),
         store.page(),
         store.facts([FactId("fact-0")]),
@@ -382,7 +382,7 @@ async def refused_compaction_of_a_place_cleans_the_session(spaces: Spaces) -> No
     assert len(done.segments) == 1
     stands = replace(_compacting(new, turn=1), compactions=())
     assert _refusals(await store.write(stands)) == (False, False)
-    await store.withdraw(ids(twin), at=LATER)
+    await store.withdraw(ids(twin))
     await _refuses_both(store, _compacting(new, turn=2))
 
 
@@ -504,7 +504,7 @@ async def rewritten_bodies_are_read_back(spaces: Spaces) -> None:
     await store.write(
         Batch(at=START, jobs=(NewJob(kind="k", key="k", payload=b'{"a": 1}', run_at=START),))
     )
-    (lease,) = await store.claim(now=START, lease_seconds=9, kinds=("k",))
+    (lease,) = await claim_all(store, now=START, kinds=("k",))
     assert await store.fail(lease, reason=f"because of {TOLD}", retry_at=None)
     for kind in BODY_KINDS:
         bodies = await _bodies(store, kind)

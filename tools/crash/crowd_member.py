@@ -90,10 +90,9 @@ class Member:
     async def do_job(self) -> None:
         """Take a job of anybody's and do it."""
         now = time.time()
-        leases = await self.store.claim(now=now, lease_seconds=LEASE_SECONDS, kinds=(JOB_KIND,))
-        for lease in leases:
-            if await self.store.complete(lease, effect_of(lease, at=now)):
-                say(f"+ {lease.key} 1")
+        lease = await self.store.claim(now=now, lease_seconds=LEASE_SECONDS, kinds=(JOB_KIND,))
+        if lease is not None and await self.store.complete(lease, effect_of(lease, at=now)):
+            say(f"+ {lease.key} 1")
 
 
 async def _run(options: argparse.Namespace) -> None:

@@ -188,12 +188,11 @@ async def memory_reindex(*, memory: Memory) -> None:
     only if the release notes ask for it.
     """
     from recollect.adapters.wiring.models import choose_embedders
-    from recollect.core.boundary import SystemClock
     from recollect.core.upkeep.chores import reindex
 
     with ShownProgress(quiet=memory.as_json) as progress:
         async with memory.open() as store:
-            done = await reindex(store, SystemClock(), partial(progress.show, "indexing"))
+            done = await reindex(store, partial(progress.show, "indexing"))
             embedders = choose_embedders(memory.settings).used
             vectors = {one.name: await _embed_all(store, one, progress) for one in embedders}
     lines = [f"{done.segments:,} messages indexed, {done.passages:,} passages"]

@@ -210,9 +210,7 @@ class Archive(Protocol):
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
         """Return the indexed spans of a segment. Their words may be missing."""
 
-    async def replace_passages(
-        self, passages: Mapping[SegmentId, tuple[NewPassage, ...]], *, at: float
-    ) -> None:
+    async def replace_passages(self, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
         """Index these segments again. If the span of a passage changed, its vectors are removed."""
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
@@ -223,9 +221,7 @@ class Archive(Protocol):
     ) -> tuple[Vector, ...]:
         """Return the vectors of an embedder, ordered by segment and ordinal, for export."""
 
-    async def withdraw(
-        self, ids: Sequence[SegmentId], *, at: float, up_to: int | None = None
-    ) -> int:
+    async def withdraw(self, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
         """Remove segments up to this sequence because their source, such as a file, changed. No
         tombstones are written, and quotes in the ledger and in states stay. Return how many were
         removed."""
@@ -266,14 +262,13 @@ class JobQueue(Protocol):
         now: float,
         lease_seconds: float,
         kinds: Sequence[str],
-        limit: int = 1,
         day: str = "",
         day_tokens: int | None = None,
         max_attempts: int = 5,
-    ) -> tuple[Lease, ...]:
-        """Claim due jobs of these kinds, oldest first, including jobs whose lease expired. Their
-        tokens are charged to the budget of `day`. A job that was claimed `max_attempts` times
-        without a result is marked dead."""
+    ) -> Lease | None:
+        """Claim the oldest due job of these kinds; None if there is none. A job whose lease expired
+        is due again. Its tokens are charged to the budget of `day`. A job that was claimed
+        `max_attempts` times without a result is marked dead."""
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
         """Extend a lease. Return False if it is lost."""

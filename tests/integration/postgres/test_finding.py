@@ -70,7 +70,7 @@ def test_candidates_are_those_of_exact_bm25_packed_merged_and_withdrawn(
         await _compare(store, said, new)
         assert (await store.check()).problems == ()
         left = [one.segment.id for one in new[:1_500]]
-        assert await store.withdraw(left, at=1.0) == 1_500
+        assert await store.withdraw(left) == 1_500
         await _compare(store, said[1_500:], new[1_500:])
         gone = tuple(one.segment.id for one in new[1_500:1_700])
         await store.forget(ForgetOrder(at=1.0, segments=gone))
@@ -142,7 +142,7 @@ def test_passages_without_a_vector_are_found_though_most_have_one(database: Test
         for _ in range(3):
             missing = await store.unembedded("e", limit=10)
             assert [one.segment for one in missing] == [left_out]
-        await store.withdraw([left_out], at=1.0)
+        await store.withdraw([left_out])
         assert await store.unembedded("e", limit=10) == ()
         await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
         assert len(await store.unembedded("e", limit=10)) == 1

@@ -212,7 +212,7 @@ def test_words_leave_the_index_under_the_numbers_they_had_before(database: TestD
         await store.write(Batch(at=1.0, segments=(*new, secret)))
         await store.pack(least=1)
         other = replace(renewed.passages[0], words=("quite", "different"))
-        await store.replace_passages({renewed.segment.id: (other,)}, at=1.0)
+        await store.replace_passages({renewed.segment.id: (other,)})
         gone = (other_one, renewed, secret)
         await store.forget(ForgetOrder(at=2.0, segments=tuple(one.segment.id for one in gone)))
         assert (await store.check()).problems == ()

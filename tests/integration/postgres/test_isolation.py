@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
+from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.postgres import PostgresFleet, vectors
 from recollect.adapters.stores.postgres.store import space_uuid
@@ -151,7 +152,7 @@ def test_a_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDat
         assert (await fleet.spaces_with_due_jobs(1e9)).names == ("early", "late")
         assert (await fleet.spaces_with_due_jobs(1e9, 1)).names == ("early",)
         early = await fleet.space("early")
-        (lease,) = await early.claim(now=200.0, lease_seconds=50, kinds=["embed"])
+        (lease,) = await claim_all(early, now=200.0, lease_seconds=50, kinds=("embed",))
         assert (await fleet.spaces_with_due_jobs(210.0)).names == ("late",)
         assert (await fleet.spaces_with_due_jobs(251.0)).names == (
             "late",

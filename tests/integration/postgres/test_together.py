@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
+from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
 from recollect.adapters.stores.postgres.store import space_uuid
@@ -33,8 +34,8 @@ def test_failing_and_reviving_beside_enqueueing(database: TestDatabase) -> None:
 
     async def worker(store: PostgresStore) -> None:
         for number in range(40):
-            for lease in await store.claim(
-                now=AT + number, lease_seconds=60, kinds=("work",), limit=2, max_attempts=99
+            for lease in await claim_all(
+                store, now=AT + number, kinds=("work",), limit=2, max_attempts=99
             ):
                 retry_at = None if number % 2 else AT
                 assert await store.fail(lease, reason="no", retry_at=retry_at)
@@ -109,7 +110,7 @@ def test_a_space_whose_jobs_nobody_takes_does_not_stand_in_the_way(database: Tes
         stuck = await fleet.space("stuck")
         now = AT + 1
         assert (await fleet.spaces_with_due_jobs(now, 1)).names == ("stuck",)
-        assert await stuck.claim(now=now, lease_seconds=9, kinds=("work",)) == ()
+        assert await stuck.claim(now=now, lease_seconds=9, kinds=("work",)) is None
         assert (await fleet.spaces_with_due_jobs(now, 1)).names == ("works",)
         assert set((await fleet.spaces_with_due_jobs(now + 60)).names) == {"stuck", "works"}
         await stuck.write(Batch(at=now, jobs=(NewJob(kind="work", key="k", run_at=now),)))

@@ -122,7 +122,7 @@ def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase)
         gone = [*range(200, 500), *range(1_000, 1_050)]
         kept = [number for number in range(1_200) if number not in set(gone)]
         ids = [new[number].segment.id for number in gone]
-        assert await store.withdraw([*ids, ids[0], SegmentId("f" * 32)], at=2.0) == len(gone)
+        assert await store.withdraw([*ids, ids[0], SegmentId("f" * 32)]) == len(gone)
         await _as_bm25(store, [said[number] for number in kept])
         assert (await store.check()).problems == ()
         assert dict((await store.stats()).vectors) == {"a": 600}
@@ -133,7 +133,7 @@ def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase)
         assert (await store.write(Batch(at=3.0, segments=back))).stored == tuple(ids)
         await _as_bm25(store, said)
         assert (await store.check()).problems == ()
-        assert await store.withdraw([], at=4.0) == 0
+        assert await store.withdraw([]) == 0
         await fleet.close()
 
     asyncio.run(run())

@@ -67,13 +67,13 @@ def test_withdrawn_is_in_no_byte(tmp_path: Path) -> None:
             )
             assert MARK.encode() in _raw(path)
             assert values in _raw(path)
-            assert await store.withdraw([said.segment.id], at=START) == 1
+            assert await store.withdraw([said.segment.id]) == 1
             assert MARK.encode() not in _raw(path)
             assert values[:24] not in _raw(path)
             await store.write(_batch((said,)))
             assert MARK.encode() in _raw(path)
             # Withdrawn again and then forgotten, it is gone for good.
-            await store.withdraw([said.segment.id], at=START)
+            await store.withdraw([said.segment.id])
             order = ForgetOrder(at=START, message_ids=(said.segment.message_id,))
             await store.forget(order)
             assert (await store.write(_batch((said,)))).forgotten == (said.segment.id,)

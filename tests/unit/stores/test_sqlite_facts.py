@@ -13,6 +13,7 @@ from tests.store_contract.examples import (
     ids,
     segments,
 )
+from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.invariants import word_number
 from recollect.adapters.stores.sqlite import SQLiteStore
@@ -84,7 +85,7 @@ def test_forgotten_session_is_named_in_no_byte(tmp_path: Path) -> None:
                 Batch(at=START, segments=new, facts=facts, fact_vectors=vectors, jobs=jobs)
             )
             kinds = (EXTRACT_JOB, DIGEST_JOB)
-            (lease,) = await store.claim(now=START, lease_seconds=9, kinds=kinds)
+            (lease,) = await claim_all(store, now=START, kinds=kinds, limit=1)
             assert MARK.encode() in _raw(path)
             done = await store.forget(ForgetOrder(at=START, sessions=(name,)))
             assert (done.facts, done.jobs) == (("rests",), 3)

@@ -18,6 +18,7 @@ from tests.store_contract.examples import (
     session_write,
     vectors,
 )
+from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.batch import Batch, NewJob
@@ -54,7 +55,7 @@ async def _work(path: Path, process: int) -> int:
             )
             found = await store.candidates(query)
             assert found.documents >= written
-            (lease,) = await store.claim(now=START, lease_seconds=60, kinds=("embed",))
+            (lease,) = await claim_all(store, now=START, kinds=("embed",), limit=1)
             assert await store.complete(lease, Batch(at=START))
         await store.close()
     return written

@@ -8,7 +8,7 @@ in the order of the query's words; ties are ordered by id.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -18,10 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.core.search.bm25 import inverse_document_frequency
-from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, extract_key
+from recollect.core.values.batch import (
+    DIGEST_JOB,
+    EXTRACT_JOB,
+    Batch,
+    NewJob,
+    WriteResult,
+    extract_key,
+)
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_identity, still_supported
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.message import MessageId
+from recollect.core.values.segment import NewSegment, SegmentId
 from recollect.errors import BatchRefused
 
 NUMBER_MAX: Final = 2**53
@@ -78,6 +86,65 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
         "the turn of a session": (session.turn for session in sessions),
         "the path of a session": (session.path_from for session in sessions),
     }
+
+
+def identities_of(batch: Batch) -> set[str]:
+    """Return everything in a batch that may have a tombstone: segments, messages, facts, ledger
+    pieces, and the marks of compactions."""
+    ids: set[str] = {new.segment.message_id for new in batch.segments}
+    ids.update(new.segment.id for new in batch.segments)
+    ids.update(fact_identity(fact.id) for fact in batch.facts)
+    ids.update(message_id for job in batch.jobs for message_id in job.about)
+    ids.update(text for piece in batch.pieces for text in (piece.hash, *piece.about))
+    ids.update(map(compaction_mark, batch.compactions))
+    return ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedSegments:
+    """The segments of a batch, by what a write does with them."""
+
+    new: tuple[NewSegment, ...]
+    known: tuple[SegmentId, ...]
+    forgotten: Mapping[SegmentId, MessageId]
+    """Segments with a tombstone, each with its message."""
+
+    @classmethod
+    def of(
+        cls, batch: Batch, *, known: AbstractSet[str], tombstones: AbstractSet[str]
+    ) -> SortedSegments:
+        new: dict[SegmentId, NewSegment] = {}
+        met: dict[SegmentId, None] = {}
+        forgotten: dict[SegmentId, MessageId] = {}
+        for one in batch.segments:
+            id_, message_id = one.segment.id, one.segment.message_id
+            if not tombstones.isdisjoint((id_, message_id)):
+                forgotten[id_] = message_id
+            elif id_ in known:
+                met[id_] = None
+            else:
+                new.setdefault(id_, one)
+        return cls(new=tuple(new.values()), known=tuple(met), forgotten=forgotten)
+
+    @property
+    def message_ids(self) -> frozenset[MessageId]:
+        """Return the messages of the new segments."""
+        return frozenset(one.segment.message_id for one in self.new)
+
+    def jobs_of(self, batch: Batch) -> tuple[NewJob, ...]:
+        """Return the jobs to enqueue. If the batch was written before, its jobs were enqueued then,
+        and may be done."""
+        return batch.jobs if self.new or not batch.segments else ()
+
+    def result(self, session: SessionOutcome, jobs: Sequence[NewJob]) -> WriteResult:
+        return WriteResult(
+            stored=tuple(one.segment.id for one in self.new),
+            known=self.known,
+            forgotten=tuple(self.forgotten),
+            session_stale=session.stale,
+            session_cleaned=session.cleaned,
+            due_at=min((job.run_at for job in jobs), default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +235,23 @@ def writable(
     return [fact for fact in kept.values() if facts.get(fact.id) != fact]
 
 
+def select_facts(
+    facts: Iterable[Fact],
+    ids: Iterable[FactId],
+    *,
+    superseded: bool,
+    subjects: Collection[str] | None,
+) -> tuple[Fact, ...]:
+    """Return the facts with these ids, in this order."""
+    by_id = {fact.id: fact for fact in facts}
+    found = (by_id[id_] for id_ in ids if id_ in by_id)
+    return tuple(
+        fact
+        for fact in found
+        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
+    )
+
+
 def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
     """Encode spans for a column; None if there are none."""
     if not evidence:
@@ -246,29 +330,22 @@ def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Number
     return facts, scores
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """The facts with the highest scores, as far as scores alone can decide."""
+def best_of(numbers: Numbers, scores: Scores, limit: int) -> tuple[Numbers, Numbers, int]:
+    """Choose by the highest scores, as far as scores alone can decide.
 
-    sure: Numbers
-    tied: Numbers
-    """Facts with the same score at the last place. `wanted` of them are chosen by id."""
-    wanted: int
-
-    @property
-    def settled(self) -> bool:
-        """True if ids are not needed to decide."""
-        return len(self.tied) <= self.wanted
-
-
-def best_of(facts: Numbers, scores: Scores, limit: int) -> Best:
+    Return the chosen numbers, those that tie at the last place, and how many of the tied are still
+    wanted. The caller chooses these by id. If all of the tied are wanted, they are chosen here.
+    """
     if limit <= 0:
-        return Best(sure=NO_NUMBERS, tied=NO_NUMBERS, wanted=0)
-    if len(facts) <= limit:
-        return Best(sure=facts, tied=NO_NUMBERS, wanted=0)
+        return NO_NUMBERS, NO_NUMBERS, 0
+    if len(numbers) <= limit:
+        return numbers, NO_NUMBERS, 0
     last = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    sure = facts[scores > last]
-    return Best(sure=sure, tied=facts[scores == last], wanted=limit - len(sure))
+    chosen, tied = numbers[scores > last], numbers[scores == last]
+    wanted = limit - len(chosen)
+    if len(tied) <= wanted:
+        return np.concatenate([chosen, tied]), NO_NUMBERS, 0
+    return chosen, tied, wanted
 
 
 def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:

@@ -220,7 +220,7 @@ class ItemStore:
         for some in (older, removed):
             if some:
                 seen = max(item.sequence for item in some)
-                await store.withdraw([item.segment for item in some], at=now, up_to=seen)
+                await store.withdraw([item.segment for item in some], up_to=seen)
         return _Put(raced=raced, forgotten=forgotten, changed=changed)
 
     def _jobs(self, made: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:

@@ -228,13 +228,13 @@ class MemoryFiles:
             )
         )
         if change.gone:
-            await look.archive.withdraw(change.gone, at=look.now)
+            await look.archive.withdraw(change.gone)
         moved = {section.id for section in change.moved}
         for at in range(0, len(new), BATCH_SEGMENTS):
             batch = tuple(new[at : at + BATCH_SEGMENTS])
             again = [one.segment.id for one in batch if one.segment.id in moved]
             if again:  # a store ignores known ids, so remove the old place first
-                await look.archive.withdraw(again, at=look.now)
+                await look.archive.withdraw(again)
             embedded = any(passage.embedded for one in batch for passage in one.passages)
             names = self._rules.embedders if embedded else ()
             jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=look.now) for name in names)
@@ -297,7 +297,7 @@ class MemoryFiles:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)
         look.tell(label, "withdrawn", FileChange(gone=tuple(segments)))
-        await look.archive.withdraw(tuple(segments), at=look.now)
+        await look.archive.withdraw(tuple(segments))
 
 
 def _outcome(change: FileChange, *, known: bool) -> FileOutcome:

@@ -129,15 +129,13 @@ class Reindexed:
     passages: int = 0
 
 
-async def reindex(
-    store: Store, clock: Clock, progress: Callable[[int, int], None] | None = None
-) -> Reindexed:
+async def reindex(store: Store, progress: Callable[[int, int], None] | None = None) -> Reindexed:
     """Split and tokenize every stored segment again. The vector of an unchanged passage stays."""
     total = (await store.stats()).segments
     segments = passages = 0
     async for page in read_pages(store, limit=_PAGE_SEGMENTS):
         made = {segment.segment.id: index(segment.segment) for segment in page}
-        await store.replace_passages(made, at=clock.now())
+        await store.replace_passages(made)
         passages += sum(map(len, made.values()))
         segments += len(page)
         if progress is not None:

@@ -117,7 +117,7 @@ class JobRunner:
     async def run_once(self) -> RunResult:
         """Run one due job. Raise StoreError if the store cannot be queried."""
         self._looked_at = now = self._clock.now()
-        leases = await self._store.claim(
+        lease = await self._store.claim(
             now=now,
             lease_seconds=self._lease_seconds,
             kinds=tuple(self._handlers),
@@ -125,15 +125,15 @@ class JobRunner:
             day_tokens=self._day_tokens,
             max_attempts=self._max_attempts,
         )
-        if not leases:
+        if lease is None:
             return NOTHING
         began = time.monotonic()
-        with measured("job", leases[0].kind) as measure:
-            outcome, reason = await self._do(leases[0])
+        with measured("job", lease.kind) as measure:
+            outcome, reason = await self._do(lease)
             measure.ended(outcome)
         counts: dict[str, Any] = {outcome: 1}
         seconds = time.monotonic() - began
-        return RunResult(**counts, reason=reason, kind=leases[0].kind, seconds=seconds)
+        return RunResult(**counts, reason=reason, kind=lease.kind, seconds=seconds)
 
     async def run_due(
         self,

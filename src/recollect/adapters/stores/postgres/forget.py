@@ -350,13 +350,7 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     return len(changed)
 
 
-async def withdraw(
-    work: Transaction,
-    ids: Sequence[SegmentId],
-    *,
-    at: float,  # noqa: ARG001 - no row keeps a time
-    up_to: int | None = None,
-) -> int:
+async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     counters = await lock_space(work)
     rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
     found = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]

@@ -9,9 +9,9 @@ is set a little later, so that workers can serve other spaces.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Final
 
 from recollect.adapters.stores.postgres.driver import (
     Columns,
@@ -28,7 +28,6 @@ from recollect.adapters.stores.postgres.space import COUNTERS, take_turn
 from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
 
-_SCAN_LEAST: Final = 64
 _DAYS_KEPT: Final = 7
 """Days for which spending is recorded."""
 _ASK_AGAIN_SECONDS: Final = 30.0
@@ -51,7 +50,7 @@ _DUE: Final = """
     ) AND (cost_tokens = 0 OR %(day_tokens)s::bigint IS NULL OR cost_tokens <= %(day_tokens)s - (
         SELECT tokens FROM recollect.job_budgets WHERE space_id = %(space)s AND day = %(day)s
     ))
-    ORDER BY run_at, job_no LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ORDER BY run_at, job_no LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 _OPEN_DAY: Final = """
     INSERT INTO recollect.job_budgets (space_id, day, tokens)
@@ -66,17 +65,13 @@ _DROP_DAYS: Final = """
         ) AS d
     )
 """
-_LOCK_DAY: Final = """
-    SELECT tokens FROM recollect.job_budgets WHERE space_id = %s AND day = %s FOR UPDATE
-"""
 _CHARGE: Final = """
     UPDATE recollect.job_budgets SET tokens = tokens + %s WHERE space_id = %s AND day = %s
 """
 _LEASE: Final = """
-    UPDATE recollect.jobs AS j SET state = 'leased', attempts = attempts + 1,
-        lease_token = u.token, lease_expires_at = %s
-    FROM unnest(%s::bigint[], %s::text[]) AS u (job_no, token)
-    WHERE j.space_id = %s AND j.job_no = u.job_no
+    UPDATE recollect.jobs SET state = 'leased', attempts = attempts + 1, lease_token = %s,
+        lease_expires_at = %s
+    WHERE space_id = %s AND job_no = %s
 """
 _HEARTBEAT: Final = """
     UPDATE recollect.jobs SET lease_expires_at = %s
@@ -178,54 +173,34 @@ async def claim(
     now: float,
     lease_seconds: float,
     kinds: Sequence[str],
-    limit: int = 1,
     day: str = "",
     day_tokens: int | None = None,
     max_attempts: int = 5,
-) -> tuple[Lease, ...]:
-    await work.send(COUNTERS, (work.space_id,))
+) -> Lease | None:
+    locking = await work.send(COUNTERS, (work.space_id,))
     await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
     opening = await work.send(_OPEN_DAY, (day, work.space_id))
-    spending = await work.send(_LOCK_DAY, (work.space_id, day))
     rows = await work.records(
         _DUE,
         {"space": work.space_id, "kinds": texts(kinds), "now": now, "day": day,
-         "day_tokens": day_tokens,
-         "limit": limit if day_tokens is None else max(limit, _SCAN_LEAST)},
+         "day_tokens": day_tokens},
     )  # fmt: skip
-    spent = await spending.fetchone()
-    if spent is None:
-        return ()  # the space does not exist
+    if await locking.fetchone() is None:
+        return None  # the space does not exist
     if await opening.fetchone() is not None:
         await work.send(_DROP_DAYS, {"space": work.space_id, "days": _DAYS_KEPT})
-    left = None if day_tokens is None else max(0, day_tokens - spent[0])
-    expires_at = now + lease_seconds
-    leases = tuple(
-        Lease(**row, token=secrets.token_hex(16), expires_at=expires_at)
-        for row in _within(rows, left, limit)
-    )
-    if leases:
-        numbers = int8s([int(lease.id) for lease in leases])
-        tokens = texts(lease.token for lease in leases)
-        await work.send(_LEASE, (expires_at, numbers, tokens, work.space_id))
-        if charged := sum(lease.cost_tokens for lease in leases):
-            await work.send(_CHARGE, (charged, work.space_id, day))
+    lease = None
+    for row in rows:
+        lease = Lease(**row, token=secrets.token_hex(16), expires_at=now + lease_seconds)
+        leased = (lease.token, lease.expires_at, work.space_id, int(lease.id))
+        await work.send(_LEASE, leased)
+        if lease.cost_tokens:
+            await work.send(_CHARGE, (lease.cost_tokens, work.space_id, day))
     await settle(work)
-    if not leases:
+    if lease is None:
         later = now + _ASK_AGAIN_SECONDS
         await work.send(_PUT_OFF, {"space": work.space_id, "now": now, "later": later})
-    return leases
-
-
-def _within(
-    rows: Iterable[dict[str, Any]], left: int | None, limit: int
-) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        cost = row["cost_tokens"]
-        if limit and (left is None or cost <= left):
-            limit -= 1
-            left = None if left is None else left - cost
-            yield row
+    return lease
 
 
 async def settle(work: Transaction) -> None:

@@ -291,10 +291,7 @@ NEW_EPOCH: Final = """
 
 
 async def replace_passages(
-    work: Transaction,
-    passages: Mapping[SegmentId, tuple[NewPassage, ...]],
-    *,
-    at: float,  # noqa: ARG001 - no row keeps a time
+    work: Transaction, passages: Mapping[SegmentId, tuple[NewPassage, ...]]
 ) -> None:
     """Index segments again. A vector stays if the span of its passage is unchanged."""
     counters = await lock_space(work)

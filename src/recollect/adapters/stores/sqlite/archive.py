@@ -7,26 +7,19 @@ table. Counters change in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Final, TypeAlias
 
-import numpy as np
-
-from recollect.adapters.stores.invariants import SessionOutcome, require_storable
+from recollect.adapters.stores.invariants import (
+    SessionOutcome,
+    SortedSegments,
+    identities_of,
+    require_storable,
+    select_facts,
+)
+from recollect.adapters.stores.sqlite import facts, jobs, ledger, sessions, vectors
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.facts import (
-    read_to,
-    require_revision,
-    write_fact_vectors,
-    write_facts,
-)
-from recollect.adapters.stores.sqlite.jobs import add_jobs
-from recollect.adapters.stores.sqlite.ledger import (
-    add_compactions,
-    add_pieces,
-    add_turns,
-    covers_forgotten,
-)
 from recollect.adapters.stores.sqlite.rows import (
     INSERT_SEGMENT,
     SELECT_FACT,
@@ -41,20 +34,8 @@ from recollect.adapters.stores.sqlite.rows import (
     text_of,
     unpack_long_text,
 )
-from recollect.adapters.stores.sqlite.sessions import (
-    put_gone,
-    session_number,
-    tombstoned,
-    write_session,
-)
-from recollect.adapters.stores.sqlite.vectors import (
-    WAITING,
-    Matrices,
-    renumber_vectors,
-    write_vectors,
-)
 from recollect.core.values.batch import Batch, WriteResult
-from recollect.core.values.fact import Fact, FactId, fact_identity
+from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import (
     NewPassage,
@@ -62,7 +43,6 @@ from recollect.core.values.segment import (
     PassageText,
     SegmentId,
     StoredSegment,
-    Vector,
 )
 from recollect.core.values.upkeep import SessionSummary
 
@@ -100,14 +80,13 @@ NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 """Segments by their sequence, with their passages."""
 
 
-def add_passages(db: Database, segments: NewRows, number: int | None = None) -> list[Row]:
+def add_passages(db: Database, segments: NewRows) -> list[Row]:
     """Store new passages without indexing them: pass the result to `index_words`.
 
     FTS5 flushes its buffer whenever another statement needs a savepoint, so words are written last
-    in a transaction. `number` is the number of the first passage, if known.
+    in a transaction.
     """
-    if number is None:
-        number = db.value("SELECT next_passage FROM totals")
+    number = db.value("SELECT next_passage FROM totals")
     rows: list[Row] = []
     bags: list[Row] = []
     words = 0
@@ -167,12 +146,7 @@ WHERE segment IN (SELECT value FROM json_each(?))
 """
 
 
-def replace_passages(
-    db: Database,
-    passages: Mapping[SegmentId, tuple[NewPassage, ...]],
-    *,
-    at: float,  # noqa: ARG001 - the file keeps no time of indexing
-) -> None:
+def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
     known = db.rows(_FIND, (json_list(passages),))
     sequences = [sequence for _, sequence in known]
     before = _spans(db, sequences)
@@ -180,7 +154,7 @@ def replace_passages(
     new = [(sequence, passages[SegmentId(id_)]) for id_, sequence in known]
     index_words(db, add_passages(db, new))
     after = _spans(db, sequences)
-    renumber_vectors(
+    vectors.renumber_vectors(
         db, {old: after[span][0] if span in after else None for span, (old, _) in before.items()}
     )
 
@@ -196,7 +170,6 @@ _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
 # one query per value: building and reading a list takes longer
 _FEW: Final = 5
-_NEXT: Final = "SELECT next_sequence, next_passage FROM totals"
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
   tokens = tokens + ?
@@ -205,41 +178,35 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 
 def write_batch(db: Database, batch: Batch) -> WriteResult:
     require_storable(batch)
-    require_revision(db, batch.facts_revision)
-    tombstones = tombstoned(db, _identities(batch))
-    refused, said = _identities_met(batch.segments, tombstones)
-    forgotten = tombstones | refused
+    facts.require_revision(db, batch.facts_revision)
+    tombstones = sessions.tombstoned(db, identities_of(batch))
+    stored = known(db, (new.segment.id for new in batch.segments))
+    segments = SortedSegments.of(batch, known=stored, tombstones=tombstones)
+    sessions.put_gone(db, segments.forgotten.items())
+    forgotten = tombstones.union(segments.forgotten.values())
     # A compaction's record and the state with its cut are refused because of the same messages.
-    unquoted = forgotten | covers_forgotten(db, batch.compactions, said)
-    kept, stale = SessionOutcome(), None
+    covered = {message_id for record in batch.compactions for message_id in record.about}
+    unquoted = forgotten | (sessions.unquotable(db, covered) - segments.message_ids)
+    outcome, stale = SessionOutcome(), None
     if batch.session is not None:
-        kept = write_session(db, batch.session, unquoted, said)
-        stale = batch.session.session if kept.stale else None
-    fates, new = _sorted_out(db, batch.segments, tombstones)
-    bags = _insert(db, new) if new else []
-    for vectors in batch.vectors:
-        write_vectors(db, vectors)
+        outcome = sessions.write_session(db, batch.session, unquoted, segments.message_ids)
+        stale = batch.session.session if outcome.stale else None
+    bags = _insert(db, segments.new) if segments.new else []
+    for new_vectors in batch.vectors:
+        vectors.write_vectors(db, new_vectors)
     if batch.facts:
-        write_facts(db, batch.facts, tombstones)
+        facts.write_facts(db, batch.facts, tombstones)
     for fact_vectors in batch.fact_vectors:
-        write_fact_vectors(db, fact_vectors)
-    if batch.extracted:
-        read_to(db, batch.extracted)
-    # if the batch was written before, its jobs were enqueued then, and may be done
-    jobs = batch.jobs if new or not batch.segments else ()
-    add_jobs(db, jobs, forgotten)
-    add_pieces(db, batch.pieces, forgotten)
-    add_turns(db, batch.turns, but_of=stale)
-    add_compactions(db, batch.compactions, unquoted, but_of=stale)
+        facts.write_fact_vectors(db, fact_vectors)
+    facts.write_positions(db, batch.extracted)
+    new_jobs = segments.jobs_of(batch)
+    jobs.add_jobs(db, new_jobs, forgotten)
+    ledger.add_pieces(db, batch.pieces, forgotten)
+    ledger.add_turns(db, [turn for turn in batch.turns if turn.session != stale])
+    current = [record for record in batch.compactions if record.session != stale]
+    ledger.add_compactions(db, current, unquoted)
     index_words(db, bags)
-    return WriteResult(
-        stored=tuple(fates["stored"]),
-        known=tuple(fates["known"]),
-        forgotten=tuple(fates["forgotten"]),
-        session_stale=kept.stale,
-        session_cleaned=kept.cleaned,
-        due_at=min((job.run_at for job in jobs), default=None),
-    )
+    return segments.result(outcome, new_jobs)
 
 
 def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
@@ -249,75 +216,27 @@ def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (json_list(asked),)))
 
 
-def forgotten_ids(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    return frozenset(map(MessageId, tombstoned(db, ids)))
+def tombstoned(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+    return frozenset(map(MessageId, sessions.tombstoned(db, ids)))
 
 
-def _identities(batch: Batch) -> set[str]:
-    ids: set[str] = {new.segment.message_id for new in batch.segments}
-    ids.update(new.segment.id for new in batch.segments)
-    ids.update(fact_identity(fact.id) for fact in batch.facts)
-    for job in batch.jobs:
-        ids.update(job.about)
-    for piece in batch.pieces:
-        ids.update((piece.hash, *piece.about))
-    return ids
-
-
-def _identities_met(
-    segments: tuple[NewSegment, ...], tombstones: set[str]
-) -> tuple[set[str], set[str]]:
-    """Return two sets of messages: those that this batch has at a forgotten place and may not
-    quote, and those that it has at an allowed place."""
-    refused: set[str] = set()
-    said: set[str] = set()
-    for new in segments:
-        gone = not tombstones.isdisjoint((new.segment.id, new.segment.message_id))
-        (refused if gone else said).add(new.segment.message_id)
-    return refused, said
-
-
-def _sorted_out(
-    db: Database, segments: tuple[NewSegment, ...], tombstones: set[str]
-) -> tuple[dict[str, dict[SegmentId, None]], list[NewSegment]]:
-    stored = set(known(db, (new.segment.id for new in segments))) if segments else set()
-    fates: dict[str, dict[SegmentId, None]] = {"stored": {}, "known": {}, "forgotten": {}}
-    new_ones = []
-    gone = []
-    for new in segments:
-        id_, identity = new.segment.id, new.segment.message_id
-        if not tombstones.isdisjoint((id_, identity)):
-            fates["forgotten"][id_] = None
-            gone.append((id_, identity))
-        elif id_ not in stored:
-            stored.add(id_)
-            fates["stored"][id_] = None
-            new_ones.append(new)
-        elif id_ not in fates["stored"]:
-            fates["known"][id_] = None
-    put_gone(db, gone)
-    return fates, new_ones
-
-
-def _insert(db: Database, segments: list[NewSegment]) -> list[Row]:
-    sessions: dict[str, int] = {}
-    first, passage = db.row(_NEXT)
-    rows = []
-    for sequence, new in enumerate(segments, first):
-        name = new.segment.session
-        if name not in sessions:
-            sessions[name] = session_number(db, name)
-        rows.append(segment_row(new.segment, sequence, sessions[name]))
+def _insert(db: Database, segments: Sequence[NewSegment]) -> list[Row]:
+    numbers = {
+        name: sessions.session_number(db, name)
+        for name in dict.fromkeys(new.segment.session for new in segments)
+    }
+    numbered = list(enumerate(segments, db.value("SELECT next_sequence FROM totals")))
+    rows = [
+        segment_row(new.segment, sequence, numbers[new.segment.session])
+        for sequence, new in numbered
+    ]
     db.run_many(INSERT_SEGMENT, rows)
     noise = sum(new.segment.noise is not None for new in segments)
     tokens = sum(new.segment.tokens for new in segments)
-    db.run(_COUNT_ADDED, (first + len(rows), len(rows), noise, tokens))
-    indexed = (
-        (sequence, new.passages)
-        for sequence, new in enumerate(segments, first)
-        if new.segment.noise is None
+    db.run(_COUNT_ADDED, (numbered[-1][0] + 1, len(rows), noise, tokens))
+    return add_passages(
+        db, ((sequence, new.passages) for sequence, new in numbered if new.segment.noise is None)
     )
-    return add_passages(db, indexed, passage)
 
 
 _SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
@@ -336,27 +255,23 @@ WHERE g.id = ? ORDER BY p.ordinal
 """
 _EMBEDDER: Final = "SELECT number, complete_to FROM embedder WHERE name = ?"
 _TEXT: Final = "SELECT id, CAST(text AS BLOB) FROM segment WHERE sequence = ?"
-_VECTORS: Final = """
-SELECT p.id, g.id, p.ordinal
-FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
-CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
-WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
-"""
-_FACTS: Final = SELECT_FACT + "WHERE ? OR current ORDER BY at, id"
-_FACTS_ABOUT: Final = SELECT_FACT + "WHERE (? OR current) AND subject IN ({marks})"
+_FACTS: Final = f"""
+{SELECT_FACT} WHERE (?1 OR current) AND (
+  ?2 IS NULL OR CAST(subject AS BLOB) IN (SELECT CAST(value AS BLOB) FROM json_each(?2))
+) ORDER BY at, id
+"""  # noqa: S608
 _SOME_FACTS: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
-_SUBJECTS_AT_ONCE: Final = 500
 _BEYOND_ALL: Final = (1 << 63) - 1
 
 
-def segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = db.rows(_SEGMENTS, (json_list(ids),))
-    stored_segments = {segment.segment.id: segment for segment in readable(rows, stored_segment)}
-    return tuple(stored_segments[id_] for id_ in ids if id_ in stored_segments)
+    by_id = {stored.segment.id: stored for stored in readable(rows, stored_segment)}
+    return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
-def page(
+def read_page(
     db: Database,
     *,
     after: int = 0,
@@ -379,18 +294,16 @@ def page(
     return tuple(stored_segments)
 
 
-def sessions(db: Database) -> tuple[SessionSummary, ...]:
-    return tuple(readable(db.rows(_SESSIONS), _summary))
+def list_sessions(db: Database) -> tuple[SessionSummary, ...]:
+    def read(row: Row) -> SessionSummary:
+        return SessionSummary(
+            session=text_of(row[0]), segments=row[1], first_said_at=row[2], last_said_at=row[3]
+        )
+
+    return tuple(readable(db.rows(_SESSIONS), read))
 
 
-def _summary(row: Row) -> SessionSummary:
-    name, count, first, last, _ = row
-    return SessionSummary(
-        session=text_of(name), segments=count, first_said_at=first, last_said_at=last
-    )
-
-
-def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
+def read_passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
     return tuple(
         NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
         for start, stop, embedded in db.rows(_PASSAGES, (id,))
@@ -399,79 +312,36 @@ def passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A0
 
 def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
-    passage_texts: list[PassageText] = []
-    texts: dict[int, tuple[SegmentId, str] | None] = {}
-    while len(passage_texts) < limit:  # unreadable rows must not block the others
-        wanted = limit - len(passage_texts)
-        rows = db.rows(WAITING, (complete, number, wanted))
-        for _, segment, ordinal, start, stop in rows:
-            if segment not in texts:
-                texts = {segment: _text(db, segment)}
-            held = texts[segment]
-            if held is not None:
-                id_, text = held
-                passage_texts.append(
-                    PassageText(
-                        segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
-                    )
+    found: list[PassageText] = []
+    while len(found) < limit:  # unreadable rows must not block the others
+        wanted = limit - len(found)
+        rows = db.rows(vectors.WAITING, (complete, number, wanted))
+        for sequence, passages in groupby(rows, key=lambda row: row[1]):
+            texts = readable(
+                db.rows(_TEXT, (sequence,)), lambda row: (row[0], unpack_long_text(row[1]))
+            )
+            found += (
+                PassageText(
+                    segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
                 )
+                for id_, text in texts
+                for _, _, ordinal, start, stop in passages
+            )
         if len(rows) < wanted:
             break
         complete = rows[-1][0]
-    return tuple(passage_texts)
+    return tuple(found)
 
 
-def _text(db: Database, sequence: int) -> tuple[SegmentId, str] | None:
-    held = readable(
-        db.rows(_TEXT, (sequence,)), lambda row: (SegmentId(row[0]), unpack_long_text(row[1]))
-    )
-    return held[0] if held else None
-
-
-def vectors(
-    db: Database,
-    matrices: Matrices,
-    embedder: str,
-    *,
-    after: tuple[SegmentId, int] | None,
-    limit: int,
-) -> tuple[Vector, ...]:
-    matrix = matrices.fresh(db, embedder)
-    if matrix is None:
-        return ()
-    places = db.rows(_VECTORS, (matrix.embedder, *(after or ("", -1)), limit))
-    rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
-    return tuple(
-        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
-        for (_, id_, ordinal), row in zip(places, rows.tolist(), strict=True)
-        if row >= 0
-    )
-
-
-def facts(
+def read_facts(
     db: Database,
     ids: Sequence[FactId] | None = None,
     *,
     superseded: bool = False,
     subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
-    if ids is not None:
-        rows = db.rows(_SOME_FACTS, (json_list(ids),))
-        found_facts: dict[str, Fact] = {fact.id: fact for fact in readable(rows, stored_fact)}
-        wanted = (found_facts[id_] for id_ in ids if id_ in found_facts)
-        return tuple(
-            fact
-            for fact in wanted
-            if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
-        )
-    if subjects is None:
-        return tuple(readable(db.rows(_FACTS, (superseded,)), stored_fact))
-    about = _facts_about(db, list(dict.fromkeys(subjects)), superseded=superseded)
-    return tuple(sorted(about, key=lambda fact: (fact.at, fact.id)))
-
-
-def _facts_about(db: Database, subjects: Sequence[str], *, superseded: bool) -> Iterator[Fact]:
-    for first in range(0, len(subjects), _SUBJECTS_AT_ONCE):
-        some = [pack_text(subject) for subject in subjects[first : first + _SUBJECTS_AT_ONCE]]
-        query = _FACTS_ABOUT.format(marks=", ".join("?" * len(some)))
-        yield from readable(db.rows(query, (superseded, *some)), stored_fact)
+    if ids is None:
+        about = None if subjects is None else json_list(subjects)
+        return tuple(readable(db.rows(_FACTS, (superseded, about)), stored_fact))
+    found = readable(db.rows(_SOME_FACTS, (json_list(ids),)), stored_fact)
+    return select_facts(found, ids, superseded=superseded, subjects=subjects)

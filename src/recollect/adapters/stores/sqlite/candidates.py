@@ -2,8 +2,7 @@
 
 This module chooses the best passages by words and by each vector, in one snapshot; `search` scores
 them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times as
-long. `Recent` caches the reads of the last searches, because a recall runs the same query twice.
-Ties are ordered by segment id and ordinal.
+long. Ties are ordered by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers, Scores, best_of
-from recollect.adapters.stores.sqlite.archive import LENGTH_BITS, LENGTH_MAX
+from recollect.adapters.stores.sqlite.archive import LENGTH_MAX
 from recollect.adapters.stores.sqlite.database import Database, Row
+from recollect.adapters.stores.sqlite.facts import MEMBERS, load_fact_vectors
 from recollect.adapters.stores.sqlite.rows import (
     form_of,
     json_list,
@@ -43,7 +43,7 @@ from recollect.core.values.recall import (
     Neighbour,
     Surroundings,
 )
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.segment import SegmentId, Vector
 
 _OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
 _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM json_each(?))"
@@ -187,78 +187,56 @@ _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """The stored segments that a query excludes, and their passages, both in ascending order."""
 
     sequences: Numbers
     passages: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    next_sequence: int
-    next_passage: int
-    removals: int
-
-    def same_index(self, other: _State) -> bool:
-        return (self.next_passage, self.removals) == (other.next_passage, other.removals)
-
-    def knows(self, passage: int, now: _State) -> bool:
-        """Return whether a passage of the snapshot `now` existed in this one, with the same
-        number."""
-        return self.removals == now.removals and passage >> LENGTH_BITS < self.next_passage
-
-
-_NOTHING: Final = LeftOut(sequences=NO_NUMBERS, passages=NO_NUMBERS)
-
-
-class Recent:
-    """A cache of the last few queries' reads."""
+class Caches:
+    """What the searches of a space have read before: vectors, and the words and exclusions of the
+    last few queries. A recall runs the same query twice. Only one thread uses this object."""
 
     def __init__(self) -> None:
-        self._now = _State(0, 0, 0)
-        self._postings: dict[tuple[str, ...], tuple[_State, list[Postings]]] = {}
-        self._left_out: dict[frozenset[SegmentId], tuple[_State, LeftOut]] = {}
+        self.passages = Matrices()
+        self.facts = Matrices(MEMBERS, load_fact_vectors)
+        self._state: Row = ()
+        self._postings: dict[tuple[str, ...], list[Postings]] = {}
+        self._left_out: dict[frozenset[SegmentId], LeftOut] = {}
 
-    def look(self, db: Database) -> None:
-        """Refresh the cache. Call this first in every snapshot."""
-        self._now = _State(*db.row(_STATE))
+    def refresh(self, db: Database) -> None:
+        """Drop the queries if the archive has changed. Call this first in every snapshot."""
+        state = db.row(_STATE)
+        if state != self._state:
+            self._state = state
+            self._postings.clear()
+            self._left_out.clear()
 
     def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
-        held = self._postings.pop(words, None)
-        if held is None or not held[0].same_index(self._now):
-            held = self._now, postings_of(db, words)
-        self._postings[words] = held
+        found = self._postings.pop(words, None)
+        if found is None:
+            found = postings_of(db, words)
+        self._postings[words] = found
         while len(self._postings) > 1 and self._too_much():
             del self._postings[next(iter(self._postings))]
-        return held[1]
+        return found
 
     def _too_much(self) -> bool:
-        held = (postings for _, postings in self._postings.values())
-        entries = sum(len(other.passages) for postings in held for other in postings)
+        entries = sum(len(one.passages) for found in self._postings.values() for one in found)
         return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
-
-    def counted(self, db: Database, words: tuple[str, ...], *, newest: int) -> list[Postings]:
-        held = self._postings.get(words)
-        if held is not None and held[0].knows(newest, self._now):
-            return held[1]
-        return self.postings(db, words)
 
     def left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
         if not ids:
-            return _NOTHING
-        held = self._left_out.pop(ids, None)
-        if held is None or held[0] != self._now:
-            sequences, passages = db.row(_LEFT_OUT, (json_list(ids),))
-            left_out = LeftOut(
-                sequences=np.sort(number_list(sequences)), passages=np.sort(number_list(passages))
-            )
-            held = self._now, left_out
-        self._left_out[ids] = held
+            return LeftOut(NO_NUMBERS, NO_NUMBERS)
+        found = self._left_out.pop(ids, None)
+        if found is None:
+            lists = db.row(_LEFT_OUT, (json_list(ids),))
+            found = LeftOut(*(np.sort(number_list(joined)) for joined in lists))
+        self._left_out[ids] = found
         if len(self._left_out) > _KEPT:
             del self._left_out[next(iter(self._left_out))]
-        return held[1]
+        return found
 
 
 COLUMNS: Final = """
@@ -346,15 +324,13 @@ JOIN segment AS g ON g.sequence = p.segment JOIN session AS s ON s.number = g.se
 """  # noqa: S608
 
 
-def find_candidates(
-    db: Database, matrices: Matrices, recent: Recent, query: CandidateQuery
-) -> Candidates:
-    recent.look(db)
+def find_candidates(db: Database, caches: Caches, query: CandidateQuery) -> Candidates:
+    caches.refresh(db)
     documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
     allowed = _find_allowed(db, query)
-    left_out = recent.left_out(db, query.leave_out).passages
-    postings = recent.postings(db, query.words)
+    left_out = caches.left_out(db, query.leave_out).passages
+    postings = caches.postings(db, query.words)
     by_words, scores = scores_of(
         db,
         postings,
@@ -364,7 +340,7 @@ def find_candidates(
         left_out=left_out,
     )
     chosen = [_best(db, by_words, scores, query.lexical_limit)]
-    asked = asked_vectors(db, matrices, query.vectors)
+    asked = asked_vectors(db, caches.passages, query.vectors)
     for search in asked:
         if search is not None and query.vector_limit > 0:
             near = search.near(query.vector_limit, allowed=allowed, left_out=left_out)
@@ -392,12 +368,10 @@ def _find_allowed(db: Database, query: CandidateQuery) -> Numbers | None:
 
 
 def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
-    best = best_of(passages, scores, limit)
-    if best.settled:
-        return np.concatenate([best.sure, best.tied])
-    rows = sorted(db.rows(_PLACES, (json_list(best.tied.tolist()),)), key=lambda row: row[1:])
-    taken = np.array([row[0] for row in rows[: best.wanted]], dtype=np.int64)
-    return np.concatenate([best.sure, taken])
+    chosen, tied, wanted = best_of(passages, scores, limit)
+    rows = db.rows(_PLACES, (json_list(tied.tolist()),)) if wanted else []
+    first = sorted(rows, key=lambda row: row[1:])[:wanted]
+    return np.array([*chosen.tolist(), *(row[0] for row in first)], dtype=np.int64)
 
 
 _WALK: Final = """
@@ -428,25 +402,24 @@ Walk = tuple[str, list[int], list[int]]
 
 def find_around(
     db: Database,
-    matrices: Matrices,
-    recent: Recent,
+    caches: Caches,
     ids: Sequence[SegmentId],
     query: CandidateQuery,
-    reach: int,
-    passages_each: int,
+    *,
+    reach: int = 2,
+    passages_each: int = 3,
 ) -> Surroundings:
-    recent.look(db)
-    asked = asked_vectors(db, matrices, query.vectors)
+    caches.refresh(db)
+    asked = asked_vectors(db, caches.passages, query.vectors)
     if not ids or reach <= 0:
         return Surroundings()
-    left_out = recent.left_out(db, query.leave_out).sequences.tolist()
+    left_out = caches.left_out(db, query.leave_out).sequences.tolist()
     named, walks = _walks(db, ids, left_out, reach)
     places = {near for _, before, behind in walks for near in (*before, *behind)}
     rows = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
     named.update((row[5], row[1]) for row in rows)
     passages = [row for row in rows if row[0] is not None]
-    newest = max((row[0] for row in passages), default=0)
-    postings = recent.counted(db, query.words, newest=newest) if passages else []
+    postings = caches.postings(db, query.words) if passages else []
     return Surroundings(
         neighbours=_neighbours(walks, named), passages=described(passages, postings, asked)
     )
@@ -492,3 +465,31 @@ def _neighbours(walks: list[Walk], named: dict[int, str]) -> tuple[Neighbour, ..
                         )
                     )
     return tuple(neighbours)
+
+
+_VECTORS: Final = """
+SELECT p.id, g.id, p.ordinal
+FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
+CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
+WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
+"""
+
+
+def read_vectors(
+    db: Database,
+    caches: Caches,
+    embedder: str,
+    *,
+    after: tuple[SegmentId, int] | None = None,
+    limit: int = 1000,
+) -> tuple[Vector, ...]:
+    matrix = caches.passages.fresh(db, embedder)
+    if matrix is None:
+        return ()
+    places = db.rows(_VECTORS, (matrix.embedder, *(after or ("", -1)), limit))
+    rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
+    return tuple(
+        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
+        for (_, id_, ordinal), row in zip(places, rows.tolist(), strict=True)
+        if row >= 0
+    )

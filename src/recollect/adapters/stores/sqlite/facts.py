@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -58,12 +58,19 @@ from recollect.core.values.fact import (
 from recollect.core.values.recall import FactCandidate, FactCandidates, FactQuery
 from recollect.errors import StaleFacts, StoreError
 
+if TYPE_CHECKING:
+    from recollect.adapters.stores.sqlite.candidates import Caches
+
 _CURRENT: Final = """
 SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))
 """
 _PUT: Final = "INSERT OR IGNORE INTO fact_vector (embedder, fact, numbers) VALUES (?, ?, ?)"
-_EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
-_MEMBERS: Final = "SELECT group_concat(fact) FROM fact_vector WHERE embedder = ?"
+MEMBERS: Final = """
+SELECT coalesce(group_concat(fact), '') FROM (
+  SELECT fact FROM fact_vector WHERE embedder = ? ORDER BY fact
+)
+"""
+"""The facts that have a vector. If they change, the vectors are loaded again."""
 _LOAD: Final = "SELECT fact, numbers FROM fact_vector WHERE embedder = ? ORDER BY fact"
 _WAITING: Final = """
 SELECT id, CAST(content AS BLOB) FROM fact AS f
@@ -104,43 +111,20 @@ def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactTe
     return tuple(texts)
 
 
-class FactMatrices:
-    """The vectors of a space's facts in memory, by embedder; used by one thread only."""
-
-    def __init__(self) -> None:
-        self._held: dict[str, Matrix] = {}
-
-    def fresh(self, db: Database, embedder: str) -> Matrix | None:
-        rows = db.rows(_EMBEDDER, (embedder,))
-        if not rows:
-            return None
-        number, dimensions = rows[0]
-        matrix = self._held.get(embedder)
-        members = np.sort(number_list(db.value(_MEMBERS, (number,))))
-        if (
-            matrix is None
-            or matrix.dimensions != dimensions
-            or not np.array_equal(members, matrix.passages)
-        ):
-            matrix = self._held[embedder] = _load(db, number, dimensions)
-        return matrix
-
-
-def _load(db: Database, embedder: int, dimensions: int) -> Matrix:
-    rows = db.rows(_LOAD, (embedder,))
-    matrix = Matrix(embedder, dimensions)
+def load_fact_vectors(db: Database, matrix: Matrix) -> None:
+    rows = db.rows(_LOAD, (matrix.embedder,))
+    matrix.keep(set())
     if rows:
-        size = FLOAT_BYTES * dimensions
+        size = FLOAT_BYTES * matrix.dimensions
         members = np.array([fact for fact, _ in rows], dtype="<i8")
         # A truncated vector is similar to nothing; `check` reports it.
         values = [numbers if len(numbers) == size else bytes(size) for _, numbers in rows]
         matrix.make_room(len(rows))
         matrix.append(0, unit=False, passages=members.tobytes(), numbers=b"".join(values))
-    return matrix
 
 
 _REVISION: Final = "SELECT facts_revision FROM totals"
-_MOVE_ON: Final = "UPDATE totals SET facts_revision = facts_revision + 1"
+_RAISE_REVISION: Final = "UPDATE totals SET facts_revision = facts_revision + 1"
 _NEXT: Final = "UPDATE totals SET next_fact = next_fact + ?1 RETURNING next_fact - ?1"
 _NAMED: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _NUMBERS: Final = "SELECT number, id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
@@ -168,9 +152,9 @@ def require_revision(db: Database, revision: int | None) -> None:
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
 
 
-def move_on(db: Database) -> None:
+def raise_revision(db: Database) -> None:
     """Increase the revision, so that earlier decisions about facts become stale."""
-    db.run(_MOVE_ON)
+    db.run(_RAISE_REVISION)
 
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
@@ -207,7 +191,7 @@ def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
         db.run(_LEAVE_SESSION, (pack_text(session),))
         changed += db.changed()
     if changed:
-        move_on(db)
+        raise_revision(db)
 
 
 def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[str]:
@@ -216,15 +200,13 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
     put_tombstones(db, map(fact_identity, ids), at)
     found = _remove(db, ids)
     if found:
-        move_on(db)
+        raise_revision(db)
     return found
 
 
-def read_to(db: Database, extracted: Iterable[ExtractedTo]) -> None:
-    db.run_many(
-        _READ_TO,
-        [(session_mark(extracted_to.session), extracted_to.sequence) for extracted_to in extracted],
-    )
+def write_positions(db: Database, extracted: Iterable[ExtractedTo]) -> None:
+    """Store how far sessions were read for facts."""
+    db.run_many(_READ_TO, [(session_mark(one.session), one.sequence) for one in extracted])
 
 
 def extracted_to(db: Database, session: str) -> int:
@@ -252,7 +234,7 @@ def _replace(db: Database, facts: Sequence[Fact]) -> None:
         for word in word_numbers(fact.words)
     )
     db.run_many(_PUT_WORD, list(words))
-    move_on(db)
+    raise_revision(db)
 
 
 _DOCUMENTS: Final = "SELECT count(*) FROM fact WHERE current"
@@ -274,7 +256,7 @@ _IDS: Final = "SELECT id, number FROM fact WHERE number IN (SELECT value FROM js
 _CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
 
 
-def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery) -> FactCandidates:
+def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> FactCandidates:
     documents: int = db.value(_DOCUMENTS)
     allowed = _find_allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))
@@ -285,7 +267,7 @@ def find_fact_candidates(db: Database, matrices: FactMatrices, query: FactQuery)
         session = None if query.session is None else pack_text(query.session)
         given = (json_list(query.types), session is None, session, max(0, query.limit))
         chosen.append(number_list(db.value(_OF_TYPES, given)))
-    asked = asked_vectors(db, matrices, query.vectors)
+    asked = asked_vectors(db, caches.facts, query.vectors)
     for search in asked:
         if search is not None and query.limit > 0:
             near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS)
@@ -321,9 +303,6 @@ def _find_pinned(db: Database, allowed: Numbers | None) -> Numbers:
 
 
 def _best(db: Database, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    best = best_of(facts, scores, limit)
-    if best.settled:
-        return np.concatenate([best.sure, best.tied])
-    tied = sorted(db.rows(_IDS, (json_list(best.tied.tolist()),)))
-    taken = np.array([number for _, number in tied[: best.wanted]], dtype=np.int64)
-    return np.concatenate([best.sure, taken])
+    chosen, tied, wanted = best_of(facts, scores, limit)
+    rows = sorted(db.rows(_IDS, (json_list(tied.tolist()),))) if wanted else []
+    return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], dtype=np.int64)

@@ -7,41 +7,13 @@ afterwards. Copies that could not be deleted are reported.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from recollect.adapters.stores.invariants import marks_of
-from recollect.adapters.stores.sqlite.archive import (
-    add_passages,
-    bags_of,
-    index_words,
-    passages_of,
-    rebuild,
-    remove_passages,
-    write_batch,
-)
+from recollect.adapters.stores.sqlite import archive, facts, jobs, ledger, sessions
 from recollect.adapters.stores.sqlite.database import Database, Row, checkpoint
-from recollect.adapters.stores.sqlite.facts import (
-    forget_facts,
-    forget_named_facts,
-    leave_sessions,
-    move_on,
-)
-from recollect.adapters.stores.sqlite.jobs import (
-    forget_jobs,
-    forget_jobs_of_sessions,
-    forget_text_in_jobs,
-)
-from recollect.adapters.stores.sqlite.ledger import (
-    SharedIds,
-    forget_compactions,
-    forget_pieces,
-    forget_text_in_compactions,
-    forget_text_in_pieces,
-    forget_turns,
-)
 from recollect.adapters.stores.sqlite.rows import (
     json_list,
     pack_body,
@@ -50,14 +22,6 @@ from recollect.adapters.stores.sqlite.rows import (
     readable,
     text_of,
     unpack_body,
-)
-from recollect.adapters.stores.sqlite.sessions import (
-    forget_quotes,
-    forget_session,
-    forget_text_in_states,
-    known_session,
-    put_gone,
-    put_tombstones,
 )
 from recollect.adapters.stores.sqlite.vectors import remove_vectors
 from recollect.core.formats.stored_records import SoughtText
@@ -82,9 +46,10 @@ SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 _ROWS: Final = "SELECT sequence, id, message_id, noise IS NOT NULL, tokens, session FROM segment "
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
-_OF_SESSIONS: Final = _ROWS + "WHERE session IN (SELECT value FROM json_each(?))"  # noqa: S608
-_OF_TIME: Final = _ROWS + "WHERE said_at >= ? AND said_at < ?"
-_OF_SESSIONS_AND_TIME: Final = _OF_SESSIONS + " AND said_at >= ? AND said_at < ?"
+_AT_PLACES: Final = f"""
+{_ROWS} WHERE (?1 OR session IN (SELECT value FROM json_each(?2)))
+  AND (?3 IS NULL OR said_at >= ?3) AND (?4 IS NULL OR said_at < ?4)
+"""  # noqa: S608
 _TWINS: Final = """
 SELECT message_id, id, min(sequence) FROM segment
 WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
@@ -110,37 +75,31 @@ Removed = TypeVar("Removed", Forgotten, Rewritten)
 
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
-    meant = _find_targets(db, order)
-    rows = meant.rows
-    gone = _remove(db, rows)
-    marks = sorted({*meant.identities, *(row[1] for row in meant.places)})
-    put_tombstones(db, marks, order.at)
-    put_gone(db, [(row[1], row[2]) for row in rows])
-    removed = _remove_quotes(db, order, meant)
-    clear_separators(db, gone.words)
+    targets = _find_targets(db, order)
+    rows = targets.rows
+    removed = _remove(db, rows)
+    marks = sorted({*targets.identities, *(row[1] for row in targets.places)})
+    sessions.put_tombstones(db, marks, order.at)
+    sessions.put_gone(db, [(row[1], row[2]) for row in rows])
+    forgotten = _remove_quotes(db, order, targets)
+    clear_separators(db, removed.words)
     return replace(
-        removed,
+        forgotten,
         segments=tuple(SegmentId(row[1]) for row in rows),
-        message_ids=tuple(map(MessageId, sorted(meant.identities))),
-        passages=gone.passages,
-        vectors=gone.vectors,
+        message_ids=tuple(map(MessageId, sorted(targets.identities))),
+        passages=removed.passages,
+        vectors=removed.vectors,
     )
 
 
-def withdraw(
-    db: Database,
-    ids: Sequence[SegmentId],
-    *,
-    at: float,  # noqa: ARG001 - nothing stays that could carry a time
-    up_to: int | None = None,
-) -> int:
+def withdraw(db: Database, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     """Remove segments within the caller's transaction, without tombstones. Return their number.
     Quotes of them stay."""
     found = db.rows(_OF_IDS, (json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
         clear_separators(db, _remove(db, rows).words)
-        move_on(db)
+        facts.raise_revision(db)
     return len(rows)
 
 
@@ -154,20 +113,20 @@ class _Removed:
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
     sequences = [row[0] for row in rows]
-    gone = _remove_passages(db, sequences)
+    removed = _remove_passages(db, sequences)
     db.run(_DELETE_SEGMENTS, (json_list(sequences),))
     counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4)))
     db.run(_COUNT_GONE, counts)
-    return gone
+    return removed
 
 
 def _remove_passages(db: Database, sequences: Sequence[int]) -> _Removed:
-    passages = passages_of(db, sequences)
+    passages = archive.passages_of(db, sequences)
     words: set[bytes] = set()
-    for _, bag in bags_of(db, passages):
+    for _, bag in archive.bags_of(db, passages):
         words.update(bag.encode().split(b" "))
     vectors = remove_vectors(db, passages)
-    remove_passages(db, passages)
+    archive.remove_passages(db, passages)
     return _Removed(passages=len(passages), vectors=vectors, words=words)
 
 
@@ -186,79 +145,74 @@ class _Targets:
 def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
     identities.update(value for (value,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
-    named = (known_session(db, session) for session in dict.fromkeys(order.sessions))
-    sessions = [number for number in named if number is not None]
+    named = (sessions.known_session(db, session) for session in dict.fromkeys(order.sessions))
+    numbers = [number for number in named if number is not None]
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
-    places = [row for row in _at_places(db, order, sessions) if row[0] not in rows]
+    places: list[Row] = []
+    if order.sessions or order.by_time:
+        given = (not order.sessions, json_list(numbers), order.said_after, order.said_before)
+        places = [row for row in db.rows(_AT_PLACES, given) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
     return _Targets(
         identities=identities,
         rows=[rows[sequence] for sequence in sorted(rows)],
         places=places,
-        sessions=[] if order.by_time else sessions,
+        sessions=[] if order.by_time else numbers,
     )
 
 
-def _at_places(db: Database, order: ForgetOrder, sessions: list[int]) -> list[Row]:
-    if not order.by_time:
-        return db.rows(_OF_SESSIONS, (json_list(sessions),))
-    first = -math.inf if order.said_after is None else order.said_after
-    end = math.inf if order.said_before is None else order.said_before
-    if order.sessions:
-        return db.rows(_OF_SESSIONS_AND_TIME, (json_list(sessions), first, end))
-    return db.rows(_OF_TIME, (first, end))
-
-
-def _remove_quotes(db: Database, order: ForgetOrder, meant: _Targets) -> Forgotten:
-    asked = json_list({row[2] for row in meant.places})
+def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgotten:
+    asked = json_list({row[2] for row in targets.places})
     twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
-    unsaid = meant.identities | {row[2] for row in meant.places if row[2] not in twins}
-    resting = {row[1]: twins[row[2]] for row in meant.places if row[2] in twins}
-    facts = forget_named_facts(db, order.facts, order.at)
-    if meant.rows:
-        facts += forget_facts(db, [row[1] for row in meant.rows], resting)
-        move_on(db)
-    pieces, jobs = forget_pieces(db, unsaid), forget_jobs(db, unsaid)
-    emptied = _find_emptied(db, order, meant)
-    jobs += forget_jobs_of_sessions(db, emptied)
-    leave_sessions(db, emptied)
-    compactions = _remove_compactions(db, order, meant, unsaid)
+    unsaid = targets.identities | {row[2] for row in targets.places if row[2] not in twins}
+    resting = {row[1]: twins[row[2]] for row in targets.places if row[2] in twins}
+    removed_facts = facts.forget_named_facts(db, order.facts, order.at)
+    if targets.rows:
+        removed_facts += facts.forget_facts(db, [row[1] for row in targets.rows], resting)
+        facts.raise_revision(db)
+    pieces, dropped_jobs = ledger.forget_pieces(db, unsaid), jobs.forget_jobs(db, unsaid)
+    emptied = _find_emptied(db, order, targets)
+    dropped_jobs += jobs.forget_jobs_of_sessions(db, emptied)
+    facts.leave_sessions(db, emptied)
+    compactions = _remove_compactions(db, order, targets, unsaid)
     states = 0
-    for session in meant.sessions:
-        pieces += forget_turns(db, session)
-        states += forget_session(db, session)
-    states += forget_quotes(db, unsaid)
+    for session in targets.sessions:
+        pieces += ledger.forget_turns(db, session)
+        states += sessions.forget_session(db, session)
+    states += sessions.forget_quotes(db, unsaid)
     if order.matching:
         text = SoughtText(order.matching)
-        gone = forget_text_in_pieces(db, text)  # a system prompt is sent again with each request
-        put_tombstones(db, gone, order.at)
+        gone = ledger.forget_text_in_pieces(db, text)
+        sessions.put_tombstones(db, gone, order.at)  # each request sends the system prompt again
         pieces += len(gone)
-        jobs += forget_text_in_jobs(db, text)
-        states += forget_text_in_states(db, text)
-    SharedIds(db).drop_unused()
+        dropped_jobs += jobs.forget_text_in_jobs(db, text)
+        states += sessions.forget_text_in_states(db, text)
+    ledger.SharedIds(db).drop_unused()
     return Forgotten(
-        facts=tuple(map(FactId, sorted(facts))),
+        facts=tuple(map(FactId, sorted(removed_facts))),
         pieces=pieces,
-        jobs=jobs,
+        jobs=dropped_jobs,
         session_states=states,
         compactions=compactions,
     )
 
 
-def _find_emptied(db: Database, order: ForgetOrder, meant: _Targets) -> list[str]:
-    numbers = json_list({row[5] for row in meant.places})
+def _find_emptied(db: Database, order: ForgetOrder, targets: _Targets) -> list[str]:
+    numbers = json_list({row[5] for row in targets.places})
     left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 
-def _remove_compactions(db: Database, order: ForgetOrder, meant: _Targets, unsaid: set[str]) -> int:
+def _remove_compactions(
+    db: Database, order: ForgetOrder, targets: _Targets, unsaid: set[str]
+) -> int:
     places: dict[int, set[str]] = {}
-    for row in meant.places:
+    for row in targets.places:
         places.setdefault(row[5], set()).add(row[2])
-    gone = forget_compactions(db, unsaid, places, set(meant.sessions))
+    gone = ledger.forget_compactions(db, unsaid, places, set(targets.sessions))
     if order.matching:
-        gone += forget_text_in_compactions(db, SoughtText(order.matching))
-    put_tombstones(db, marks_of(gone, but_about=meant.identities), order.at)
+        gone += ledger.forget_text_in_compactions(db, SoughtText(order.matching))
+    sessions.put_tombstones(db, marks_of(gone, but_about=targets.identities), order.at)
     return len(gone)
 
 
@@ -271,7 +225,7 @@ def clear_separators(db: Database, said: set[bytes]) -> None:
     beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
     marks = (bytes(mark)[1:] for (mark,) in db.rows("SELECT term FROM words_idx"))
     if any(mark in beginnings and not _still_said(db, mark) for mark in marks):
-        rebuild(db)
+        archive.rebuild(db)
 
 
 def _still_said(db: Database, beginning: bytes) -> bool:
@@ -283,10 +237,10 @@ def after_change(db: Database, done: Removed) -> Removed:
     return done if empty_log(db) else replace(done, cannot=(LOG_IN_USE, *done.cannot))
 
 
-def after_withdrawing(db: Database, went: int) -> int:
-    if went:
+def after_withdrawing(db: Database, removed: int) -> int:
+    if removed:
         empty_log(db)
-    return went
+    return removed
 
 
 def empty_log(db: Database) -> bool:
@@ -294,7 +248,7 @@ def empty_log(db: Database) -> bool:
 
 
 def scrub(db: Database) -> ScrubResult:
-    rebuild(db)
+    archive.rebuild(db)
     db.run("VACUUM")
     done = "the word index was rewritten", "the file was rewritten"
     if not empty_log(db):
@@ -302,41 +256,30 @@ def scrub(db: Database) -> ScrubResult:
     return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))
 
 
-_HELD: Final[dict[BodyKind, str]] = {
-    "pieces": """
-        SELECT hash, NULL, body FROM piece WHERE hash > ? ORDER BY hash LIMIT ?
-    """,
-    "jobs": """
-        SELECT number, NULL, payload FROM job WHERE number > ? ORDER BY number LIMIT ?
-    """,
-    "job reasons": """
-        SELECT number, NULL, CAST(reason AS BLOB) FROM job
-        WHERE reason IS NOT NULL AND number > ? ORDER BY number LIMIT ?
-    """,
-    "compactions": """
-        SELECT c.id, CAST(s.name AS BLOB), c.body
-        FROM compaction AS c JOIN session AS s ON s.number = c.session
-        WHERE c.id > ? ORDER BY c.id LIMIT ?
-    """,
-    "states": """
-        SELECT number, CAST(name AS BLOB), state FROM session
-        WHERE state IS NOT NULL AND number > ? ORDER BY number LIMIT ?
-    """,
+class _Place(NamedTuple):
+    """Where the bodies of a kind are stored."""
+
+    table: str
+    id: str
+    body: str
+    session: str = "NULL"
+    """An expression for the name of the body's session."""
+    packed: bool = False
+
+
+_PLACES: Final[dict[BodyKind, _Place]] = {
+    "pieces": _Place("piece", "hash", "body", packed=True),
+    "jobs": _Place("job", "number", "payload"),
+    "job reasons": _Place("job", "number", "reason"),
+    "compactions": _Place(
+        "compaction",
+        "id",
+        "body",
+        "(SELECT CAST(s.name AS BLOB) FROM session AS s WHERE s.number = compaction.session)",
+        packed=True,
+    ),
+    "states": _Place("session", "number", "state", "CAST(name AS BLOB)"),
 }
-_PUT: Final[dict[BodyKind, str]] = {
-    "pieces": "UPDATE piece SET body = ?, exact = 0 WHERE hash = ? AND body = ?",
-    "jobs": "UPDATE job SET payload = ? WHERE number = ? AND payload = ?",
-    "job reasons": """
-        UPDATE job SET reason = ? WHERE number = ? AND CAST(reason AS BLOB) = ?
-    """,
-    "compactions": "UPDATE compaction SET body = ? WHERE id = ? AND body = ?",
-    "states": "UPDATE session SET state = ? WHERE number = ? AND state = ?",
-}
-_PACKED: Final[dict[BodyKind, str]] = {
-    "pieces": "SELECT body FROM piece WHERE hash = ?",
-    "compactions": "SELECT body FROM compaction WHERE id = ?",
-}
-"""Statements that read the kinds of bodies stored packed, by id."""
 _FIND: Final = """
 SELECT id, sequence, tokens FROM segment WHERE id IN (SELECT value FROM json_each(?))
 """
@@ -347,21 +290,26 @@ WHERE sequence = ?
 _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 
 
-def stored_bodies(
+def read_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
     """Return the bodies of a kind after an id. An unreadable one is marked as torn."""
+    place = _PLACES[kind]
+    query = f"""
+        SELECT {place.id}, {place.session}, typeof({place.body}), CAST({place.body} AS BLOB)
+        FROM {place.table}
+        WHERE {place.body} IS NOT NULL AND {place.id} > ? ORDER BY {place.id} LIMIT ?
+    """  # noqa: S608
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
-    return tuple([_stored_body(kind, row) for row in db.rows(_HELD[kind], (first, limit))])
+    return tuple(_stored_body(kind, row) for row in db.rows(query, (first, limit)))
 
 
 def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
-    id_, name, stored = row
-    raw = stored if isinstance(stored, bytes) else str(stored).encode("utf-8", "surrogatepass")
-    body, torn = raw, not isinstance(stored, bytes)
+    id_, name, stored_type, body = row
+    torn = kind != "job reasons" and stored_type != "blob"
     session: str | None = None
     try:
-        body = unpack_body(raw) if kind in _PACKED else raw
+        body = unpack_body(body) if _PLACES[kind].packed else body
         session = None if name is None else text_of(name)
     except (ValueError, TypeError):
         torn = True
@@ -371,8 +319,9 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     # Facts are rewritten with their source texts, so that a span always refers to the right text.
     if order.facts or order.facts_revision is not None:
-        write_batch(db, Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision))
-    bodies = sum(_put(db, new) for new in order.bodies)
+        batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
+        archive.write_batch(db, batch)
+    bodies = sum(_replace_body(db, new) for new in order.bodies)
     given = {new.segment.id: new for new in order.segments}
     found = {
         SegmentId(id_): (sequence, tokens)
@@ -383,7 +332,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
         _put_segment(db, given[id_].segment, sequence)
         db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
     if found:  # a fact extracted from the old text would bring it back
-        move_on(db)
+        facts.raise_revision(db)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
@@ -391,33 +340,30 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     )
 
 
-def _put(db: Database, new: NewBody) -> bool:
-    id_: Any = new.id if new.kind == "pieces" else int(new.id)
-    body: Any = new.body
-    if new.kind in _PACKED:
-        return _put_packed(db, new, id_)
-    if new.kind == "job reasons":
-        body = pack_text(new.body.decode("utf-8", "surrogatepass"))
-    db.run(_PUT[new.kind], (body, id_, new.was))
-    return db.changed() == 1
-
-
-def _put_packed(db: Database, new: NewBody, id_: str | int) -> bool:
+def _replace_body(db: Database, new: NewBody) -> bool:
     """Replace a body that has not changed. It is compared unpacked, because the same body can be
     packed in several ways."""
-    for (stored,) in db.rows(_PACKED[new.kind], (id_,)):
-        if unpack_body(stored) == new.was:
-            db.run(_PUT[new.kind], (pack_body(new.body), id_, stored))
-            return True
-    return False
+    place = _PLACES[new.kind]
+    id_: Any = new.id if new.kind == "pieces" else int(new.id)
+    query = f"SELECT CAST({place.body} AS BLOB) FROM {place.table} WHERE {place.id} = ?"  # noqa: S608
+    stored = db.value(query, (id_,))
+    if stored is None or (unpack_body(stored) if place.packed else stored) != new.was:
+        return False
+    body: Any = pack_body(new.body) if place.packed else new.body
+    if new.kind == "job reasons":
+        body = pack_text(new.body.decode("utf-8", "surrogatepass"))
+    db.run(f"UPDATE {place.table} SET {place.body} = ? WHERE {place.id} = ?", (body, id_))  # noqa: S608
+    if new.kind == "pieces":
+        db.run("UPDATE piece SET exact = 0 WHERE hash = ?", (id_,))
+    return True
 
 
 def _reindex(db: Database, given: Sequence[tuple[int, NewSegment]]) -> int:
-    gone = _remove_passages(db, [sequence for sequence, _ in given])
+    removed = _remove_passages(db, [sequence for sequence, _ in given])
     new_ones = [(at, new.passages) for at, new in given if new.segment.noise is None]
-    index_words(db, add_passages(db, new_ones))
-    clear_separators(db, gone.words)
-    return gone.vectors
+    archive.index_words(db, archive.add_passages(db, new_ones))
+    clear_separators(db, removed.words)
+    return removed.vectors
 
 
 def _put_segment(db: Database, segment: Segment, sequence: int) -> None:

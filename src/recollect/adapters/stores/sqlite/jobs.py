@@ -43,11 +43,10 @@ _DUE: Final = """
 SELECT number, kind, CAST(key AS BLOB), payload, cost_tokens, attempts FROM job
 WHERE ((state = 'waiting' AND run_at <= ?1) OR (state = 'leased' AND expires_at <= ?1))
   AND kind IN (SELECT value FROM json_each(?2))
-  AND kind NOT IN (SELECT kind FROM paused)
+  AND NOT EXISTS (SELECT 1 FROM paused AS p WHERE p.kind IN ('*', job.kind))
   AND cost_tokens <= ?3
-ORDER BY run_at, number LIMIT ?4
+ORDER BY run_at, number LIMIT 1
 """
-_ALL_PAUSED: Final = "SELECT EXISTS (SELECT 1 FROM paused WHERE kind = '*')"
 _LEASE: Final = """
 UPDATE job SET state = 'leased', attempts = attempts + 1, token = ?, expires_at = ?
 WHERE number = ?
@@ -112,42 +111,31 @@ def claim(
     now: float,
     lease_seconds: float,
     kinds: Sequence[str],
-    limit: int = 1,
     day: str = "",
     day_tokens: int | None = None,
     max_attempts: int = 5,
-) -> tuple[Lease, ...]:
+) -> Lease | None:
     names = json_list(kinds)
     db.run(_BURY_LOST, (now, max_attempts, names))
-    if db.value(_ALL_PAUSED):
-        return ()
-    left = _NO_LIMIT
-    if day_tokens is not None:
-        left = max(0, day_tokens - db.value(_SPENT, (day,)))
-    leases: list[Lease] = []
-    while len(leases) < limit:
-        rows = db.rows(_DUE, (now, names, left, 1))
-        if not rows:
-            break
-        number, kind, key, payload, cost, attempts = rows[0]
-        lease = Lease(
-            id=JobId(str(number)),
-            kind=kind,
-            key=text_of(key),
-            payload=payload,
-            cost_tokens=cost,
-            attempt=attempts + 1,
-            token=secrets.token_hex(_TOKEN_BYTES),
-            expires_at=now + lease_seconds,
-        )
-        db.run(_LEASE, (lease.token, lease.expires_at, number))
-        if cost:
-            db.run(_SPEND, (day, cost))
-            left -= cost if day_tokens is not None else 0
-        leases.append(lease)
-        if lease_seconds <= 0:  # such a lease has expired already, and the job would be found again
-            break
-    return tuple(leases)
+    left = _NO_LIMIT if day_tokens is None else max(0, day_tokens - db.value(_SPENT, (day,)))
+    rows = db.rows(_DUE, (now, names, left))
+    if not rows:
+        return None
+    number, kind, key, payload, cost, attempts = rows[0]
+    lease = Lease(
+        id=JobId(str(number)),
+        kind=kind,
+        key=text_of(key),
+        payload=payload,
+        cost_tokens=cost,
+        attempt=attempts + 1,
+        token=secrets.token_hex(_TOKEN_BYTES),
+        expires_at=now + lease_seconds,
+    )
+    db.run(_LEASE, (lease.token, lease.expires_at, number))
+    if cost:
+        db.run(_SPEND, (day, cost))
+    return lease
 
 
 def heartbeat(db: Database, lease: Lease, *, expires_at: float) -> bool:

@@ -26,12 +26,7 @@ from recollect.adapters.stores.sqlite.rows import (
     unpack_body,
     unpack_ids,
 )
-from recollect.adapters.stores.sqlite.sessions import (
-    known_session,
-    session_number,
-    tombstoned,
-    unquotable,
-)
+from recollect.adapters.stores.sqlite.sessions import known_session, session_number
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
@@ -148,12 +143,9 @@ def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]
         db.run_many(_ADD_PIECE, rows)
 
 
-def add_turns(db: Database, turns: Sequence[TurnRecord], *, but_of: str | None) -> None:
-    """Record turns that are not recorded yet, except those of session `but_of`, whose write is
-    stale."""
+def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
+    """Record turns that are not recorded yet."""
     for turn in turns:
-        if turn.session == but_of:
-            continue
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
         if turn.outcomes:
             head["outcomes"] = "".join(turn.outcomes)
@@ -338,30 +330,12 @@ _ABOUT: Final = "SELECT id, session, about FROM compaction"
 _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 
 
-def covers_forgotten(
-    db: Database, records: Sequence[CompactionRecord], said: AbstractSet[str]
-) -> set[str]:
-    """Return the forgotten messages that these records cover. `said` are messages that this batch
-    stores."""
-    return unquotable(db, {message_id for record in records for message_id in record.about}) - said
-
-
 def add_compactions(
-    db: Database,
-    records: Sequence[CompactionRecord],
-    forgotten: AbstractSet[str],
-    *,
-    but_of: str | None,
+    db: Database, records: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new records, except those of the stale session `but_of` or about `forgotten`
-    messages."""
-    if not records:
-        return
-    refused = forgotten | tombstoned(db, map(compaction_mark, records))
+    """Store new records, except those that are `refused` or cover a refused message."""
     for record in records:
-        if record.session == but_of or compaction_mark(record) in refused:
-            continue
-        if refused.isdisjoint(record.about):
+        if refused.isdisjoint((compaction_mark(record), *record.about)):
             session = session_number(db, record.session)
             packed = SharedIds(db).pack(record.about)
             body = pack_body(record.body)

@@ -8,6 +8,7 @@ A tombstone names a message, a segment, a ledger piece or a compaction, and cont
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -141,7 +142,7 @@ def known_session(db: Database, name: str) -> int | None:
 
 
 def write_session(
-    db: Database, write: SessionWrite, forgotten: set[str], said: set[str]
+    db: Database, write: SessionWrite, forgotten: AbstractSet[str], said: AbstractSet[str]
 ) -> SessionOutcome:
     """Store a session's state.
 
@@ -180,7 +181,11 @@ def write_session(
 
 
 def _forgotten_of(
-    db: Database, number: int, chunks: Chunks, forgotten: set[str], said: set[str]
+    db: Database,
+    number: int,
+    chunks: Chunks,
+    forgotten: AbstractSet[str],
+    said: AbstractSet[str],
 ) -> set[str]:
     gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
     return {text for _, some in chunks for text in some if text in gone} if gone else set()

@@ -7,29 +7,20 @@ documents the operations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from recollect.adapters.stores.sqlite import archive, check, ledger
+from recollect.adapters.stores.sqlite import candidates as search
 from recollect.adapters.stores.sqlite import facts as fact_table
 from recollect.adapters.stores.sqlite import forget as removal
 from recollect.adapters.stores.sqlite import jobs as job_queue
-from recollect.adapters.stores.sqlite.candidates import Recent, find_around, find_candidates
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, SpaceFile, space_file
 from recollect.adapters.stores.sqlite.database import Database, Lane
 from recollect.adapters.stores.sqlite.sessions import read_session
-from recollect.adapters.stores.sqlite.vectors import Matrices
 from recollect.core.values.batch import Batch, Lease, StoredSession
 from recollect.core.values.history import SessionId, SpaceId
-from recollect.core.values.recall import (
-    CandidateQuery,
-    Candidates,
-    FactCandidates,
-    FactQuery,
-    Surroundings,
-)
-from recollect.core.values.segment import SegmentId, Vector
 from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
 
 P = ParamSpec("P")
@@ -40,6 +31,13 @@ Operation: TypeAlias = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, An
 def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
     async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
         return await store._reader.read(lambda db: work(db, *args, **given))
+
+    return call
+
+
+def _searches(work: Callable[Concatenate[Database, search.Caches, P], T]) -> Operation[P, T]:
+    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+        return await store._searcher.read(lambda db: work(db, store._caches, *args, **given))
 
     return call
 
@@ -69,9 +67,7 @@ class SQLiteStore:
         self._searcher = Lane(file, name="search")
         self._pinger = Lane(file, name="ping")
         self._lanes = self._searcher, self._reader, self._pinger, self._writer
-        self._matrices = Matrices()
-        self._fact_matrices = fact_table.FactMatrices()
-        self._recent = Recent()
+        self._caches = search.Caches()
 
     @classmethod
     async def open(
@@ -113,50 +109,24 @@ class SQLiteStore:
         lane = self._reader if session else self._pinger
         return await lane.read(lambda db: read_session(db, session))
 
-    sessions: Final = _reads(archive.sessions)
-    segments: Final = _reads(archive.segments)
+    sessions: Final = _reads(archive.list_sessions)
+    segments: Final = _reads(archive.read_segments)
     known: Final = _reads(archive.known)
-    tombstoned: Final = _reads(archive.forgotten_ids)
-    page: Final = _reads(archive.page)
-    passages: Final = _reads(archive.passages)
+    tombstoned: Final = _reads(archive.tombstoned)
+    page: Final = _reads(archive.read_page)
+    passages: Final = _reads(archive.read_passages)
     replace_passages: Final = _writes(archive.replace_passages)
     unembedded: Final = _reads(archive.unembedded)
     withdraw: Final = _writes(removal.withdraw, removal.after_withdrawing)
-    facts: Final = _reads(archive.facts)
+    facts: Final = _reads(archive.read_facts)
     facts_revision: Final = _reads(fact_table.facts_revision)
     unembedded_facts: Final = _reads(fact_table.unembedded_facts)
     extracted_to: Final = _reads(fact_table.extracted_to)
 
-    async def candidates(self, query: CandidateQuery) -> Candidates:
-        return await self._searcher.read(
-            lambda db: find_candidates(db, self._matrices, self._recent, query)
-        )
-
-    async def around(
-        self,
-        ids: Sequence[SegmentId],
-        query: CandidateQuery,
-        *,
-        reach: int = 2,
-        passages_each: int = 3,
-    ) -> Surroundings:
-        return await self._searcher.read(
-            lambda db: find_around(
-                db, self._matrices, self._recent, ids, query, reach, passages_each
-            )
-        )
-
-    async def vectors(
-        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
-    ) -> tuple[Vector, ...]:
-        return await self._searcher.read(
-            lambda db: archive.vectors(db, self._matrices, embedder, after=after, limit=limit)
-        )
-
-    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
-        return await self._searcher.read(
-            lambda db: fact_table.find_fact_candidates(db, self._fact_matrices, query)
-        )
+    candidates: Final = _searches(search.find_candidates)
+    around: Final = _searches(search.find_around)
+    vectors: Final = _searches(search.read_vectors)
+    fact_candidates: Final = _searches(fact_table.find_fact_candidates)
 
     claim: Final = _writes(job_queue.claim)
     heartbeat: Final = _writes(job_queue.heartbeat)
@@ -185,7 +155,7 @@ class SQLiteStore:
     expire: Final = _writes(ledger.expire)
 
     forget: Final = _writes(removal.forget, removal.after_change)
-    held: Final = _reads(removal.stored_bodies)
+    held: Final = _reads(removal.read_bodies)
     rewrite: Final = _writes(removal.rewrite, removal.after_change)
 
     async def scrub(self) -> ScrubResult:

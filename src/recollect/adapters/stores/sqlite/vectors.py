@@ -8,10 +8,10 @@ thread uses this module's objects.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,8 @@ _NOBODY: Final = -1
 # compared.
 _UNIT_MARGIN: Final = 2e-6
 
-_EMBEDDER: Final = "SELECT number, dimensions, change FROM embedder WHERE name = ?"
+_EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
+_CHANGE: Final = "SELECT change FROM embedder WHERE number = ?"
 _ADD_EMBEDDER: Final = "INSERT INTO embedder (name, dimensions) VALUES (?, ?)"
 _PASSAGES: Final = """
 SELECT g.id, p.ordinal, p.id, p.start, p.stop
@@ -112,7 +113,7 @@ def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     if not rows:
         db.run(_ADD_EMBEDDER, (vectors.embedder, vectors.dimensions))
         return db.last_number()
-    number, dimensions, _ = rows[0]
+    number, dimensions = rows[0]
     if dimensions != vectors.dimensions:
         raise StoreError(
             f"{vectors.embedder} has {dimensions} dimensions in this store, not "
@@ -229,7 +230,8 @@ class Matrix:
 
     embedder: int
     dimensions: int
-    change: int = -1
+    change: Any = None
+    """The version of the stored vectors that this matrix has; None if it was never loaded."""
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
     """First row and number of rows of each block."""
     rows: int = 0
@@ -304,22 +306,28 @@ class Matrix:
 
 
 class Matrices:
-    """The matrices of a space, by embedder."""
+    """The matrices of a space, by embedder. `change` is a query for the version of an embedder's
+    stored vectors, `load` updates a matrix to them."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, change: str = _CHANGE, load: Callable[[Database, Matrix], None] | None = None
+    ) -> None:
+        self._change = change
+        self._load = load or _load_blocks
         self._held: dict[str, Matrix] = {}
 
     def fresh(self, db: Database, embedder: str) -> Matrix | None:
         rows = db.rows(_EMBEDDER, (embedder,))
         if not rows:
             return None
-        number, dimensions, change = rows[0]
+        number, dimensions = rows[0]
         matrix = self._held.get(embedder)
         if matrix is None or matrix.dimensions != dimensions:
             matrix = self._held[embedder] = Matrix(number, dimensions)
-        if matrix.change != change:
-            matrix.change = -1  # if loading fails midway, the next call loads again
-            _refresh(db, matrix)
+        change = db.value(self._change, (number,))
+        if matrix.change is None or matrix.change != change:
+            matrix.change = None  # if loading fails midway, the next call loads again
+            self._load(db, matrix)
             matrix.change = change
         return matrix
 
@@ -330,7 +338,7 @@ def number_list(joined: str | int | None) -> Numbers:
     return np.fromstring(str(joined), dtype=np.int64, sep=",")
 
 
-def _refresh(db: Database, matrix: Matrix) -> None:
+def _load_blocks(db: Database, matrix: Matrix) -> None:
     sizes: dict[int, int] = dict(db.rows(_SIZES, (matrix.embedder,)))
     if not matrix.blocks.keys() <= sizes.keys():
         matrix.keep(set(sizes))
@@ -425,20 +433,14 @@ def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
     return rows[rows >= 0]
 
 
-class VectorMatrices(Protocol):
-    """The vectors in memory, by embedder, of passages or of facts."""
-
-    def fresh(self, db: Database, embedder: str) -> Matrix | None: ...
-
-
 def asked_vectors(
-    db: Database, matrices: VectorMatrices, vectors: Sequence[AskedVector]
+    db: Database, matrices: Matrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
     """Pair each vector with its matrix; None if there is nothing to compare."""
     return [_search_of(db, matrices, vector) for vector in vectors]
 
 
-def _search_of(db: Database, matrices: VectorMatrices, vector: AskedVector) -> VectorSearch | None:
+def _search_of(db: Database, matrices: Matrices, vector: AskedVector) -> VectorSearch | None:
     matrix = matrices.fresh(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None
