@@ -13,7 +13,7 @@ from recollect.core.ports import Store
 from recollect.core.values.fact import FactId
 from recollect.core.values.segment import SegmentId
 
-KEY = EncryptionKey(b"k" * 32, raw=True)
+KEY = EncryptionKey((b"k" * 32).hex().encode())
 
 
 class TestSQLiteEncrypted(StoreContract):

@@ -20,7 +20,7 @@ from tests.store_contract.model import ReferenceModel
 
 from recollect.adapters.stores.sqlite import EncryptionKey, SQLiteStore, connection, read_key
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.schema import MIGRATIONS
+from recollect.adapters.stores.sqlite.schema import MIGRATIONS, VERSION
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.upkeep import ForgetOrder, Stats
@@ -34,20 +34,21 @@ from recollect.errors import (
     WrongKey,
 )
 
-KEY = bytes(range(32))
+RAW_KEY = bytes(range(32))
+KEY = EncryptionKey(RAW_KEY.hex().encode())
 
 
-async def _filled(path: Path, key: EncryptionKey | bytes | None = None) -> None:
+async def _filled(path: Path, key: EncryptionKey | None = None) -> None:
     async with await SQLiteStore.open(path, space="mine", key=key) as store:
         await store.write(full_batch(1))
 
 
-async def _stats(path: Path, key: EncryptionKey | bytes | None = None) -> Stats:
+async def _stats(path: Path, key: EncryptionKey | None = None) -> Stats:
     async with await SQLiteStore.open(path, space="mine", key=key, create=False) as store:
         return await store.stats()
 
 
-def _refused(path: Path, error: type[Exception], key: EncryptionKey | bytes | None = None) -> str:
+def _refused(path: Path, error: type[Exception], key: EncryptionKey | None = None) -> str:
     with pytest.raises(error) as told:
         asyncio.run(_stats(path, key))
     assert str(path) in str(told.value)
@@ -119,18 +120,18 @@ def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
     _refused(torn, StoreCorrupt)
 
 
-LATER_STEP = (
-    "ALTER TABLE segment ADD COLUMN said_on TEXT",
-    "UPDATE segment SET said_on = date(said_at, 'unixepoch')",
-    "CREATE INDEX segment_day ON segment (said_on)",
-    "CREATE TABLE day AS SELECT said_on, count(*) AS segments FROM segment GROUP BY said_on",
-)
+LATER_STEP = """
+ALTER TABLE segment ADD COLUMN said_on TEXT;
+UPDATE segment SET said_on = date(said_at, 'unixepoch');
+CREATE INDEX segment_day ON segment (said_on);
+CREATE TABLE day AS SELECT said_on, count(*) AS segments FROM segment GROUP BY said_on;
+"""
 """A step as a later release would take it: a column that is filled, an index, a table."""
 
 
-@pytest.mark.parametrize("key", [None, b"k" * 32])
+@pytest.mark.parametrize("key", [None, KEY])
 def test_older_file_is_brought_up_to_date(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: EncryptionKey | None
 ) -> None:
     path = tmp_path / "space.db"
 
@@ -147,10 +148,11 @@ def test_older_file_is_brought_up_to_date(
             return database.execute(query).fetchall()
 
     before = asyncio.run(opened(full_batch(1)))
-    monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, LATER_STEP))
+    monkeypatch.setattr(connection, "MIGRATIONS", {**MIGRATIONS, VERSION: LATER_STEP})
+    monkeypatch.setattr(connection, "VERSION", VERSION + 1)
     after = asyncio.run(opened())
     assert (after.segments, after.passages) == (before.segments, before.passages)
-    assert rows("SELECT value FROM meta WHERE key = 'schema'") == [(len(MIGRATIONS) + 1,)]
+    assert rows("SELECT value FROM meta WHERE key = 'schema'") == [(VERSION + 1,)]
     assert rows("SELECT sum(segments) FROM day") == [(before.segments,)]
     assert rows("SELECT count(*) FROM segment WHERE said_on IS NULL") == [(0,)]
     asyncio.run(opened(full_batch(2)))  # goes on as before, and takes the step once
@@ -213,7 +215,9 @@ def test_failed_migration_leaves_the_version_before(
 ) -> None:
     path = tmp_path / "space.db"
     asyncio.run(_filled(path))
-    monkeypatch.setattr(connection, "MIGRATIONS", (*MIGRATIONS, ("CREATE TABLE a (b)", "NONSENSE")))
+    broken = "CREATE TABLE a (b); NONSENSE"
+    monkeypatch.setattr(connection, "MIGRATIONS", {**MIGRATIONS, VERSION: broken})
+    monkeypatch.setattr(connection, "VERSION", VERSION + 1)
     _refused(path, StoreError)
     monkeypatch.undo()
     assert asyncio.run(_stats(path)).segments
@@ -262,7 +266,7 @@ def test_wrong_key_says_so_plainly(tmp_path: Path) -> None:
     hidden, plain = tmp_path / "hidden.db", tmp_path / "plain.db"
     asyncio.run(_filled(hidden, KEY))
     asyncio.run(_filled(plain))
-    assert "another key" in _refused(hidden, WrongKey, bytes(32))
+    assert "another key" in _refused(hidden, WrongKey, EncryptionKey(bytes(32)))
     assert "give its key" in _refused(hidden, WrongKey)
     assert "not encrypted" in _refused(plain, WrongKey, KEY)
     assert asyncio.run(_stats(hidden, KEY)).engine.endswith("encrypted")
@@ -271,17 +275,17 @@ def test_wrong_key_says_so_plainly(tmp_path: Path) -> None:
 
 def test_passphrase_opens_what_it_closed(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
-    asyncio.run(_filled(path, b"a passphrase"))
+    asyncio.run(_filled(path, EncryptionKey(b"a passphrase")))
     assert asyncio.run(_stats(path, EncryptionKey(b"a passphrase"))).segments
-    _refused(path, WrongKey, b"another passphrase")
+    _refused(path, WrongKey, EncryptionKey(b"another passphrase"))
 
 
 def test_passphrase_of_32_bytes_does_not_open_as_a_raw_key(tmp_path: Path) -> None:
     path, phrase = tmp_path / "space.db", b"correct horse battery staple 32!"
     assert len(phrase) == 32
-    asyncio.run(_filled(path, phrase))
-    assert asyncio.run(_stats(path, phrase)).segments
-    _refused(path, WrongKey, EncryptionKey(phrase, raw=True))
+    asyncio.run(_filled(path, EncryptionKey(phrase)))
+    assert asyncio.run(_stats(path, EncryptionKey(phrase))).segments
+    _refused(path, WrongKey, EncryptionKey(phrase.hex().encode()))
 
 
 def test_plain_apsw_cannot_encrypt_and_says_how_it_could(
@@ -294,12 +298,12 @@ def test_plain_apsw_cannot_encrypt_and_says_how_it_could(
 
 
 def test_key_is_read_from_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMORY_KEY", KEY.hex())
-    assert read_key("env:MEMORY_KEY").raw("any") == KEY
+    monkeypatch.setenv("MEMORY_KEY", RAW_KEY.hex())
+    assert read_key("env:MEMORY_KEY").raw("any") == RAW_KEY
     file = tmp_path / "key"
-    file.write_text(f"{KEY.hex()}\n")
+    file.write_text(f"{RAW_KEY.hex()}\n")
     file.chmod(0o600)
-    assert read_key(f"file:{file}").raw("any") == KEY
+    assert read_key(f"file:{file}").raw("any") == RAW_KEY
     monkeypatch.setenv("MEMORY_KEY", "correct horse")
     phrase = read_key("env:MEMORY_KEY")
     assert phrase.raw("one") == read_key("env:MEMORY_KEY").raw("one") != phrase.raw("two")
@@ -308,7 +312,7 @@ def test_key_is_read_from_where_it_is(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "key"
-    file.write_text(KEY.hex())
+    file.write_text(RAW_KEY.hex())
     file.chmod(0o640)
     with pytest.raises(SettingsError, match="chmod 600"):
         read_key(f"file:{file}")

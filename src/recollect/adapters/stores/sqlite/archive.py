@@ -27,7 +27,7 @@ from recollect.adapters.stores.sqlite.rows import (
     bag_of,
     json_list,
     pack_text,
-    readable,
+    read_rows,
     segment_row,
     stored_fact,
     stored_segment,
@@ -267,7 +267,7 @@ _BEYOND_ALL: Final = (1 << 63) - 1
 
 def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = db.rows(_SEGMENTS, (json_list(ids),))
-    by_id = {stored.segment.id: stored for stored in readable(rows, stored_segment)}
+    by_id = {stored.segment.id: stored for stored in read_rows(rows, stored_segment)}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
@@ -287,7 +287,7 @@ def read_page(
     while len(stored_segments) < limit:  # an unreadable row must not end the page early
         wanted = limit - len(stored_segments)
         rows = db.rows(query, (*named, edge, wanted))
-        stored_segments += readable(rows, stored_segment)
+        stored_segments += read_rows(rows, stored_segment)
         if len(rows) < wanted:
             break
         edge = rows[-1][0]
@@ -300,7 +300,7 @@ def list_sessions(db: Database) -> tuple[SessionSummary, ...]:
             session=text_of(row[0]), segments=row[1], first_said_at=row[2], last_said_at=row[3]
         )
 
-    return tuple(readable(db.rows(_SESSIONS), read))
+    return tuple(read_rows(db.rows(_SESSIONS), read))
 
 
 def read_passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
@@ -317,7 +317,7 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
         wanted = limit - len(found)
         rows = db.rows(vectors.WAITING, (complete, number, wanted))
         for sequence, passages in groupby(rows, key=lambda row: row[1]):
-            texts = readable(
+            texts = read_rows(
                 db.rows(_TEXT, (sequence,)), lambda row: (row[0], unpack_long_text(row[1]))
             )
             found += (
@@ -342,6 +342,6 @@ def read_facts(
 ) -> tuple[Fact, ...]:
     if ids is None:
         about = None if subjects is None else json_list(subjects)
-        return tuple(readable(db.rows(_FACTS, (superseded, about)), stored_fact))
-    found = readable(db.rows(_SOME_FACTS, (json_list(ids),)), stored_fact)
+        return tuple(read_rows(db.rows(_FACTS, (superseded, about)), stored_fact))
+    found = read_rows(db.rows(_SOME_FACTS, (json_list(ids),)), stored_fact)
     return select_facts(found, ids, superseded=superseded, subjects=subjects)

@@ -24,7 +24,7 @@ from recollect.adapters.stores.sqlite.rows import (
     form_of,
     json_list,
     pack_text,
-    readable,
+    read_rows,
     text_of,
     unpack_text,
 )
@@ -257,7 +257,7 @@ def described(
     try:
         return _described(rows, postings, asked)
     except (ValueError, TypeError):
-        legible = readable(rows, lambda row: (row, text_of(row[4]), unpack_text(row[12])))
+        legible = read_rows(rows, lambda row: (row, text_of(row[4]), unpack_text(row[12])))
         return _described([row for row, _, _ in legible], postings, asked)
 
 

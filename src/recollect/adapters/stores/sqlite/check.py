@@ -6,7 +6,7 @@ Reports counts and places, never content.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,7 @@ from recollect.adapters.stores.sqlite.rows import (
     SELECT_FACT,
     SELECT_SEGMENT,
     numbered_fact,
-    readable,
+    read_rows,
     stored_fact,
     stored_segment,
     text_of,
@@ -78,46 +78,6 @@ SELECT e.name, coalesce(sum(b.count), 0) FROM embedder AS e
 LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING sum(b.count)
 """
 
-# Rows that must not exist, each with the problem to report.
-_UNINDEXED: Final = (
-    "passage AS p WHERE NOT EXISTS (SELECT 1 FROM words_bag AS w WHERE w.id = p.id)",
-    "passages are not in the word index",
-)
-_ORPHANS: Final = (
-    "passage WHERE segment NOT IN (SELECT sequence FROM segment)",
-    "passages have no segment",
-)
-_VECTORS_OF_NOBODY: Final = (
-    "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
-    "vectors have no passage",
-)
-_WAITS_UNSEEN: Final = (
-    """
-    embedder AS e JOIN passage AS p ON p.id <= e.complete_to WHERE p.embedded AND NOT EXISTS (
-      SELECT 1 FROM vector_at AS v WHERE v.embedder = e.number AND v.passage = p.id
-    )
-    """,
-    "passages are marked as embedded, but have no vector",
-)
-_STRAY_FACT_PARTS: Final = (
-    (
-        "fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)",
-        "facts are marked as current, or as closed, against their own validity",
-    ),
-    (
-        "fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)",
-        "words of facts have no current fact",
-    ),
-    (
-        """
-        fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
-        WHERE length(v.numbers) != 4 * e.dimensions
-          OR v.fact NOT IN (SELECT number FROM fact WHERE current)
-        """,
-        "vectors of facts are torn, or have no current fact",
-    ),
-)
-
 
 def check(db: Database) -> CheckResult:
     checks: dict[str, Callable[[Database], Iterator[str]]] = {
@@ -141,8 +101,9 @@ def check(db: Database) -> CheckResult:
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
 
 
-def _some(db: Database, *none_of: tuple[str, str]) -> Iterator[str]:
-    for rows, sentence in none_of:
+def _count(db: Database, problems: Mapping[str, str]) -> Iterator[str]:
+    """Report each problem (a sentence, with the rows that must not exist) that has rows."""
+    for sentence, rows in problems.items():
         if count := db.value(f"SELECT count(*) FROM {rows}"):  # noqa: S608
             yield f"{count} {sentence}"
 
@@ -158,9 +119,13 @@ def _integrity(db: Database) -> Iterator[str]:
 def _word_index(db: Database) -> Iterator[str]:
     if _count_indexed_words(db) != _count_words(db):
         yield "the word index lacks words of its passages: run `recollect memory reindex`"
-    yield from _some(db, _UNINDEXED)
-    if db.value("SELECT count(*) FROM words_bag") != db.value("SELECT count(*) FROM passage"):
-        yield "the word index contains passages that are not stored"
+    indexed = "SELECT 1 FROM words_bag AS w WHERE w.id = p.id"
+    stored = "SELECT 1 FROM passage AS p WHERE p.id = w.id"
+    problems = {
+        "passages are not in the word index": f"passage AS p WHERE NOT EXISTS ({indexed})",
+        "indexed passages are not stored": f"words_bag AS w WHERE NOT EXISTS ({stored})",
+    }
+    yield from _count(db, problems)
 
 
 def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
@@ -184,7 +149,8 @@ def _count_words(db: Database) -> dict[str, tuple[int, int]]:
 
 
 def _counters(db: Database) -> Iterator[str]:
-    yield from _some(db, _ORPHANS)
+    orphans = "passage WHERE segment NOT IN (SELECT sequence FROM segment)"
+    yield from _count(db, {"passages have no segment": orphans})
     kept, counted = db.row(_TOTALS), db.row(_COUNTED)
     if kept != counted:
         yield f"counters say {kept}, counted {counted}"
@@ -193,16 +159,38 @@ def _counters(db: Database) -> Iterator[str]:
 def _facts(db: Database) -> Iterator[str]:
     unindexed = sum(
         [word for (word,) in db.rows(_FACT_WORDS, (number,))] != word_numbers(fact.words)
-        for number, fact in readable(db.rows(SELECT_FACT), numbered_fact)
+        for number, fact in read_rows(db.rows(SELECT_FACT), numbered_fact)
         if fact.current
     )
     if unindexed:
         yield f"{unindexed} facts are not in the index of words as they are"
-    yield from _some(db, *_STRAY_FACT_PARTS)
+    problems = {
+        "facts are marked as current, or as closed, against their own validity": """
+            fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)
+        """,
+        "words of facts have no current fact": """
+            fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)
+        """,
+        "vectors of facts are torn, or have no current fact": """
+            fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
+            WHERE length(v.numbers) != 4 * e.dimensions
+              OR v.fact NOT IN (SELECT number FROM fact WHERE current)
+        """,
+    }
+    yield from _count(db, problems)
 
 
 def _vectors(db: Database) -> Iterator[str]:
-    yield from _some(db, _VECTORS_OF_NOBODY, _WAITS_UNSEEN)
+    problems = {
+        "vectors have no passage": "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
+        "passages are marked as embedded, but have no vector": """
+            embedder AS e JOIN passage AS p ON p.id <= e.complete_to
+            WHERE p.embedded AND NOT EXISTS (
+              SELECT 1 FROM vector_at AS v WHERE v.embedder = e.number AND v.passage = p.id
+            )
+        """,
+    }
+    yield from _count(db, problems)
     for embedder, name in db.rows("SELECT number, name FROM embedder"):
         members = []
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
@@ -230,7 +218,7 @@ def _records(db: Database) -> Iterator[str]:
     )
     for kind, query, read in readers:
         rows = db.rows(query)
-        if bad := len(rows) - len(readable(rows, read)):
+        if bad := len(rows) - len(read_rows(rows, read)):
             yield f"{bad} records of kind {kind} cannot be read"
 
 
@@ -247,7 +235,7 @@ def _paths(db: Database) -> Iterator[str]:
 
 def _ledger(db: Database) -> Iterator[str]:
     for packed, number in db.rows(_NEWEST_TURNS):
-        names = readable([(packed,)], lambda row: text_of(row[0]))
+        names = read_rows([(packed,)], lambda row: text_of(row[0]))
         if names and rebuilt_turn(db, names[0], number) is None:
             yield f"turn {number} of a session cannot be rebuilt"
 

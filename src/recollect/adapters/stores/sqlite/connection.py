@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from recollect.adapters.stores.sqlite.schema import MIGRATIONS
+from recollect.adapters.stores.sqlite.schema import MIGRATIONS, TABLES, VERSION
 from recollect.errors import (
     BatchRefused,
     MissingExtra,
@@ -64,44 +64,27 @@ _GLANCE_MILLISECONDS = 1_000
 
 
 class EncryptionKey:
-    """A raw key as 64 hexadecimal digits, or as 32 bytes with `raw`. Any other text is a
-    passphrase.
+    """A raw key as 64 hexadecimal digits. Any other text is a passphrase.
 
-    From a passphrase, one key per space is derived once. The salt is the space's name, which is
-    known wherever the file is opened. So two spaces with the same name and passphrase have the same
-    key.
+    From a passphrase, one key per space is derived. The salt is the space's name, which is known
+    wherever the file is opened. So two spaces with the same name and passphrase have the same key.
     """
 
-    __slots__ = ("_derived", "_raw", "_secret")
+    __slots__ = ("_secret", "is_raw")
 
-    def __init__(self, secret: bytes, *, raw: bool = False) -> None:
-        if not secret:
-            raise SettingsError("the encryption key is empty: give 64 hex digits or a passphrase")
-        if not raw and _HEX_KEY.fullmatch(secret):
-            secret, raw = bytes.fromhex(secret.decode()), True
-        if raw and len(secret) != _KEY_BYTES:
-            raise SettingsError(
-                f"a raw encryption key must have {_KEY_BYTES} bytes, not {len(secret)}"
-            )
-        self._secret = secret
-        self._raw = raw
-        self._derived: dict[str, bytes] = {}
+    def __init__(self, secret: bytes) -> None:
+        self.is_raw: bool = _HEX_KEY.fullmatch(secret) is not None
+        """True if the key is the same for every space."""
+        self._secret = bytes.fromhex(secret.decode()) if self.is_raw else secret
 
     def __repr__(self) -> str:
         return "EncryptionKey(...)"
 
-    @property
-    def is_raw(self) -> bool:
-        """True if the key is the same for every space."""
-        return self._raw
-
     def raw(self, space: str) -> bytes:
-        if self._raw:
+        if self.is_raw:
             return self._secret
-        if space not in self._derived:
-            salt = b"recollect-sqlite\0" + space.encode("utf-8", "surrogatepass")
-            self._derived[space] = scrypt(self._secret, salt=salt, **_SCRYPT)
-        return self._derived[space]
+        salt = b"recollect-sqlite\0" + space.encode("utf-8", "surrogatepass")
+        return scrypt(self._secret, salt=salt, **_SCRYPT)
 
 
 def read_key(source: str) -> EncryptionKey:
@@ -225,10 +208,9 @@ class BusyWait:
 
 
 def space_file(
-    path: Path, *, space: str, key: EncryptionKey | bytes | None, create: bool, busy_seconds: float
+    path: Path, *, space: str, key: EncryptionKey | None, create: bool, busy_seconds: float
 ) -> SpaceFile:
-    given = EncryptionKey(key) if isinstance(key, bytes) else key
-    raw = None if given is None else given.raw(space)
+    raw = None if key is None else key.raw(space)
     file = SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)
     require_file(file, create=create)
     return replace(file, number=file_number(path))
@@ -411,14 +393,15 @@ def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
 
 
 def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
-    if _version(connection, file) == len(MIGRATIONS):
+    if _version(connection, file) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for migration in MIGRATIONS[_version(connection, file) :]:
-            for statement in migration:
-                connection.execute(statement).fetchall()
-        kept = {_SPACE: file.space, _VERSION: len(MIGRATIONS)}
+        version = _version(connection, file)
+        steps = [MIGRATIONS[number] for number in range(version, VERSION)] if version else [TABLES]
+        for statements in steps:
+            connection.execute(statements).fetchall()
+        kept = {_SPACE: file.space, _VERSION: VERSION}
         connection.executemany("REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
         connection.execute("COMMIT")
     finally:
@@ -437,10 +420,14 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
     version = meta.get(_VERSION)
     if not isinstance(version, int):
         raise StoreCorrupt(f"{file.path} does not say its version: restore it from a copy")
-    if version > len(MIGRATIONS):
+    if version > VERSION:
         raise StoreCorrupt(
-            f"{file.path} is of version {version}, this Recollect knows {len(MIGRATIONS)}: "
-            "update Recollect"
+            f"{file.path} is of version {version}, this Recollect knows {VERSION}: update Recollect"
+        )
+    if version < min(MIGRATIONS):
+        raise StoreCorrupt(
+            f"{file.path} was made by an earlier development version: delete it, and import its "
+            "content again"
         )
     if meta.get(_SPACE) != file.space:
         raise StoreError(f"{file.path} belongs to another space: open it under its own name")

@@ -55,7 +55,7 @@ class Database:
         except UnicodeDecodeError:
             if not cursor.is_readonly:
                 raise
-            return self._readable_rows(query, values)
+            return self._decodable_rows(query, values)
         return rows
 
     def _begun(self, statement: str, values: Sequence[Any]) -> apsw.Cursor:
@@ -64,7 +64,7 @@ class Database:
         except UNSTORABLE as error:
             raise _refusal(error) from None
 
-    def _readable_rows(self, query: str, values: Sequence[Any]) -> list[Row]:
+    def _decodable_rows(self, query: str, values: Sequence[Any]) -> list[Row]:
         rows: list[Row] = []
         cursor = self.connection.execute(query, values)
         while True:

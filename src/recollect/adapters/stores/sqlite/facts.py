@@ -34,7 +34,7 @@ from recollect.adapters.stores.sqlite.rows import (
     named_in,
     numbered_fact,
     pack_text,
-    readable,
+    read_rows,
     text_of,
 )
 from recollect.adapters.stores.sqlite.sessions import gone_segments, put_tombstones
@@ -104,7 +104,7 @@ def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactTe
     while len(texts) < limit:  # unreadable rows must not block the others
         wanted = limit - len(texts)
         rows = db.rows(_WAITING, (last, embedder, wanted))
-        texts += readable(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
+        texts += read_rows(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
         if len(rows) < wanted:
             break
         last = rows[-1][0]
@@ -160,7 +160,7 @@ def raise_revision(db: Database) -> None:
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     gone = gone_segments(db, all_rest_on(facts))
     rows = db.rows(_NAMED, (json_list({fact.id for fact in facts}),))
-    stored_facts = {fact.id: fact for _, fact in readable(rows, numbered_fact)}
+    stored_facts = {fact.id: fact for _, fact in read_rows(rows, numbered_fact)}
     _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
 
 
@@ -171,7 +171,7 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
     fact is removed with any segment that it names.
     """
     rows = db.rows(_RESTING)
-    resting = [fact for _, fact in readable(rows, numbered_fact)]
+    resting = [fact for _, fact in read_rows(rows, numbered_fact)]
     known = {fact.id for fact in resting}
     names = [text.encode("utf-8", "surrogatepass") for text in forgotten]
     unread = [row for row in rows if row[1] not in known]
@@ -273,7 +273,7 @@ def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> Fact
             near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS)
             chosen.append(_best(db, *near, query.limit))
     numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
-    found = readable(db.rows(_CHOSEN, (numbers,)), numbered_fact)
+    found = read_rows(db.rows(_CHOSEN, (numbers,)), numbered_fact)
     places = np.array([number for number, _ in found], dtype=np.int64)
     near_to = [
         [None] * len(found) if search is None else search.cosines(places) for search in asked

@@ -19,7 +19,7 @@ from recollect.adapters.stores.sqlite.rows import (
     pack_body,
     pack_long_text,
     pack_text,
-    readable,
+    read_rows,
     text_of,
     unpack_body,
 )
@@ -199,7 +199,7 @@ def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgo
 
 def _find_emptied(db: Database, order: ForgetOrder, targets: _Targets) -> list[str]:
     numbers = json_list({row[5] for row in targets.places})
-    left = readable(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
+    left = read_rows(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 

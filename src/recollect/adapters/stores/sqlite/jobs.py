@@ -16,8 +16,8 @@ from recollect.adapters.stores.sqlite.rows import (
     json_list,
     pack_ids,
     pack_text,
-    quoting,
-    readable,
+    read_rows,
+    rows_quoting,
     text_of,
     unpack_text,
 )
@@ -156,7 +156,7 @@ def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> 
 
 
 def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
-    return tuple(readable(db.rows(_LIST, (limit,)), _record))
+    return tuple(read_rows(db.rows(_LIST, (limit,)), _record))
 
 
 def _record(row: Row) -> JobRecord:
@@ -216,7 +216,7 @@ def revive(db: Database, *, at: float) -> int:
 def forget_jobs(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    return _drop(db, quoting(db.rows(_ABOUT), forgotten))
+    return _drop(db, rows_quoting(db.rows(_ABOUT), forgotten))
 
 
 def _drop(db: Database, numbers: Sequence[int]) -> int:
@@ -228,7 +228,7 @@ def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
     if not sessions:
         return 0
     rows = db.rows(_OF_KINDS, (json_list(KINDS),))
-    read = readable(rows, lambda row: (int(row[0]), text_of(row[1]), row[2]))
+    read = read_rows(rows, lambda row: (int(row[0]), text_of(row[1]), row[2]))
     return _drop(db, jobs_of_sessions(read, sessions))
 
 

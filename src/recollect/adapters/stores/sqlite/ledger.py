@@ -20,8 +20,8 @@ from recollect.adapters.stores.sqlite.rows import (
     json_list,
     pack_body,
     pack_ids,
-    quoting,
-    readable,
+    read_rows,
+    rows_quoting,
     text_of,
     unpack_body,
     unpack_ids,
@@ -177,7 +177,7 @@ def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     rows = db.rows(_PIECES, (json_list(hashes),))
     read = partial(_piece, SharedIds(db))
-    return {piece.hash: piece for piece in readable(rows, read)}
+    return {piece.hash: piece for piece in read_rows(rows, read)}
 
 
 def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
@@ -246,7 +246,7 @@ def drop_pieces(db: Database, hashes: set[str]) -> None:
 def forget_pieces(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    gone = set(quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
+    gone = set(rows_quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
     drop_pieces(db, gone)
     return len(gone)
 
@@ -344,7 +344,7 @@ def add_compactions(
 
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
     rows = db.rows(_OF_SESSION, (known_session(db, session),))
-    return tuple(readable(rows, partial(stored_compaction, SharedIds(db))))
+    return tuple(read_rows(rows, partial(stored_compaction, SharedIds(db))))
 
 
 def stored_compaction(ids: SharedIds, row: Row) -> CompactionRecord:
@@ -395,6 +395,6 @@ def _covers(
 
 
 def _drop_compaction(db: Database, id_: int) -> CompactionRecord | None:
-    compactions = readable(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
+    compactions = read_rows(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
     db.run(_DROP, (id_,))
     return compactions[0] if compactions else None

@@ -119,7 +119,8 @@ def form_of(word: str) -> str:
 T = TypeVar("T")
 
 
-def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+def read_rows(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """Read each row, and skip those that cannot be read."""
     found = []
     for row in rows:
         try:
@@ -129,7 +130,7 @@ def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     return found
 
 
-def quoting(
+def rows_quoting(
     rows: Iterable[Row],
     forgotten: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,

@@ -99,7 +99,8 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
     db.run(_DROP_QUOTED, (session, first))
 
 
-def not_kept_yet(db: Database, session: int, chunks: Chunks) -> list[str]:
+def _new_quotes(db: Database, session: int, chunks: Chunks) -> list[str]:
+    """Return the ids in chunks that are not stored yet."""
     held = {packed for (packed,) in db.rows(_HELD, (session,))}
     return [text for packed, some in chunks if packed not in held for text in some]
 
@@ -158,7 +159,9 @@ def write_session(
     if turn is not None and write.turn <= turn and read_session(db, write.session) is not None:
         if write.turn < turn:
             return SessionOutcome(stale=True)
-        return _met_again(db, number, write, _forgotten_of(db, number, chunks, forgotten, said))
+        return _compare_repeated(
+            db, number, write, _find_forgotten(db, number, chunks, forgotten, said)
+        )
     if number is None:
         number = session_number(db, write.session)
     try:
@@ -167,7 +170,7 @@ def write_session(
         forget_state(db, number)
         return SessionOutcome(stale=True)
     state: bytes | None = write.state
-    quoted = _forgotten_of(db, number, chunks, forgotten, said)
+    quoted = _find_forgotten(db, number, chunks, forgotten, said)
     if quoted:
         state = _clean(db, number, write.state, quoted)
         if state is None:
@@ -180,18 +183,20 @@ def write_session(
     return SessionOutcome(cleaned=state != write.state)
 
 
-def _forgotten_of(
+def _find_forgotten(
     db: Database,
     number: int,
     chunks: Chunks,
     forgotten: AbstractSet[str],
     said: AbstractSet[str],
 ) -> set[str]:
-    gone = forgotten | (unquotable(db, not_kept_yet(db, number, chunks)) - said)
+    gone = forgotten | (unquotable(db, _new_quotes(db, number, chunks)) - said)
     return {text for _, some in chunks for text in some if text in gone} if gone else set()
 
 
-def _met_again(db: Database, number: int, write: SessionWrite, quoted: set[str]) -> SessionOutcome:
+def _compare_repeated(
+    db: Database, number: int, write: SessionWrite, quoted: set[str]
+) -> SessionOutcome:
     stored = db.value(_STATE, (number,))
     if stored == write.state:
         return SessionOutcome()

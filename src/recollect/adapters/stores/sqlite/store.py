@@ -75,7 +75,7 @@ class SQLiteStore:
         path: Path,
         *,
         space: str,
-        key: EncryptionKey | bytes | None = None,
+        key: EncryptionKey | None = None,
         create: bool = True,
         busy_seconds: float = 5.0,
     ) -> Self:
