@@ -164,7 +164,7 @@ async def everywhere(memory: Memory) -> set[str]:
         facts = await store.facts(superseded=True)
         found |= {fact.type for fact in facts if MARKER in fact.content}
         for kind in BODY_KINDS:
-            for one in await store.held(kind, limit=1_000):
+            for one in await store.bodies(kind, limit=1_000):
                 said = [one.body.decode("utf-8", "replace")]
                 said += _texts_of_state(one.body) if kind == "states" else []
                 found |= {kind for text in said if MARKER in text}
@@ -316,7 +316,7 @@ def test_by_pattern_and_by_time(tmp_path: Path, asked: tuple[str, ...], left: se
         store = await open_store(memory.url, space="default")
         try:
             if asked[0] == "--pattern":
-                (piece,) = await store.held("pieces")
+                (piece,) = await store.bodies("pieces")
                 assert b"port" not in piece.body, "a system prompt that is about nobody"
             return set(await _segments(store))
         finally:

@@ -400,7 +400,7 @@ def _saying(new: NewSegment, text: str) -> NewSegment:
 async def _bodies(store: Store, kind: BodyKind, *, limit: int = 3) -> list[StoredBody]:
     bodies: list[StoredBody] = []
     after: str | None = None
-    while page := await store.held(kind, after=after, limit=limit):
+    while page := await store.bodies(kind, after=after, limit=limit):
         assert len(page) <= limit
         assert all(body.kind == kind for body in page)
         bodies += page

@@ -179,7 +179,7 @@ def use_static(place: Path) -> None:
     from recollect.adapters.wiring.models import choose
 
     chosen = choose("static", models=())
-    near, far = asyncio.run(chosen.embedders[0].embed(["the harbour is calm", "SELECT 1"]))
+    near, far = asyncio.run(chosen.used[0].embed(["the harbour is calm", "SELECT 1"]))
     assert near != far
     round_trip(place / "static", **{"recall.embedder": "static"})
 

@@ -296,7 +296,7 @@ def list_(*, as_json: bool) -> None:
             {**{name: getattr(known, name) for name in fields}, "installed": known.name in names}
             for known in KNOWN_MODELS.values()
         ]
-        used = [embedder.name for embedder in chosen.embedders]
+        used = [embedder.name for embedder in chosen.used]
         print_json(
             {
                 "folders": [str(folder) for folder in folders],

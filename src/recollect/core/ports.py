@@ -332,7 +332,7 @@ class Upkeep(Protocol):
         rest only on removed segments. A session without segments loses its jobs. Later batches are
         stored without their quotes of forgotten messages."""
 
-    async def held(
+    async def bodies(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
         """Return the bodies of this kind with ids after `after`, in a stable order."""
@@ -403,6 +403,6 @@ async def read_pages(
 async def read_bodies(store: Store, kind: BodyKind) -> AsyncIterator[tuple[StoredBody, ...]]:
     """Yield the bodies of this kind, page by page."""
     after: str | None = None
-    while page := await store.held(kind, after=after, limit=50):
+    while page := await store.bodies(kind, after=after, limit=50):
         yield page
         after = page[-1].id

@@ -35,12 +35,12 @@ def without(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 
 def kinds(name: str, *models: Path, onnx_model: str | None = None) -> list[str]:
     chosen = choose(name, models=models, onnx_model=onnx_model)
-    return [embedder.kind for embedder in chosen.embedders]
+    return [embedder.kind for embedder in chosen.used]
 
 
 def test_auto_takes_both_where_both_are_here(models: Path) -> None:
     chosen = choose("auto", models=[models])
-    assert [embedder.kind for embedder in chosen.embedders] == ["onnx", "static"]
+    assert [embedder.kind for embedder in chosen.used] == ["onnx", "static"]
     assert chosen.said.startswith("onnx:antelope:")
     assert "static:l2_supercat_256:" in chosen.said
     assert "no onnx" not in chosen.said
@@ -50,15 +50,15 @@ def test_auto_goes_down_step_by_step_and_says_what_to_do(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = choose("auto", models=[tmp_path / "not made yet"])
-    assert [embedder.kind for embedder in chosen.embedders] == ["static"]
+    assert [embedder.kind for embedder in chosen.used] == ["static"]
     assert "recollect models download all-MiniLM-L6-v2" in chosen.said
     without(monkeypatch, "wordllama")
     chosen = choose("auto", models=[models])
-    assert [embedder.kind for embedder in chosen.embedders] == ["onnx"]
+    assert [embedder.kind for embedder in chosen.used] == ["onnx"]
     assert "pip install 'recollect[static]'" in chosen.said
     without(monkeypatch, "onnxruntime")
     chosen = choose("auto", models=[models])
-    assert chosen.embedders == (), "hash finds no more than words do"
+    assert chosen.used == (), "hash finds no more than words do"
     assert chosen.said.startswith("recall goes by words alone")
     assert "pip install 'recollect[onnx]'" in chosen.said
     assert "pip install 'recollect[static]'" in chosen.said
@@ -100,14 +100,14 @@ def test_a_model_is_named_by_its_folder_or_by_a_path(models: Path, tmp_path: Pat
     elsewhere = write_model(tmp_path / "else" / "where", model=graph(np.eye(7)))
     for onnx_model, expected in (("zebra", "onnx:zebra:"), (str(elsewhere), "onnx:where:")):
         chosen = choose("onnx", models=[models], onnx_model=onnx_model)
-        assert chosen.embedders[0].name.startswith(expected)
+        assert chosen.used[0].name.startswith(expected)
 
 
 def test_the_measured_model_comes_first_of_several(models: Path) -> None:
     for name in ("aardvark", "all-MiniLM-L6-v2-int8"):
         write_model(models / name, model=graph(np.eye(7)))
     chosen = choose("onnx", models=[models])
-    assert chosen.embedders[0].name.startswith("onnx:all-MiniLM-L6-v2-int8:")
+    assert chosen.used[0].name.startswith("onnx:all-MiniLM-L6-v2-int8:")
 
 
 def test_choosing_imports_no_heavy_package_and_loads_nothing(models: Path) -> None:
@@ -116,8 +116,8 @@ def test_choosing_imports_no_heavy_package_and_loads_nothing(models: Path) -> No
         "from pathlib import Path\n"
         "from recollect.adapters.wiring.models import choose\n"
         "chosen = choose('auto', models=[Path(sys.argv[1])])\n"
-        "assert len(chosen.embedders) == 2, chosen.said\n"
-        "assert not any(embedder.ready for embedder in chosen.embedders)\n"
+        "assert len(chosen.used) == 2, chosen.said\n"
+        "assert not any(embedder.ready for embedder in chosen.used)\n"
         "heavy = ('onnxruntime', 'tokenizers', 'wordllama', 'httpx2')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )

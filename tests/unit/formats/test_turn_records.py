@@ -104,7 +104,7 @@ def test_forgetting_a_text_removes_the_outcomes_that_hold_it(tmp_path: Path) -> 
         order = ForgetOrder(at=AT, matching="Marbella")
         assert (await find_targets(store, [], order)).records == 1
         await forget(store, [], order, now=AT)
-        assert not await store.held("pieces")
+        assert not await store.bodies("pieces")
 
     run(tmp_path, scenario)
 
@@ -124,11 +124,11 @@ def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path) -> N
         assert torn > 50
         found = await redact(store, [], Masks(patterns=(re.compile("berth"),)), now=AT, apply=True)
         assert found.unread == torn
-        assert "berth" not in str([body.body for body in await store.held("pieces", limit=100)])
+        assert "berth" not in str([body.body for body in await store.bodies("pieces", limit=100)])
         done = await forget(store, [], ForgetOrder(at=AT, pattern="Zebra"), now=AT)
         assert any(f"{torn} torn records" in line for line in done.cannot)
         await forget(store, [], ForgetOrder(at=AT, pattern="Anna"), now=AT)
-        assert "Anna" not in str([body.body for body in await store.held("pieces", limit=100)])
+        assert "Anna" not in str([body.body for body in await store.bodies("pieces", limit=100)])
 
     run(tmp_path, scenario)
 

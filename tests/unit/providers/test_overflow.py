@@ -1,6 +1,7 @@
 """Full messages in the providers' shapes, each row of the tables at least once."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +12,6 @@ from tests.harness.waiting import assert_linear
 from recollect.adapters.providers.overflow import (
     NOT_OVERFLOW_WORDINGS,
     OVERFLOW_WORDINGS,
-    Wording,
     recognise_overflow,
     recognise_silent_overflow,
 )
@@ -330,7 +330,6 @@ def recognise(said: Said) -> Overflow | None:
 def test_every_overflow_is_recognised_with_what_it_tells(said: Said) -> None:
     assert recognise(said) == Overflow(
         pattern_name=said.row,
-        provider=next(row.provider for row in OVERFLOW_WORDINGS if row.name == said.row),
         limit_tokens=said.limit,
         requested_tokens=said.requested,
         output_tokens=said.output,
@@ -348,19 +347,17 @@ def test_other_errors_are_no_overflows(message: str) -> None:
 
 
 def test_every_row_of_every_table_is_hit_by_a_message_above() -> None:
-    def first_hits(table: tuple[Wording, ...], messages: list[str]) -> set[str]:
+    def first_hits(table: Mapping[str, str], messages: list[str]) -> set[str]:
         return {
-            next(row.name for row in table if re.search(row.pattern, text, re.IGNORECASE))
+            next(name for name, words in table.items() if re.search(words, text, re.IGNORECASE))
             for text in messages
         }
 
-    assert {said.row for said in OVERFLOWS} == {row.name for row in OVERFLOW_WORDINGS}
+    assert {said.row for said in OVERFLOWS} == set(OVERFLOW_WORDINGS)
     excluded_texts = [
         f"{said.status or ''} {said.message} {said.body or ''}".strip() for said in NOT_OVERFLOWS
     ]
-    assert first_hits(NOT_OVERFLOW_WORDINGS, excluded_texts) == {
-        row.name for row in NOT_OVERFLOW_WORDINGS
-    }
+    assert first_hits(NOT_OVERFLOW_WORDINGS, excluded_texts) == set(NOT_OVERFLOW_WORDINGS)
 
 
 def test_what_the_user_wrote_is_not_read_as_the_providers_words() -> None:

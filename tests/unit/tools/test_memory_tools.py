@@ -408,7 +408,7 @@ async def _bodies(store: Any) -> Any:
     from recollect.core.values.upkeep import BodyKind
 
     for kind in get_args(BodyKind):
-        for body in await store.held(kind, limit=1000):
+        for body in await store.bodies(kind, limit=1000):
             yield repr(body.body) if hasattr(body, "body") else str(body)
 
 

@@ -265,7 +265,7 @@ class TestBlocksThatStand:
                 looked.append(asked)
                 return await find(asked)
 
-            held.store.candidates = counted  # type: ignore[method-assign, assignment]
+            held.store.candidates = counted  # type: ignore[misc, assignment]
             asks = replace(held.asks(view, edits=[block]), reads=reads)
             beside = await held.answer(asks)
             assert len(looked) == 1

@@ -43,7 +43,7 @@ def run(folder: Path, scenario: Callable[[Store], Awaitable[None]]) -> None:
 
 
 async def held(store: Store) -> str:
-    pages = [await store.held(kind) for kind in BODY_KINDS]
+    pages = [await store.bodies(kind) for kind in BODY_KINDS]
     return "\n".join([one.body.decode() for page in pages for one in page])
 
 

@@ -10,119 +10,87 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from recollect.core.values.model import Overflow
-
-
-class Wording(NamedTuple):
-    """One row: its name in reports, its provider, and the regular expression."""
-
-    name: str
-    provider: str | None
-    pattern: str
-
 
 _N: Final = r"\d[\d,]{0,14}"
 _NOT_TOKENS: Final = r"(?![\d,])(?!\s*(?:bytes?|[kmg]i?b|char|tool|image|file|page|message))"
 
-# The first row that matches names the overflow: specific wordings come before general ones.
-OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
-    Wording("prompt_too_long", "anthropic", r"prompt is too long"),
-    Wording("input_and_reply_over_limit", "anthropic", r"exceed context limit"),
-    Wording("request_too_large", "anthropic", r"request_too_large"),
+# Wordings by the name that reports use. The first one that matches names the overflow: specific
+# wordings come before general ones.
+OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
+    # Anthropic
+    "prompt_too_long": r"prompt is too long",
+    "input_and_reply_over_limit": r"exceed context limit",
+    "request_too_large": r"request_too_large",
     # an error code of some providers, and a stop reason of Anthropic
-    Wording("model_window_exceeded", None, r"model_context_window_exceeded"),
-    Wording(
-        "validation_input_tokens",
-        "bedrock",
-        r"ValidationException.{0,200}?"
-        r"(?:input is too long|max input token|input token.{0,80}?exceed)",
-    ),
-    Wording("input_too_long_for_model", "bedrock", r"input is too long for requested model"),
-    # this limit counts characters
-    Wording("input_over_max_length", "bedrock", r"expected maxLength:"),
-    Wording("input_token_count", "google", r"input token count.{0,80}?exceeds the maximum"),
-    Wording(
-        "input_count_supported", "google", rf"input token count is {_N} but (?:the )?model only"
-    ),
-    # this limit counts bytes
-    Wording("payload_size", "google", r"request payload size exceeds"),
-    Wording("maximum_prompt_length", "xai", rf"maximum prompt length is {_N}"),
-    Wording("input_exceeds_window", "openai", r"exceeds the context window"),
-    Wording("configured_limit", "openai", r"input tokens exceed the configured limit"),
-    Wording("current_length", "cerebras", r"current length is .{1,40}? while limit is"),
-    Wording("output_requested", "vllm", rf"requested {_N} output tokens"),
-    Wording("input_contained", "vllm", rf"prompt contains.{{0,40}}?{_N} input tokens"),
-    Wording("total_requested", "vllm", rf"for a total of.{{0,40}}?{_N} tokens"),
+    "model_window_exceeded": r"model_context_window_exceeded",
+    # Bedrock; the last limit counts characters
+    "validation_input_tokens": r"ValidationException.{0,200}?"
+    r"(?:input is too long|max input token|input token.{0,80}?exceed)",
+    "input_too_long_for_model": r"input is too long for requested model",
+    "input_over_max_length": r"expected maxLength:",
+    # Google; the last limit counts bytes
+    "input_token_count": r"input token count.{0,80}?exceeds the maximum",
+    "input_count_supported": rf"input token count is {_N} but (?:the )?model only",
+    "payload_size": r"request payload size exceeds",
+    # xAI, OpenAI, Cerebras
+    "maximum_prompt_length": rf"maximum prompt length is {_N}",
+    "input_exceeds_window": r"exceeds the context window",
+    "configured_limit": r"input tokens exceed the configured limit",
+    "current_length": r"current length is .{1,40}? while limit is",
+    # vLLM
+    "output_requested": rf"requested {_N} output tokens",
+    "input_contained": rf"prompt contains.{{0,40}}?{_N} input tokens",
+    "total_requested": rf"for a total of.{{0,40}}?{_N} tokens",
     # OpenAI, DeepSeek, OpenRouter, Azure and most servers that imitate them
-    Wording("maximum_context_is", None, rf"maximum context length is {_N} tokens"),
-    Wording(
-        "over_maximum_context",
-        None,
-        r"exceeds (?:the )?(?:model'?s )?maximum context length"
-        rf"(?: of {_N} tokens?|\s*\({_N}\))",
-    ),
-    Wording(
-        "over_allowed_input",
-        None,
-        rf"exceeds (?:the )?maximum allowed input length of {_N} tokens?",
-    ),
-    Wording(
-        "longer_than_context", None, rf"input \({_N} tokens\) is longer than the model'?s context"
-    ),
-    Wording("available_context_size", "llama.cpp", r"exceeds the available context size"),
-    Wording("context_size_type", "llama.cpp", r"exceed_context_size_error"),
-    Wording("greater_than_context", "lm-studio", r"greater than the context length"),
-    Wording("loaded_context", "lm-studio", rf"loaded with (?:a )?context length of only {_N}"),
-    Wording("window_exceeds_limit", "minimax", r"context window exceeds limit"),
-    Wording("model_token_limit", "moonshot", r"exceeded model token limit"),
-    Wording("too_large_for_model", "mistral", rf"too large for model with {_N} maximum context"),
-    Wording("exceeded_max_context", "ollama", r"prompt too long; exceeded (?:max )?context length"),
-    Wording("inputs_and_new_tokens", "huggingface", r"`inputs` tokens \+ `max_new_tokens` must be"),
-    Wording("reduce_messages", "groq", r"reduce the length of the messages"),
-    Wording("out_of_room", "codex", r"ran out of room"),
-    Wording("over_the_limit", "copilot", rf"exceeds the limit of {_N}{_NOT_TOKENS}"),
+    "maximum_context_is": rf"maximum context length is {_N} tokens",
+    "over_maximum_context": r"exceeds (?:the )?(?:model'?s )?maximum context length"
+    rf"(?: of {_N} tokens?|\s*\({_N}\))",
+    "over_allowed_input": rf"exceeds (?:the )?maximum allowed input length of {_N} tokens?",
+    "longer_than_context": rf"input \({_N} tokens\) is longer than the model'?s context",
+    # llama.cpp, LM Studio
+    "available_context_size": r"exceeds the available context size",
+    "context_size_type": r"exceed_context_size_error",
+    "greater_than_context": r"greater than the context length",
+    "loaded_context": rf"loaded with (?:a )?context length of only {_N}",
+    # MiniMax, Moonshot, Mistral, Ollama, Hugging Face, Groq, Codex, Copilot
+    "window_exceeds_limit": r"context window exceeds limit",
+    "model_token_limit": r"exceeded model token limit",
+    "too_large_for_model": rf"too large for model with {_N} maximum context",
+    "exceeded_max_context": r"prompt too long; exceeded (?:max )?context length",
+    "inputs_and_new_tokens": r"`inputs` tokens \+ `max_new_tokens` must be",
+    "reduce_messages": r"reduce the length of the messages",
+    "out_of_room": r"ran out of room",
+    "over_the_limit": rf"exceeds the limit of {_N}{_NOT_TOKENS}",
     # OpenAI's error code, which Codex finds in `response.failed`. Others print it with spaces.
-    Wording("context_length_code", None, r"context[_ ]length[_ ]exceeded"),
-    Wording("context_window_code", None, r"context[_ ]?window[_ ]?exceeded"),
-    Wording("chinese", None, r"上下文过长|上下文超出|上下文长度超|超出最大上下文|请压缩上下文"),
-    Wording("prompt_length", None, r"prompt: length"),
-    Wording("too_many_tokens", None, r"too many tokens"),
-    Wording("token_limit", None, r"token limit exceeded"),
-    Wording("length_limit", None, r"length limit exceeded"),
-    Wording("payload_too_large", None, r"\b413\b.{0,200}?too large"),
-    Wording("no_body", None, r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)"),
-)
+    "context_length_code": r"context[_ ]length[_ ]exceeded",
+    "context_window_code": r"context[_ ]?window[_ ]?exceeded",
+    "chinese": r"上下文过长|上下文超出|上下文长度超|超出最大上下文|请压缩上下文",
+    "prompt_length": r"prompt: length",
+    "too_many_tokens": r"too many tokens",
+    "token_limit": r"token limit exceeded",
+    "length_limit": r"length limit exceeded",
+    "payload_too_large": r"\b413\b.{0,200}?too large",
+    "no_body": r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
+}
 
 # Errors that resemble an overflow but are not: a smaller request would not help.
-NOT_OVERFLOW_WORDINGS: Final[tuple[Wording, ...]] = (
-    Wording("rate_limit", None, r"rate[ _-]?limit|too many requests|^429\b"),
-    Wording(
-        "throttling",
-        None,
-        r"^(?:\d{3} )?(?:throttling error|service unavailable):|ThrottlingException"
-        r"|too many tokens, please wait",
-    ),
-    Wording("tokens_per_minute", None, r"\bTP[MD]\b|tokens[ _]per[ _](?:min(?:ute)?|hour|day)\b"),
-    Wording(
-        "billing",
-        None,
-        r"^402\b|\bbilling\b|credit balance|more credits|exceeded your current quota"
-        r"|insufficient[_ ](?:quota|credits?|balance|funds)|payment required",
-    ),
-    # one string of the request is too long, whatever the window
-    Wording(
-        "string_too_long", "openai", r"string_above_max_length|string too long\. expected a string"
-    ),
+NOT_OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
+    "rate_limit": r"rate[ _-]?limit|too many requests|^429\b",
+    "throttling": r"^(?:\d{3} )?(?:throttling error|service unavailable):|ThrottlingException"
+    r"|too many tokens, please wait",
+    "tokens_per_minute": r"\bTP[MD]\b|tokens[ _]per[ _](?:min(?:ute)?|hour|day)\b",
+    "billing": r"^402\b|\bbilling\b|credit balance|more credits|exceeded your current quota"
+    r"|insufficient[_ ](?:quota|credits?|balance|funds)|payment required",
+    # OpenAI: one string of the request is too long, whatever the window
+    "string_too_long": r"string_above_max_length|string too long\. expected a string",
     # a host refuses to load a model; the model does not refuse a request
-    Wording("window_too_small", None, r"context window.{0,80}?(?:too small|minimum is)"),
-    Wording(
-        "count_of_something_else",
-        None,
-        r"\b(?:tools|functions|images|files|pages|attachments)\b.{0,40}?exceeds the limit of",
-    ),
-)
+    "window_too_small": r"context window.{0,80}?(?:too small|minimum is)",
+    "count_of_something_else": r"\b(?:tools|functions|images|files|pages|attachments)\b"
+    r".{0,40}?exceeds the limit of",
+}
 
 # Patterns for the numbers. For each kind, the first match is used.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -200,8 +168,8 @@ def recognise_overflow(
     text = _readable(status=status, message=message, body=body)
     if _first_match(NOT_OVERFLOW_WORDINGS, text) is not None:
         return None
-    wording = _first_match(OVERFLOW_WORDINGS, text)
-    if wording is None:
+    name = _first_match(OVERFLOW_WORDINGS, text)
+    if name is None:
         return None
     limit_words, limit = _named("limit", text)
     counts = {kind: _named(kind, text)[1] for kind in COUNT_PATTERNS}
@@ -209,8 +177,7 @@ def recognise_overflow(
     if requested is None and counts["input"] is not None:
         requested = counts["input"] + (counts["output"] or 0)
     return Overflow(
-        pattern_name=wording.name,
-        provider=wording.provider,
+        pattern_name=name,
         limit_tokens=limit,
         requested_tokens=requested,
         output_tokens=counts["output"],
@@ -255,8 +222,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
-def _first_match(wordings: tuple[Wording, ...], text: str) -> Wording | None:
-    return next((row for row in wordings if _compile(row.pattern).search(text)), None)
+def _first_match(wordings: Mapping[str, str], text: str) -> str | None:
+    return next((name for name, words in wordings.items() if _compile(words).search(text)), None)
 
 
 def _named(kind: str, text: str) -> tuple[str, int | None]:

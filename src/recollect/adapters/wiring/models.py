@@ -185,9 +185,9 @@ class Embedders:
     """The embedders of a memory."""
 
     used: tuple[Embedder, ...] = ()
-    """Embedders that are asked for every question."""
+    """Embedders that are asked for every question, best first."""
     said: str = ""
-    """Which embedders were chosen, and why."""
+    """Which embedders were chosen and why, in one line."""
     lacking: str = ""
     """The requested embedder that is missing. Every recall reports it."""
 
@@ -210,8 +210,7 @@ def choose_embedders(settings: Settings) -> Embedders:
         raise MissingExtra(feature=f"recall.embedder = {name!r}", extra=error.extra) from error
     except EmbedderError as error:
         raise SettingsError(f"recall.embedder: {error}") from error
-    used = tuple(_LOADED.setdefault(one.name, one) for one in choice.embedders)
-    return Embedders(used=used, said=choice.said, lacking=choice.lacking)
+    return replace(choice, used=tuple(_LOADED.setdefault(one.name, one) for one in choice.used))
 
 
 def _remote(settings: Settings) -> Embedder:
@@ -234,23 +233,8 @@ def _remote(settings: Settings) -> Embedder:
         raise SettingsError(f"recall.remote: {error}") from error
 
 
-LocalName: TypeAlias = Literal[
-    "auto", "hash", "static", "onnx", "onnx+static", "transformer", "none"
-]
-
 MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
 """The model used in the published measurements. It is preferred if several are installed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenEmbedders:
-    """The embedders to use, best first, and the reason."""
-
-    embedders: tuple[Embedder, ...]
-    said: str
-    """Which embedders were chosen and why, in one line."""
-    lacking: str = ""
-    """The requested embedder that is missing, if that is not an error."""
 
 
 def choose(
@@ -260,65 +244,44 @@ def choose(
     onnx_model: str | None = None,
     threads: int = 1,
     hash_instead: bool = False,
-) -> ChosenEmbedders:
-    """Return the embedders of this name. Raise MissingExtra or EmbedderError if it is unavailable.
+) -> Embedders:
+    """Return the local embedders of this name. Raise MissingExtra or EmbedderError if one is
+    unavailable.
 
     `models` are folders that contain model folders. `onnx_model` is the name of one of these, or a
     path. `threads` is the number of cores that a run of a model may use. A missing "transformer" is
     not an error: recall uses words alone, or `hash_instead`, as OpenClaw does.
     """
-    if name not in get_args(LocalName):
-        raise EmbedderError(
-            f"{name!r} is not an embedder: choose one of {', '.join(get_args(LocalName))}"
-        )
+    makers: dict[str, Callable[[], Embedder]] = {
+        "onnx": lambda: _onnx(models, onnx_model, threads),
+        "static": StaticEmbedder,
+        "hash": HashEmbedder,
+    }
     if name == "none":
-        return ChosenEmbedders(embedders=(), said="none: recall goes by words alone")
+        return Embedders(said="none: recall goes by words alone")
     if name == "transformer":
-        return _transformer(models, onnx_model, threads, hash_instead=hash_instead)
-    if name == "auto":
-        return _best(models, onnx_model, threads)
-    embedders: list[Embedder] = []
-    if name in ("onnx", "onnx+static"):
-        embedders.append(_onnx(models, onnx_model, threads))
-    if name in ("static", "onnx+static"):
-        embedders.append(StaticEmbedder())
-    return _choice_of(embedders or [HashEmbedder()], ())
+        try:
+            return _named([makers["onnx"]()])
+        except (MissingExtra, EmbedderError) as error:
+            by = "by hash vectors" if hash_instead else "by words alone"
+            lacking = f"no transformer: {error}"
+            instead = (HashEmbedder(),) if hash_instead else ()
+            return Embedders(used=instead, said=f"recall goes {by}; {lacking}", lacking=lacking)
+    if name != "auto":
+        return _named([makers[part]() for part in name.split("+")])
+    used: list[Embedder] = []
+    why: list[str] = []
+    for kind in ("onnx", "static"):
+        try:
+            used.append(makers[kind]())
+        except (MissingExtra, EmbedderError) as error:
+            why.append(f"no {kind}: {error}")
+    return _named(used, why)
 
 
-def _transformer(
-    models: Sequence[Path], onnx_model: str | None, threads: int, *, hash_instead: bool
-) -> ChosenEmbedders:
-    try:
-        return _choice_of([_onnx(models, onnx_model, threads)], ())
-    except (MissingExtra, EmbedderError) as error:
-        instead = [HashEmbedder()] if hash_instead else []
-        by = "by hash vectors" if hash_instead else "by words alone"
-        lacking = f"no transformer: {error}"
-        text = f"recall goes {by}; {lacking}"
-        return ChosenEmbedders(embedders=tuple(instead), said=text, lacking=lacking)
-
-
-def _best(models: Sequence[Path], onnx_model: str | None, threads: int) -> ChosenEmbedders:
-    embedders: list[Embedder] = []
-    lacking: list[str] = []
-    try:
-        embedders.append(_onnx(models, onnx_model, threads))
-    except (MissingExtra, EmbedderError) as error:
-        lacking.append(f"no onnx: {error}")
-    try:
-        embedders.append(StaticEmbedder())
-    except (MissingExtra, EmbedderError) as error:
-        lacking.append(f"no static: {error}")
-    if not embedders:  # hash vectors find no more than words do, and take space
-        return ChosenEmbedders(
-            embedders=(), said="; ".join(("recall goes by words alone", *lacking))
-        )
-    return _choice_of(embedders, lacking)
-
-
-def _choice_of(embedders: Sequence[Embedder], lacking: Sequence[str]) -> ChosenEmbedders:
-    names = " and ".join(embedder.name for embedder in embedders)
-    return ChosenEmbedders(embedders=tuple(embedders), said="; ".join((names, *lacking)))
+def _named(embedders: Sequence[Embedder], lacking: Sequence[str] = ()) -> Embedders:
+    names = " and ".join(embedder.name for embedder in embedders) or "recall goes by words alone"
+    return Embedders(used=tuple(embedders), said="; ".join((names, *lacking)))
 
 
 def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxEmbedder:

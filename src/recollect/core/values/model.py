@@ -97,9 +97,6 @@ class Overflow:
     """A request that was too large, according to an error message or to a reply's usage."""
 
     pattern_name: str
-    provider: str | None = None
-    """Provider whose wording matched; it may differ from the provider of the request. None if
-    several share the wording."""
     limit_tokens: int | None = None
     """The window or input limit that was exceeded."""
     requested_tokens: int | None = None

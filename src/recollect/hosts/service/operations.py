@@ -485,7 +485,7 @@ def _actor(call: Call) -> str:
 async def _note(call: Call, act: str, subject: str) -> None:
     from recollect.adapters.stores.postgres.tenants import audit_record
 
-    record = audit_record(call.tenant, _actor(call), act, subject, call.now)
+    record = audit_record(call.tenant.id, _actor(call), act, subject, call.now)
     for seconds in (*_NOTE_AGAIN_SECONDS, None):
         noted = await attempted(_noted(call.memories, record))
         if not isinstance(noted, Failure):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan
 from typing import Any, Final
@@ -18,9 +17,15 @@ from typing import Any, Final
 import numpy as np
 
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
-from recollect.adapters.stores.postgres.pool import Transaction
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
-from recollect.adapters.stores.postgres.words import FoundByWords, Ints, find_by_words, term_of
+from recollect.adapters.stores.postgres.words import (
+    NONE,
+    FoundByWords,
+    Ints,
+    find_by_words,
+    term_of,
+)
 from recollect.core.values.message import EntryKey
 from recollect.core.values.recall import (
     Candidate,
@@ -189,16 +194,9 @@ _ALLOWED: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    allowed: Ints | None
-    left_out: Ints
-    embedders: list[tuple[Any, ...] | None]
-
-
 async def find(work: Transaction, query: CandidateQuery) -> Candidates:
-    scope = await _scope(work, query)
-    words, near = await _ways(work, query, scope)
+    allowed, left_out, embedders = await _scope(work, query)
+    words, near = await _search(work, query, allowed, left_out, embedders)
     numbers = sorted({*words.numbers, *near})
     held = words.frequencies or {}
     return Candidates(
@@ -211,11 +209,15 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
     )
 
 
-async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
-    left_out = allowed = None
+async def _scope(
+    work: Transaction, query: CandidateQuery
+) -> tuple[Ints | None, Ints, list[tuple[Any, ...] | None]]:
+    """Return the passages that may be found (None for all), those that may not, and the
+    embedders."""
+    leaving = allowing = None
     if query.leave_out:
         given = {"space": work.space_id, "ids": texts(query.leave_out)}
-        left_out = await work.send(_LEFT_OUT, given)
+        leaving = await work.send(_LEFT_OUT, given)
     if (query.session, query.said_after, query.said_before) != (None, None, None):
         filters = {
             "space": work.space_id,
@@ -224,30 +226,34 @@ async def _scope(work: Transaction, query: CandidateQuery) -> _Scope:
             "after": query.said_after,
             "before": query.said_before,
         }
-        allowed = await work.send(_ALLOWED, filters)
-    embedders = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
-    numbers = None
-    if allowed is not None:
-        (packed,) = await allowed.fetchone() or (None,)
-        numbers = big_endian(packed, "i8")
-    (packed,) = (await left_out.fetchone() if left_out is not None else None) or (None,)
-    return _Scope(
-        allowed=numbers,
-        left_out=big_endian(packed, "i8"),
-        embedders=[await one.fetchone() for one in embedders],
+        allowing = await work.send(_ALLOWED, filters)
+    asking = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
+    return (
+        None if allowing is None else await _numbers(allowing),
+        NONE if leaving is None else await _numbers(leaving),
+        [await one.fetchone() for one in asking],
     )
 
 
-async def _ways(
-    work: Transaction, query: CandidateQuery, scope: _Scope
+async def _numbers(statement: Statement) -> Ints:
+    (packed,) = await statement.fetchone() or (None,)
+    return big_endian(packed, "i8")
+
+
+async def _search(
+    work: Transaction,
+    query: CandidateQuery,
+    allowed: Ints | None,
+    left_out: Ints,
+    embedders: Sequence[tuple[Any, ...] | None],
 ) -> tuple[FoundByWords, set[int]]:
     """Query words and vectors at the same time."""
     begun = [
-        asyncio.create_task(nearest(work, query, asked, embedder, scope.allowed, scope.left_out))
-        for asked, embedder in zip(query.vectors, scope.embedders, strict=True)
+        asyncio.create_task(nearest(work, query, asked, embedder, allowed, left_out))
+        for asked, embedder in zip(query.vectors, embedders, strict=True)
     ]
     try:
-        words = await find_by_words(work, query, scope.allowed, scope.left_out)
+        words = await find_by_words(work, query, allowed, left_out)
         return words, {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
         for task in begun:

@@ -273,6 +273,12 @@ def insert(
     """  # noqa: S608
 
 
+def delete(table: LiteralString, key: LiteralString, kind: LiteralString) -> LiteralString:
+    """Write SQL that removes the rows of a space whose key is in an array, given the space and the
+    array."""
+    return f"DELETE FROM recollect.{table} WHERE space_id = %s AND {key} = ANY(%s::{kind}[])"  # noqa: S608
+
+
 def arrays(columns: Columns, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
     """Encode rows, at least one, as one array per column."""
     return tuple(

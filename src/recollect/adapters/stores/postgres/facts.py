@@ -23,6 +23,7 @@ from recollect.adapters.stores.invariants import (
     best_of,
     pack_evidence,
     scores_by_words,
+    select_facts,
     session_mark,
     unpack_evidence,
     word_number,
@@ -34,6 +35,7 @@ from recollect.adapters.stores.postgres.driver import (
     arrays,
     big_endian,
     bools,
+    delete,
     escaped,
     insert,
     int8s,
@@ -158,13 +160,8 @@ async def read_facts(
         }
         return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
     rows = await work.records(BY_ID, (work.space_id, texts(ids)))
-    by_id = {fact.id: fact for _, fact in readable_facts(rows)}
-    found = (by_id[fact_id] for fact_id in ids if fact_id in by_id)
-    return tuple(
-        fact
-        for fact in found
-        if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
-    )
+    found = (fact for _, fact in readable_facts(rows))
+    return select_facts(found, ids, superseded=superseded, subjects=subjects)
 
 
 async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
@@ -183,26 +180,15 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# Evidence that is not JSON is treated as naming every segment; `forget_facts` reads it separately.
+# A fact may rest on a segment by its evidence alone; `forget_facts` reads that.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
-    WHERE space_id = %(space)s AND (
-        sources && %(gone)s::text[]
-        OR CASE
-            WHEN evidence IS NULL THEN false
-            WHEN NOT pg_input_is_valid(evidence, 'json') THEN true
-            WHEN json_typeof(evidence::json) <> 'array' THEN true
-            ELSE EXISTS (
-                SELECT FROM json_array_elements(evidence::json) AS e (span)
-                WHERE json_typeof(e.span) <> 'array' OR e.span ->> 0 = ANY(%(gone)s::text[])
-            )
-        END
-    )
+    WHERE space_id = %s AND (sources && %s::text[] OR evidence IS NOT NULL)
 """  # noqa: S608
 _GONE: Final = """
     SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
 """
-_MOVE_ON: Final = """
+_RAISE_REVISION: Final = """
     UPDATE recollect.counters
     SET next_fact = next_fact + %(count)s, facts_revision = facts_revision + 1
     WHERE space_id = %(space)s RETURNING next_fact - %(count)s
@@ -213,12 +199,8 @@ _LEAVE_SESSIONS: Final = """
 """
 _TERM_COLUMNS: Final[Columns] = {"term": int8s, "fact_no": int8s}
 _TERMS: Final = insert("fact_terms", _TERM_COLUMNS)
-_DROP: Final = """
-    DELETE FROM recollect.facts WHERE space_id = %s AND id = ANY(%s::text[])
-"""
-_DROP_TERMS: Final = """
-    DELETE FROM recollect.fact_terms WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
-"""
+_DROP: Final = delete("facts", "id", "text")
+_DROP_TERMS: Final = delete("fact_terms", "fact_no", "bigint")
 _DROP_VECTORS: Final = """
     DELETE FROM recollect.fact_vectors
     WHERE space_id = %(space)s AND fact_no = ANY(%(numbers)s::bigint[]) AND embedder_no IN (
@@ -307,7 +289,7 @@ async def forget_facts(
     """
     rows = await work.records(BY_ID, (work.space_id, texts(named))) if named else []
     if gone:
-        rows += await work.records(_RESTING, {"space": work.space_id, "gone": texts(gone)})
+        rows += await work.records(_RESTING, (work.space_id, texts(gone)))
     numbers = {row["id"]: row["fact_no"] for row in rows}
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}
@@ -324,18 +306,18 @@ async def forget_facts(
     kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
     await _put(work, kept, numbers)
     if removed or gone:
-        await move_on(work)
+        await raise_revision(work)
     return tuple(sorted(removed))
 
 
 async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
     if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, texts(sessions))):
-        await move_on(work)
+        await raise_revision(work)
 
 
-async def move_on(work: Transaction, count: int = 0) -> int:
+async def raise_revision(work: Transaction, count: int = 0) -> int:
     """Increase the revision. Return the first of `count` new numbers for facts."""
-    row = await work.row(_MOVE_ON, {"space": work.space_id, "count": count})
+    row = await work.row(_RAISE_REVISION, {"space": work.space_id, "count": count})
     assert row is not None
     return int(row[0])
 
@@ -346,7 +328,7 @@ async def _put(
     if not facts:
         return {}
     await _drop_index(work, (held[fact.id] for fact in facts if fact.id in held))
-    first = await move_on(work, len(facts))
+    first = await raise_revision(work, len(facts))
     numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
     places: list[tuple[int, int]] = []
     for number, fact in numbered.values():
@@ -512,13 +494,9 @@ def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int
 
 
 async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    best = best_of(facts, scores, limit)
-    if best.settled:
-        return np.concatenate([best.sure, best.tied])
-    rows = await work.rows(_IDS, (work.space_id, int8s(best.tied)))
-    tied = sorted(rows)
-    taken = np.array([number for _, number in tied[: best.wanted]], np.int64)
-    return np.concatenate([best.sure, taken])
+    chosen, tied, wanted = best_of(facts, scores, limit)
+    rows = sorted(await work.rows(_IDS, (work.space_id, int8s(tied)))) if wanted else []
+    return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], np.int64)
 
 
 async def _describe(

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, LiteralString
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions, marks_of
-from recollect.adapters.stores.postgres import facts, ledger, sessions
+from recollect.adapters.stores.postgres import facts, ledger, sessions, space, write
 from recollect.adapters.stores.postgres.driver import (
     Columns,
     Raw,
     arrays,
+    delete,
     float8s,
     insert,
     int8s,
@@ -31,26 +32,7 @@ from recollect.adapters.stores.postgres.driver import (
 from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
 from recollect.adapters.stores.postgres.jobs import settle
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.space import (
-    SpaceCounters,
-    advance,
-    erase,
-    lock_space,
-    mark_dead,
-    note_removed,
-    purge_dead,
-    take_turn,
-)
 from recollect.adapters.stores.postgres.words import Ints
-from recollect.adapters.stores.postgres.write import (
-    GONE,
-    GONE_COLUMNS,
-    NEW_EPOCH,
-    drop_index,
-    drop_vectors,
-    insert_passages,
-    write_batch,
-)
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import fact_identity
@@ -88,9 +70,7 @@ _QUOTING: Final = """
 _PUT_STATE: Final = """
     UPDATE recollect.sessions SET state = %s WHERE space_id = %s AND session = %s
 """
-_DROP_PIECES_BY_HASH: Final = """
-    DELETE FROM recollect.pieces WHERE space_id = %s AND hash = ANY(%s::text[])
-"""
+_DROP_PIECES_BY_HASH: Final = delete("pieces", "hash", "text")
 _JOBS_OF_KINDS: Final = """
     SELECT job_no, key, payload FROM recollect.jobs
     WHERE space_id = %s AND kind = ANY(%s::text[])
@@ -124,9 +104,7 @@ _PASSAGES: Final = """
     SELECT passage_no FROM recollect.passages
     WHERE space_id = %s AND sequence = ANY(%s::bigint[]) ORDER BY passage_no
 """
-_DROP_SEGMENTS: Final = """
-    DELETE FROM recollect.segments WHERE space_id = %s AND sequence = ANY(%s::bigint[])
-"""
+_DROP_SEGMENTS: Final = delete("segments", "sequence", "bigint")
 _TWINS: Final = """
     SELECT DISTINCT ON (message_id) message_id, id FROM recollect.segments
     WHERE space_id = %s AND message_id = ANY(%s::text[]) ORDER BY message_id, sequence
@@ -137,35 +115,33 @@ _TWINS: Final = """
 class _Targets:
     identities: tuple[MessageId, ...]
     """Messages forgotten by content, wherever they are stored."""
-    rows: tuple[tuple[int, SegmentId, MessageId], ...]
+    rows: list[tuple[Any, ...]]
     """Sequence, segment id and message id of every segment that is removed."""
-    places: tuple[tuple[int, SegmentId, MessageId], ...]
-    """Those of the rows that are removed by place alone."""
-    sessions: tuple[str, ...]
-    """The session of each of the `places`."""
+    places: list[tuple[Any, ...]]
+    """Those of the rows that are removed by place alone, each with its session."""
 
 
 async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
-    counters = await lock_space(work)
+    counters = await space.lock_space(work)
     targets = await _targets(work, order)
     passages = vectors = 0
     if targets.rows:
         sequences = int8s([sequence for sequence, _, _ in targets.rows])
         passages, vectors = await _erase_passages(work, sequences, counters)
         await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-        gone = arrays(GONE_COLUMNS, [row[1:] for row in targets.rows])
-        await work.send(GONE, (work.space_id, *gone))
-    marks = [*targets.identities, *(id_ for _, id_, _ in targets.places)]
+        gone = arrays(write.GONE_COLUMNS, [row[1:] for row in targets.rows])
+        await work.send(write.GONE, (work.space_id, *gone))
+    marks = [*targets.identities, *(row[1] for row in targets.places)]
     await _entomb(work, order, marks)
     removed = await _remove_dependents(work, order, targets)
-    await advance(work, counters)
-    await work.send(NEW_EPOCH, (work.space_id,))
+    await space.advance(work, counters)
+    await work.send(write.NEW_EPOCH, (work.space_id,))
     await settle(work)
     anything = bool(targets.rows) or any(removed.values())
     if anything:
-        await note_removed(work)
+        await space.note_removed(work)
     return Forgotten(
-        segments=tuple(id_ for _, id_, _ in targets.rows),
+        segments=tuple(SegmentId(row[1]) for row in targets.rows),
         message_ids=targets.identities,
         passages=passages,
         vectors=vectors,
@@ -184,34 +160,28 @@ async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
         "before": order.said_before,
         "after": order.said_after,
     }
-    by_content = _typed_rows(await work.rows(_BY_CONTENT, given))
-    rows: list[tuple[Any, ...]] = []
+    by_content = await work.rows(_BY_CONTENT, given)
+    places: list[tuple[Any, ...]] = []
     if order.sessions or order.by_time:
-        known = {sequence for sequence, _, _ in by_content}
-        rows = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
-    by_place = _typed_rows([row[:3] for row in rows])
-    identities = {*order.message_ids, *(identity for _, _, identity in by_content)}
+        known = {row[0] for row in by_content}
+        places = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
+    identities = {*order.message_ids, *(MessageId(row[2]) for row in by_content)}
     return _Targets(
         identities=tuple(sorted(identities)),
-        rows=tuple(sorted([*by_content, *by_place])),
-        places=tuple(by_place),
-        sessions=tuple(row[3] for row in rows),
+        rows=sorted([*by_content, *(row[:3] for row in places)]),
+        places=places,
     )
 
 
-def _typed_rows(rows: list[tuple[Any, ...]]) -> list[tuple[int, SegmentId, MessageId]]:
-    return [(sequence, SegmentId(id_), MessageId(identity)) for sequence, id_, identity in rows]
-
-
 async def _erase_passages(
-    work: Transaction, sequences: Raw, counters: SpaceCounters
+    work: Transaction, sequences: Raw, counters: space.SpaceCounters
 ) -> tuple[int, int]:
     numbers = await _passages_of(work, sequences)
-    terms = await drop_index(work, numbers, counters)
-    vectors = await drop_vectors(work, numbers)
-    await erase(work, numbers[numbers <= counters.packed_to], terms)
+    terms = await write.drop_index(work, numbers, counters)
+    vectors = await write.drop_vectors(work, numbers)
+    await space.erase(work, numbers[numbers <= counters.packed_to], terms)
     # Runs may also contain them under the numbers that they had before they were indexed again.
-    await purge_dead(work)
+    await space.purge_dead(work)
     return len(numbers), vectors
 
 
@@ -231,7 +201,7 @@ async def _remove_dependents(
 ) -> dict[str, Any]:
     """Remove everything that rests on removed segments, and quotes of content that is stored
     nowhere else. Return counts by the field of `Forgotten`."""
-    identities = {identity for _, _, identity in targets.places}
+    identities = {row[2] for row in targets.places}
     twins = {
         identity: SegmentId(twin)
         for identity, twin in await work.rows(_TWINS, (work.space_id, texts(identities)))
@@ -244,7 +214,7 @@ async def _remove_dependents(
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
     whole = () if order.by_time else order.sessions  # these sessions are removed as a whole
-    emptied = await _find_emptied(work, whole, dict.fromkeys(targets.sessions))
+    emptied = await _find_emptied(work, whole, dict.fromkeys(row[3] for row in targets.places))
     jobs += await _forget_jobs_of_sessions(work, emptied)
     await facts.leave_sessions(work, emptied)
     states = 0
@@ -252,9 +222,7 @@ async def _remove_dependents(
         pieces += await ledger.forget_turns(work, whole)
         states += await sessions.forget_sessions(work, whole)
     states += await _unquote(work, unsaid)
-    places = list(
-        zip(targets.sessions, (identity for _, _, identity in targets.places), strict=True)
-    )
+    places = [(row[3], row[2]) for row in targets.places]
     dropped = await ledger.forget_compactions(work, unsaid=unsaid, places=places, whole=whole)
     if order.matching:
         text = SoughtText(order.matching)
@@ -309,7 +277,7 @@ async def _put_state(work: Transaction, session: str, state: bytes | None) -> No
 
 async def _bodies(work: Transaction, kind: BodyKind) -> AsyncIterator[StoredBody]:
     last: str | None = None
-    while page := await held(work, kind, after=last, limit=_PAGE):
+    while page := await read_bodies(work, kind, after=last, limit=_PAGE):
         for body in page:
             yield body
         last = page[-1].id
@@ -351,76 +319,47 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
 
 
 async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
-    counters = await lock_space(work)
+    counters = await space.lock_space(work)
     rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
     found = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]
     if not found:
         return 0
     sequences = int8s(found)
     numbers = await _passages_of(work, sequences)
-    await drop_index(work, numbers, counters)
-    await drop_vectors(work, numbers)
+    await write.drop_index(work, numbers, counters)
+    await write.drop_vectors(work, numbers)
     # Nothing was forgotten here, so the next merge may remove these words from the runs.
-    await mark_dead(work, numbers[numbers <= counters.packed_to])
+    await space.mark_dead(work, numbers[numbers <= counters.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-    await facts.move_on(work)
-    await advance(work, counters)
-    await work.send(NEW_EPOCH, (work.space_id,))
-    await note_removed(work)
+    await facts.raise_revision(work)
+    await space.advance(work, counters)
+    await work.send(write.NEW_EPOCH, (work.space_id,))
+    await space.note_removed(work)
     return len(found)
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    gone = await ledger.expire(work, before=before) if await take_turn(work) else 0
+    gone = await ledger.expire(work, before=before) if await space.take_turn(work) else 0
     if gone:
-        await note_removed(work)
+        await space.note_removed(work)
     return gone
 
 
-_HELD: Final[Mapping[BodyKind, LiteralString]] = {
-    "pieces": """
-        SELECT hash, NULL, body FROM recollect.pieces WHERE space_id = %s AND hash > %s
-        ORDER BY hash LIMIT %s
-    """,
-    "jobs": """
-        SELECT job_no, NULL, payload FROM recollect.jobs WHERE space_id = %s AND job_no > %s
-        ORDER BY job_no LIMIT %s
-    """,
-    "job reasons": """
-        SELECT job_no, NULL, reason FROM recollect.jobs
-        WHERE space_id = %s AND job_no > %s AND reason IS NOT NULL ORDER BY job_no LIMIT %s
-    """,
-    "compactions": """
-        SELECT number, session, body FROM recollect.compactions
-        WHERE space_id = %s AND (session, number) > (%s, %s::bigint)
-        ORDER BY session, number LIMIT %s
-    """,
-    "states": """
-        SELECT session, session, state FROM recollect.sessions
-        WHERE space_id = %s AND session > %s ORDER BY session LIMIT %s
-    """,
-}
-_PUT: Final[Mapping[BodyKind, LiteralString]] = {
-    "pieces": """
-        UPDATE recollect.pieces SET body = %s, exact = false
-        WHERE space_id = %s AND hash = %s AND body = %s RETURNING 1
-    """,
-    "jobs": """
-        UPDATE recollect.jobs SET payload = %s
-        WHERE space_id = %s AND job_no = %s AND payload = %s RETURNING 1
-    """,
-    "job reasons": """
-        UPDATE recollect.jobs SET reason = %s
-        WHERE space_id = %s AND job_no = %s AND reason = %s RETURNING 1
-    """,
-    "compactions": """
-        UPDATE recollect.compactions SET body = %s
-        WHERE space_id = %s AND session = %s AND number = %s AND body = %s RETURNING 1
-    """,
-    "states": """
-        UPDATE recollect.sessions SET state = %s
-        WHERE space_id = %s AND session = %s AND state = %s RETURNING 1
-    """,
+class _Place(NamedTuple):
+    """Where the bodies of a kind are stored."""
+
+    table: str
+    id: str
+    body: str
+    session: str = "NULL"
+
+
+_PLACES: Final[Mapping[BodyKind, _Place]] = {
+    "pieces": _Place("pieces", "hash", "body"),
+    "jobs": _Place("jobs", "job_no", "payload"),
+    "job reasons": _Place("jobs", "job_no", "reason"),
+    "compactions": _Place("compactions", "number", "body", "session"),
+    "states": _Place("sessions", "session", "state", "session"),
 }
 _PUT_SEGMENT: Final = """
     UPDATE recollect.segments
@@ -429,10 +368,18 @@ _PUT_SEGMENT: Final = """
 """
 
 
-async def held(
+async def read_bodies(
     work: Transaction, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    rows = await work.rows(_HELD[kind], (work.space_id, *_key(kind, after or ""), limit))
+    place = _PLACES[kind]
+    order = "session, number" if kind == "compactions" else place.id
+    beyond = "(%s, %s::bigint)" if kind == "compactions" else "(%s)"
+    query = f"""
+        SELECT {place.id}, {place.session}, {place.body} FROM recollect.{place.table}
+        WHERE space_id = %s AND ({order}) > {beyond} AND {place.body} IS NOT NULL
+        ORDER BY {order} LIMIT %s
+    """  # noqa: S608
+    rows = await work.rows(query, (work.space_id, *_key(kind, after or ""), limit))
     return tuple(
         StoredBody(
             kind=kind,
@@ -457,11 +404,11 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
     # Facts are rewritten with their source texts, so that a span always refers to the right text.
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
-        await write_batch(work, batch)
-    counters = await lock_space(work)
+        await write.write_batch(work, batch)
+    counters = await space.lock_space(work)
     bodies = 0
     for new in order.bodies:
-        bodies += await _put(work, new)
+        bodies += await _replace_body(work, new)
     given = {new.segment.id: new for new in order.segments}
     rows = await work.rows(_BY_ID, (work.space_id, texts(given)))
     found = {SegmentId(id_): sequence for id_, sequence in rows}
@@ -473,17 +420,17 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
             (sequence, id_, given[id_].segment.said_at, given[id_].passages)
             for id_, sequence in found.items()
         ]
-        await insert_passages(work, indexed, counters)
+        await write.insert_passages(work, indexed, counters)
         for id_, sequence in found.items():
             segment = given[id_].segment
             texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
             await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))
-        await facts.move_on(work)  # a fact extracted from the old text would bring it back
-    await advance(work, counters)
-    await work.send(NEW_EPOCH, (work.space_id,))
+        await facts.raise_revision(work)  # a fact extracted from the old text would bring it back
+    await space.advance(work, counters)
+    await work.send(write.NEW_EPOCH, (work.space_id,))
     anything = bool(found or bodies or order.facts)
     if anything:
-        await note_removed(work)
+        await space.note_removed(work)
     return Rewritten(
         segments=tuple(id_ for id_ in given if id_ in found),
         bodies=bodies,
@@ -492,10 +439,16 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
     )
 
 
-async def _put(work: Transaction, new: NewBody) -> bool:
-    body: Any = new.body
-    was: Any = new.was
+async def _replace_body(work: Transaction, new: NewBody) -> bool:
+    place, body, was = _PLACES[new.kind], new.body, new.was
+    values: tuple[Any, ...] = (body, was)
     if new.kind == "job reasons":
-        body, was = (row.decode("utf-8", "surrogatepass") for row in (body, was))
-    given = (body, work.space_id, *_key(new.kind, new.id), was)
-    return bool(await work.rows(_PUT[new.kind], given))
+        values = tuple(text.decode("utf-8", "surrogatepass") for text in values)
+    key = "session = %s AND number" if new.kind == "compactions" else place.id
+    query = f"""
+        UPDATE recollect.{place.table}
+        SET {place.body} = %s{", exact = false" if new.kind == "pieces" else ""}
+        WHERE space_id = %s AND {place.body} = %s AND {key} = %s RETURNING 1
+    """  # noqa: S608
+    given = (values[0], work.space_id, values[1], *_key(new.kind, new.id))
+    return bool(await work.rows(query, given))

@@ -17,6 +17,7 @@ from recollect.adapters.stores.postgres.driver import (
     Columns,
     arrays,
     byteas,
+    delete,
     float8s,
     insert,
     int8s,
@@ -148,7 +149,7 @@ _REVIVE: Final = """
     UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
     WHERE space_id = %s AND job_no = ANY(%s::bigint[])
 """
-DROP: Final = "DELETE FROM recollect.jobs WHERE space_id = %s AND job_no = ANY(%s::bigint[])"
+DROP: Final = delete("jobs", "job_no", "bigint")
 _LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
 _SET_DUE: Final = """
     UPDATE recollect.spaces SET jobs_due_at = (
@@ -242,12 +243,12 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
     return True
 
 
-async def listed(work: Transaction, *, limit: int = 100) -> tuple[JobRecord, ...]:
+async def list_jobs(work: Transaction, *, limit: int = 100) -> tuple[JobRecord, ...]:
     rows = await work.records(_LIST, (work.space_id, limit))
     return tuple(JobRecord(**row) for row in rows)
 
 
-async def queue(work: Transaction, *, day: str = "") -> QueueState:
+async def queue_state(work: Transaction, *, day: str = "") -> QueueState:
     counts = await work.send(_COUNTS, (work.space_id,))
     paused = await work.send(_PAUSED, (work.space_id,))
     spent = await work.send(_SPENT, (work.space_id, day))

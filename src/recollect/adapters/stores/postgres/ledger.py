@@ -17,6 +17,7 @@ from recollect.adapters.stores.postgres.driver import (
     arrays,
     bools,
     byteas,
+    delete,
     float8s,
     id_bytes,
     ids_of,
@@ -65,16 +66,12 @@ _HAND_ON: Final = """
     UPDATE recollect.turns SET kept_rows = 0, row_hashes = %s::text[]
     WHERE space_id = %s AND session = %s AND number = %s
 """
-_EXPIRE: Final = """
-    DELETE FROM recollect.turns WHERE space_id = %s AND at < %s
+_HASHES: Final = """
     RETURNING row_hashes || outcome_hashes
         || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
 """
-_DROP_TURNS: Final = """
-    DELETE FROM recollect.turns WHERE space_id = %s AND session = ANY(%s::text[])
-    RETURNING row_hashes || outcome_hashes
-        || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
-"""
+_EXPIRE: Final = f"DELETE FROM recollect.turns WHERE space_id = %s AND at < %s {_HASHES}"  # noqa: S608
+_DROP_TURNS: Final = f"{delete('turns', 'session', 'text')} {_HASHES}"
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces AS p
     WHERE p.space_id = %(space)s AND p.hash = ANY(%(hashes)s::text[]) AND NOT EXISTS (
@@ -97,12 +94,9 @@ async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | No
     if not turn_records or turn_records[0].number != number:
         return None
     rows = _all_rows(turn_records)
-    # An earlier record that it builds on may be damaged or missing; `check` reports it.
-    return (
-        None
-        if rows is None
-        else RebuiltTurn(record=turn_records[0], rows=tuple(map(PieceHash, rows)))
-    )
+    if rows is None:  # an earlier record is damaged or missing; `check` reports it
+        return None
+    return RebuiltTurn(record=turn_records[0], rows=tuple(map(PieceHash, rows)))
 
 
 def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
@@ -175,12 +169,16 @@ _ADD: Final = """
     INSERT INTO recollect.compactions (space_id, session, number, at, about, named, body)
     VALUES (%s, %s, %s, %s, %s::uuid[], %s::text[], %s) ON CONFLICT DO NOTHING
 """
-_OF_SESSION: Final = """
-    SELECT session, number, at, named, body, (
+_COMPACTION: Final = """
+    c.session, c.number, c.at, c.named, c.body, (
         SELECT string_agg(uuid_send(u.id), '' ORDER BY u.place)
-        FROM unnest(about) WITH ORDINALITY AS u (id, place)
-    ) FROM recollect.compactions WHERE space_id = %s AND session = %s ORDER BY number
+        FROM unnest(c.about) WITH ORDINALITY AS u (id, place)
+    )
 """
+_OF_SESSION: Final = f"""
+    SELECT {_COMPACTION} FROM recollect.compactions AS c
+    WHERE c.space_id = %s AND c.session = %s ORDER BY c.number
+"""  # noqa: S608
 _STANDING_FOR: Final = """
     SELECT c.session, c.number FROM recollect.compactions AS c
     WHERE c.space_id = %(space)s AND (
@@ -194,15 +192,12 @@ _STANDING_FOR: Final = """
         )
     )
 """
-_DROP: Final = """
+_DROP: Final = f"""
     DELETE FROM recollect.compactions AS c
     USING unnest(%(sessions)s::text[], %(numbers)s::bigint[]) AS gone (session, number)
     WHERE c.space_id = %(space)s AND c.session = gone.session AND c.number = gone.number
-    RETURNING c.session, c.number, c.at, c.named, c.body, (
-        SELECT string_agg(uuid_send(u.id), '' ORDER BY u.place)
-        FROM unnest(c.about) WITH ORDINALITY AS u (id, place)
-    )
-"""
+    RETURNING {_COMPACTION}
+"""  # noqa: S608
 
 
 async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement:

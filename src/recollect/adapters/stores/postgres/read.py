@@ -222,76 +222,81 @@ _LONG: Final = "SET LOCAL statement_timeout = '1800s'"
 CHECK_SECONDS: Final = 1800.0
 """Limit for one part of a check."""
 
-_COUNTERS: Final = """
-    SELECT c.documents, c.total_length, c.next_sequence, c.next_passage, c.packed_to,
-        (SELECT count(*) FROM recollect.passage_terms t
-         WHERE t.space_id = %(space)s AND NOT t.cold),
-        (SELECT coalesce(sum(length), 0)::bigint FROM recollect.passage_terms t
-         WHERE t.space_id = %(space)s AND NOT t.cold),
-        (SELECT coalesce(max(sequence), 0) FROM recollect.segments s WHERE s.space_id = %(space)s),
-        (SELECT coalesce(max(passage_no), 0) FROM recollect.passages p
-         WHERE p.space_id = %(space)s)
-    FROM recollect.counters AS c WHERE c.space_id = %(space)s
-"""
-_LONE: Final = """
-    SELECT '{what}', count(*) FROM recollect.{table} AS t
-    WHERE t.space_id = %(space)s AND NOT EXISTS (
-        SELECT FROM recollect.{other} AS o WHERE o.space_id = %(space)s AND {condition})
-"""
-_ORPHANS: Final = " UNION ALL ".join(
-    (
-        *(
-            _LONE.format(what=what, table=table, other=other, condition=condition)
-            for what, table, other, condition in (
-                ("passages without a segment", "passages", "segments",
-                 "o.sequence = t.sequence"),
-                ("passages without words", "passages", "passage_terms",
-                 "o.passage_no = t.passage_no"),
-                ("words without a passage", "passage_terms", "passages",
-                 "o.passage_no = t.passage_no"),
-                ("vectors without a passage", "vectors", "passages",
-                 "o.passage_no = t.passage_no"),
-                ("postings without a run", "postings", "runs", "o.run = t.run"),
-                ("lists of quotes without a session", "session_quotes", "sessions",
-                 "o.session = t.session"),
-            )
-        ),
-        """
-    SELECT 'passages whose words are damaged', count(*) FROM recollect.passage_terms AS t
-    WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
-    UNION ALL
-    SELECT 'embedders that count wrongly', count(*) FROM recollect.embedders AS e
-    WHERE e.space_id = %(space)s AND e.vectors <> (
-        SELECT count(*) FROM recollect.vectors AS v
-        WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
-    UNION ALL
-    SELECT 'passages that wait for a vector nobody looks for', count(*)
-    FROM recollect.embedders AS e
-    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
-    WHERE e.space_id = %(space)s AND p.embedded AND NOT EXISTS (
-        SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
-        AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
-    UNION ALL
-    SELECT 'segments of a forgotten identity', count(*) FROM recollect.segments AS s
-    WHERE s.space_id = %(space)s AND (EXISTS (
-        SELECT FROM recollect.forgotten_segments AS f
-        WHERE f.space_id = %(space)s AND f.id = s.id
-    ) OR EXISTS (
-        SELECT FROM recollect.tombstones AS t
-        WHERE t.space_id = %(space)s AND t.message_id IN (s.id, s.message_id)
-    ))
-    UNION ALL
-    SELECT 'sessions without their path', count(*) FROM recollect.sessions AS s
-    WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
-        SELECT count(*) FROM recollect.session_paths AS p
-        WHERE p.space_id = %(space)s AND p.session = s.session)
-""",
-    )
-)  # fmt: skip
-_TURNS: Final = """
-    SELECT session, kept_rows, cardinality(row_hashes) FROM recollect.turns
-    WHERE space_id = %s ORDER BY session, number
-"""
+
+def _without(table: str, other: str, key: str) -> str:
+    """Write SQL for the rows of a table that have no row in the other with the same key."""
+    return f"""
+        recollect.{table} AS t WHERE t.space_id = %(space)s AND NOT EXISTS (
+            SELECT FROM recollect.{other} AS o
+            WHERE o.space_id = %(space)s AND o.{key} = t.{key})
+    """
+
+
+_MUST_NOT_EXIST: Final = {
+    "passages without a segment": _without("passages", "segments", "sequence"),
+    "passages without words": _without("passages", "passage_terms", "passage_no"),
+    "words without a passage": _without("passage_terms", "passages", "passage_no"),
+    "vectors without a passage": _without("vectors", "passages", "passage_no"),
+    "postings without a run": _without("postings", "runs", "run"),
+    "lists of quotes without a session": _without("session_quotes", "sessions", "session"),
+    "passages whose words are damaged": """
+        recollect.passage_terms AS t
+        WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
+    """,
+    "embedders that count wrongly": """
+        recollect.embedders AS e WHERE e.space_id = %(space)s AND e.vectors <> (
+            SELECT count(*) FROM recollect.vectors AS v
+            WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
+    """,
+    "passages that wait for a vector nobody looks for": """
+        recollect.embedders AS e
+        JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
+        WHERE e.space_id = %(space)s AND p.embedded AND NOT EXISTS (
+            SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
+            AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
+    """,
+    "segments of a forgotten identity": """
+        recollect.segments AS s WHERE s.space_id = %(space)s AND (EXISTS (
+            SELECT FROM recollect.forgotten_segments AS f
+            WHERE f.space_id = %(space)s AND f.id = s.id
+        ) OR EXISTS (
+            SELECT FROM recollect.tombstones AS t
+            WHERE t.space_id = %(space)s AND t.message_id IN (s.id, s.message_id)
+        ))
+    """,
+    "sessions without their path": """
+        recollect.sessions AS s
+        WHERE s.space_id = %(space)s AND (s.path_length + 255) / 256 <> (
+            SELECT count(*) FROM recollect.session_paths AS p
+            WHERE p.space_id = %(space)s AND p.session = s.session)
+    """,
+    "indexes that count wrongly": """
+        recollect.counters AS c
+        WHERE c.space_id = %(space)s AND (c.documents, c.total_length) <> (
+            SELECT count(*), coalesce(sum(t.length), 0) FROM recollect.passage_terms AS t
+            WHERE t.space_id = %(space)s AND NOT t.cold)
+    """,
+    "counters whose next number is taken": """
+        recollect.counters AS c WHERE c.space_id = %(space)s AND (
+            c.packed_to >= c.next_passage
+            OR EXISTS (SELECT FROM recollect.segments AS s
+                WHERE s.space_id = %(space)s AND s.sequence >= c.next_sequence)
+            OR EXISTS (SELECT FROM recollect.passages AS p
+                WHERE p.space_id = %(space)s AND p.passage_no >= c.next_passage))
+    """,
+    "turns of the ledger that cannot be rebuilt": """
+        (
+            SELECT kept_rows, lag(kept_rows + cardinality(row_hashes), 1, 0::bigint) OVER (
+                PARTITION BY session ORDER BY number
+            ) AS length FROM recollect.turns WHERE space_id = %(space)s
+        ) AS t WHERE t.kept_rows > t.length
+    """,
+}
+"""Problems, each with the rows that must not exist."""
+_PROBLEMS: Final = " UNION ALL ".join(
+    f"SELECT '{problem}', count(*) FROM {rows}"  # noqa: S608
+    for problem, rows in _MUST_NOT_EXIST.items()
+)
 _CHECK_SESSIONS: Final = """
     SELECT s.session, s.path_length, p.chunk, p.entries FROM recollect.sessions AS s
     JOIN recollect.session_paths AS p ON p.space_id = %(space)s AND p.session = s.session
@@ -330,12 +335,10 @@ async def check(work: Transaction) -> CheckResult:
     await work.send(_LONG)  # the role's own time limit is meant for a turn
     problems: list[str] = []
     given = {"space": work.space_id}
-    for what, count in await work.rows(_ORPHANS, given):
+    for what, count in await work.rows(_PROBLEMS, given):
         if count:
             problems.append(f"{count} {what}")
-    problems += _counter_problems(await work.row(_COUNTERS, given))
     problems += _path_problems(await work.rows(_CHECK_SESSIONS, given))
-    problems += _ledger_problems(await work.rows(_TURNS, (work.space_id,)))
     problems += await _index_problems(work)
     facts = await work.records(_FACTS, (work.space_id,))
     if unread := len(facts) - len(readable_facts(facts)):
@@ -353,18 +356,6 @@ async def check(work: Transaction) -> CheckResult:
     )
 
 
-def _counter_problems(row: tuple[Any, ...] | None) -> list[str]:
-    if row is None:
-        return []
-    documents, length, next_sequence, next_passage, packed, rows, total, last, newest = row
-    found = []
-    if (documents, length) != (rows, total):
-        found.append(f"the index counts {documents} passages of {length} words: {rows} of {total}")
-    if next_sequence <= last or next_passage <= newest or packed >= next_passage:
-        found.append("a number would be given twice")
-    return found
-
-
 def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
     lengths: dict[str, int] = {}
     expected: dict[str, int] = {}
@@ -380,16 +371,6 @@ def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
         lengths[session] = lengths.get(session, 0) + len(keys)
     wrong = sum(lengths.get(session, 0) != length for session, length in expected.items())
     return [f"{broken + wrong} paths of sessions are damaged"] if broken or wrong else []
-
-
-def _ledger_problems(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    broken, of_session, length = 0, None, 0
-    for session, kept, own in rows:
-        length = length if session == of_session else 0
-        if kept > length:
-            broken += 1
-        of_session, length = session, kept + own
-    return [f"{broken} turns of the ledger cannot be rebuilt"] if broken else []
 
 
 async def _index_problems(work: Transaction) -> list[str]:

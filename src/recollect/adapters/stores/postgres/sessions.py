@@ -21,6 +21,7 @@ from recollect.adapters.stores.postgres.driver import (
     Columns,
     arrays,
     byteas,
+    delete,
     insert,
     int4s,
     texts,
@@ -94,9 +95,7 @@ _PUT_QUOTES: Final = """
 _DROP_QUOTES_FROM: Final = """
     DELETE FROM recollect.session_quotes WHERE space_id = %s AND session = %s AND chunk >= %s
 """
-DROP_QUOTES: Final = """
-    DELETE FROM recollect.session_quotes WHERE space_id = %s AND session = ANY(%s::text[])
-"""
+DROP_QUOTES: Final = delete("session_quotes", "session", "text")
 _TAKE_OUT: Final = """
     UPDATE recollect.session_quotes SET digest = NULL, ids = ARRAY(
         SELECT u.id FROM unnest(ids) WITH ORDINALITY AS u (id, place)
@@ -165,7 +164,7 @@ _CHUNK: Final = """
     SELECT entries FROM recollect.session_paths
     WHERE space_id = %s AND session = %s AND chunk = %s
 """
-PATH_BEFORE: Final = """
+_PATH_BEFORE: Final = """
     SELECT entries FROM recollect.session_paths
     WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
 """
@@ -182,13 +181,8 @@ _PATH_COLUMNS: Final[Columns] = {"session": texts, "chunk": int4s, "entries": by
 _PATH: Final = insert("session_paths", _PATH_COLUMNS, "")
 
 
-DROP_SESSIONS: Final = """
-    DELETE FROM recollect.sessions WHERE space_id = %s AND session = ANY(%s::text[])
-    RETURNING 1
-"""
-DROP_PATHS: Final = """
-    DELETE FROM recollect.session_paths WHERE space_id = %s AND session = ANY(%s::text[])
-"""
+_DROP_SESSIONS: Final = f"{delete('sessions', 'session', 'text')} RETURNING 1"
+_DROP_PATHS: Final = delete("session_paths", "session", "text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +286,7 @@ async def _write_path(
 
 
 async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
-    rows = await work.rows(PATH_BEFORE, (work.space_id, session, below))
+    rows = await work.rows(_PATH_BEFORE, (work.space_id, session, below))
     return [raw for (raw,) in rows]
 
 
@@ -316,6 +310,6 @@ def state_without(
 
 async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
     named = texts(sessions)
-    await work.send(DROP_PATHS, (work.space_id, named))
+    await work.send(_DROP_PATHS, (work.space_id, named))
     await work.send(DROP_QUOTES, (work.space_id, named))
-    return len(await work.rows(DROP_SESSIONS, (work.space_id, named)))
+    return len(await work.rows(_DROP_SESSIONS, (work.space_id, named)))

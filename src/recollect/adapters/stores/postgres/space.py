@@ -16,7 +16,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import Columns, arrays, byteas, insert, int4s, int8s
+from recollect.adapters.stores.postgres.driver import (
+    Columns,
+    arrays,
+    byteas,
+    delete,
+    insert,
+    int4s,
+    int8s,
+)
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.words import (
     RUN_SPAN,
@@ -152,10 +160,7 @@ _DEAD_SHARE: Final = 0.25
 _STATE: Final = """
     SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
 """
-_LOCK_STATE: Final = """
-    SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
-    FOR UPDATE
-"""
+_LOCK_STATE: Final = f"{_STATE} FOR UPDATE"
 _RUNS: Final = """
     SELECT run, first_passage, last_passage, passages, coalesce(octet_length(dead), 0) / 2
     FROM recollect.runs WHERE space_id = %s ORDER BY first_passage, run
@@ -180,10 +185,8 @@ _BLOCK_COLUMNS: Final[Columns] = {
     "block": byteas,
 }  # fmt: skip
 _INSERT_BLOCKS: Final = insert("postings", _BLOCK_COLUMNS, "")
-_DROP_POSTINGS: Final = """
-    DELETE FROM recollect.postings WHERE space_id = %s AND run = ANY(%s::bigint[])
-"""
-_DROP_RUNS: Final = "DELETE FROM recollect.runs WHERE space_id = %s AND run = ANY(%s::bigint[])"
+_DROP_POSTINGS: Final = delete("postings", "run", "bigint")
+_DROP_RUNS: Final = delete("runs", "run", "bigint")
 _PACKED: Final = """
     UPDATE recollect.counters SET packed_to = %s, index_epoch = index_epoch + 1
     WHERE space_id = %s
@@ -295,9 +298,7 @@ async def _swap(
     # Written before the lock is taken, so that writers of the space wait only for the exchange.
     for run in build_runs(rows):
         await _insert_run(work, run)
-    if await work.row(_LOCK_STATE, (work.space_id,)) is None:
-        raise IndexMoved
-    locked = await work.row(_STATE, (work.space_id,))
+    locked = await work.row(_LOCK_STATE, (work.space_id,))
     if locked is None or locked[1:] != state[1:]:
         raise IndexMoved
     if drop:

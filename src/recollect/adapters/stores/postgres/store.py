@@ -294,8 +294,8 @@ class PostgresStore:
     claim: Final = _writes(job_queue.claim)
     heartbeat: Final = _writes(job_queue.heartbeat, in_turn=False)
     fail: Final = _writes(job_queue.fail)
-    jobs: Final = _reads(job_queue.listed)
-    queue: Final = _reads(job_queue.queue)
+    jobs: Final = _reads(job_queue.list_jobs)
+    queue: Final = _reads(job_queue.queue_state)
     add_model_use: Final = _writes(job_queue.add_model_use, in_turn=False)
     model_use: Final = _reads(job_queue.model_use)
     pause: Final = _writes(job_queue.pause, in_turn=False)
@@ -320,7 +320,7 @@ class PostgresStore:
     expire: Final = _writes(removal.expire)
 
     forget: Final = _writes(removal.forget)
-    held: Final = _reads(removal.held)
+    bodies: Final = _reads(removal.read_bodies)
     rewrite: Final = _writes(removal.rewrite)
 
     delete: Final = _writes(space.delete_space)

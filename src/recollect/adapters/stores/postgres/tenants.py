@@ -163,8 +163,8 @@ class TenantRecords:
                  tenant.tokens_per_day),
             )  # fmt: skip
             if added is not None:
-                act = audit_record(tenant, actor, "tenant created", tenant.name, tenant.created_at)
-                await _note(work, act)
+                act = (actor, "tenant created", tenant.name, tenant.created_at)
+                await _note(work, audit_record(tenant.id, *act))
         return added is not None
 
     async def tenant(self, tenant: UUID) -> Tenant | None:
@@ -185,8 +185,8 @@ class TenantRecords:
         limits = (tenant.requests_per_minute, tenant.tokens_per_day)
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_SET_LIMITS, (*limits, tenant.id))
-            told = ", ".join("no limit" if limit is None else str(limit) for limit in limits)
-            await _note(work, audit_record(tenant, actor, "limits set", told, at))
+            shown = ", ".join("no limit" if limit is None else str(limit) for limit in limits)
+            await _note(work, audit_record(tenant.id, actor, "limits set", shown, at))
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
         """Remove a tenant, its keys and the list of its spaces. The audit log stays. The caller has
@@ -194,7 +194,7 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
-            await _note(work, audit_record(tenant, actor, _TENANT_DELETED, tenant.name, at))
+            await _note(work, audit_record(tenant.id, actor, _TENANT_DELETED, tenant.name, at))
 
     async def add_key(self, key: ApiKey, *, actor: str) -> None:
         async with self._pool.tenant_transaction(key.tenant) as work:
@@ -217,7 +217,7 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             done = await work.row(_REVOKE, (at, tenant.id, key_id)) is not None
             if done:
-                await _note(work, audit_record(tenant, actor, "key revoked", key_id, at))
+                await _note(work, audit_record(tenant.id, actor, "key revoked", key_id, at))
         return done
 
     async def rotate_key(
@@ -227,9 +227,9 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
             if ended is not None:
-                told = f"{key_id} by {new.id}"
+                act = (actor, "key rotated", f"{key_id} by {new.id}", new.created_at)
                 await _add_key(work, new, actor)
-                await _note(work, audit_record(tenant, actor, "key rotated", told, new.created_at))
+                await _note(work, audit_record(tenant.id, *act))
         return ended is not None
 
     async def add_space(self, tenant: UUID, name: str, *, at: float) -> None:
@@ -250,7 +250,7 @@ class TenantRecords:
     async def remove_space(self, tenant: Tenant, name: str, *, actor: str, at: float) -> None:
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_DROP_SPACE, (tenant.id, name))
-            await _note(work, audit_record(tenant, actor, "space deleted", name, at))
+            await _note(work, audit_record(tenant.id, actor, "space deleted", name, at))
 
     async def claim(
         self,
@@ -351,10 +351,8 @@ class TenantRecords:
         return tuple(AuditRecord(**row) for row in rows)
 
 
-def audit_record(tenant: Tenant, actor: str, act: str, subject: str, at: float) -> AuditRecord:
-    return AuditRecord(
-        at=at, id=uuid4().hex, tenant=tenant.id, actor=actor, act=act, subject=subject
-    )
+def audit_record(tenant: UUID, actor: str, act: str, subject: str, at: float) -> AuditRecord:
+    return AuditRecord(at=at, id=uuid4().hex, tenant=tenant, actor=actor, act=act, subject=subject)
 
 
 async def _note(work: Transaction, record: AuditRecord) -> None:
@@ -368,14 +366,8 @@ async def _add_key(work: Transaction, key: ApiKey, actor: str) -> None:
         _NEW_KEY,
         (key.tenant, key.id, key.name, key.hash, list(key.scopes), key.created_at, key.expires_at),
     )
-    told = f"{key.id} ({', '.join(key.scopes)})"
-    await _note(
-        work,
-        AuditRecord(
-            at=key.created_at, id=uuid4().hex, tenant=key.tenant, actor=actor,
-            act="key created", subject=told,
-        ),
-    )  # fmt: skip
+    shown = f"{key.id} ({', '.join(key.scopes)})"
+    await _note(work, audit_record(key.tenant, actor, "key created", shown, key.created_at))
 
 
 def _key(row: dict[str, Any]) -> ApiKey:

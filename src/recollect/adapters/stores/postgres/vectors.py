@@ -63,6 +63,8 @@ _DROP: Final = """
     DELETE FROM recollect.sign_blocks
     WHERE space_id = %s AND embedder_no = %s AND block_no = ANY(%s::integer[])
 """
+_DROP_ALL: Final = "DELETE FROM recollect.sign_blocks WHERE space_id = %s"
+_UNSIGNED: Final = "UPDATE recollect.embedders SET signed = false WHERE space_id = %s AND signed"
 _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s"
 
 
@@ -114,6 +116,13 @@ async def clear_signs(work: Transaction, numbers: Ints) -> None:
     if len(numbers):
         for embedder, dimensions in await work.rows(_EMBEDDERS, (work.space_id,)):
             await _change(work, embedder, Layout(dimensions), numbers, None)
+
+
+async def drop_signs(work: Transaction) -> None:
+    """Remove all signs. The next vector that is written makes them again; until then all vectors
+    are compared exactly."""
+    await work.send(_DROP_ALL, (work.space_id,))
+    await work.send(_UNSIGNED, (work.space_id,))
 
 
 async def _change(

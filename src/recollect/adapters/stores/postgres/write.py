@@ -11,23 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.invariants import SessionOutcome, compaction_mark, require_storable
-from recollect.adapters.stores.postgres import facts, jobs, ledger, sessions
+from recollect.adapters.stores.invariants import (
+    SessionOutcome,
+    SortedSegments,
+    identities_of,
+    require_storable,
+)
+from recollect.adapters.stores.postgres import facts, jobs, ledger, sessions, vectors
 from recollect.adapters.stores.postgres.driver import (
     Columns,
-    Raw,
     arrays,
     bools,
     byteas,
+    delete,
     float8s,
-    floats_of,
     insert,
     int4s,
     int8s,
@@ -44,17 +46,8 @@ from recollect.adapters.stores.postgres.space import (
     mark_dead,
     space_counters,
 )
-from recollect.adapters.stores.postgres.vectors import (
-    VectorLookup,
-    clear_signs,
-    look_up_vectors,
-    put_signs,
-    write_vectors,
-)
 from recollect.adapters.stores.postgres.words import forward
 from recollect.core.values.batch import Batch, NewJob, WriteResult
-from recollect.core.values.fact import fact_identity
-from recollect.core.values.message import MessageId
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
@@ -93,45 +86,37 @@ async def write_batch(
     if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written meanwhile: read them and decide again")
     before = counters.tail
-    stored, known, forgotten = _sort_out(batch.segments, counters)
+    segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
+    forgotten = segments.forgotten
     if forgotten:  # facts that rest only on a forgotten segment may arrive in a later batch
         await work.send(GONE, (work.space_id, *arrays(GONE_COLUMNS, forgotten.items())))
     unquotable = counters.tombstoned.union(forgotten.values())
-    if stored:
-        await _insert_segments(work, stored, counters)
+    if segments.new:
+        await _insert_segments(work, segments.new, counters)
     for given, lookup in zip(batch.vectors, looked.vectors, strict=True):
-        await write_vectors(work, given, lookup, counters)
-    message_ids = frozenset(new.segment.message_id for new in stored)
+        await vectors.write_vectors(work, given, lookup, counters)
     refused = unquotable
     if looked.compacted is not None:
         # A compaction's record and the state with its cut are refused because of the same messages.
-        refused |= await ledger.unquotable(looked.compacted, message_ids)
-    kept, stale = SessionOutcome(), None
+        refused |= await ledger.unquotable(looked.compacted, segments.message_ids)
+    outcome, stale = SessionOutcome(), None
     if batch.session is not None and looked.session is not None:
-        kept = await sessions.write_session(
-            work, batch.session, looked.session, refused, message_ids
+        outcome = await sessions.write_session(
+            work, batch.session, looked.session, refused, segments.message_ids
         )
-        stale = batch.session.session if kept.stale else None
+        stale = batch.session.session if outcome.stale else None
     if looked.facts is not None:
         await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
-    # If the batch was written before, its jobs were enqueued then, and may be done.
-    new_jobs = list(batch.jobs) if stored or not batch.segments else []
+    new_jobs = list(segments.jobs_of(batch))
     if counters.tail // PACK_AFTER > before // PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
     counters.next_job = await jobs.add_jobs(work, new_jobs, counters.next_job, unquotable)
     await ledger.add_pieces(work, batch.pieces, unquotable)
     await ledger.add_turns(work, [turn for turn in batch.turns if turn.session != stale])
-    current = [compaction for compaction in batch.compactions if compaction.session != stale]
+    current = [record for record in batch.compactions if record.session != stale]
     await ledger.add_compactions(work, current, refused)
     await advance(work, counters)
-    return WriteResult(
-        stored=tuple(new.segment.id for new in stored),
-        known=tuple(known),
-        forgotten=tuple(forgotten),
-        session_stale=kept.stale,
-        session_cleaned=kept.cleaned,
-        due_at=min((job.run_at for job in new_jobs), default=None),
-    ), counters.tail
+    return segments.result(outcome, new_jobs), counters.tail
 
 
 async def _meet(work: Transaction, batch: Batch) -> tuple[SpaceCounters, _BatchLookup]:
@@ -154,29 +139,23 @@ class _BatchLookup:
     tombstoned: Statement
     facts: facts.FactLookup | None
     session: sessions.SessionLookup | None
-    vectors: tuple[VectorLookup, ...]
+    vectors: tuple[vectors.VectorLookup, ...]
     compacted: Statement | None
 
 
 async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
-    identities: set[str] = {new.segment.message_id for new in batch.segments}
-    identities.update(new.segment.id for new in batch.segments)
-    identities.update(message_id for job in batch.jobs for message_id in job.about)
-    identities.update(text for piece in batch.pieces for text in (piece.hash, *piece.about))
-    identities.update(map(compaction_mark, batch.compactions))
-    identities.update(fact_identity(fact.id) for fact in batch.facts)
     return _BatchLookup(
         known=await work.send(
             KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
         ),
-        tombstoned=await work.send(TOMBSTONED, (work.space_id, texts(identities))),
+        tombstoned=await work.send(TOMBSTONED, (work.space_id, texts(identities_of(batch)))),
         facts=await facts.look_up_facts(work, batch),
         session=(
             await sessions.look_up_session(work, batch.session)
             if batch.session is not None
             else None
         ),
-        vectors=tuple([await look_up_vectors(work, given) for given in batch.vectors]),
+        vectors=tuple([await vectors.look_up_vectors(work, given) for given in batch.vectors]),
         compacted=(
             await ledger.look_up_unquotable(
                 work, {message_id for record in batch.compactions for message_id in record.about}
@@ -185,23 +164,6 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
             else None
         ),
     )
-
-
-def _sort_out(
-    given: Sequence[NewSegment], counters: SpaceCounters
-) -> tuple[list[NewSegment], list[SegmentId], dict[SegmentId, MessageId]]:
-    """Sort segments into new, known, and tombstoned ones (with their message ids)."""
-    stored: dict[SegmentId, NewSegment] = {}
-    known: dict[SegmentId, None] = {}
-    forgotten: dict[SegmentId, MessageId] = {}
-    for new in given:
-        if not counters.tombstoned.isdisjoint((new.segment.id, new.segment.message_id)):
-            forgotten[new.segment.id] = new.segment.message_id
-        elif new.segment.id in counters.known:
-            known[new.segment.id] = None
-        else:
-            stored.setdefault(new.segment.id, new)
-    return list(stored.values()), list(known), forgotten
 
 
 async def _insert_segments(
@@ -255,34 +217,23 @@ _RENUMBER_VECTORS: Final = """
     WHERE v.space_id = %s AND v.passage_no = u.old_no
         AND v.embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
 """
-_SIGNED_VECTORS: Final = """
-    SELECT v.embedder_no, e.dimensions, v.passage_no, coalesce(v.half::vector, v.v)
-    FROM recollect.vectors AS v
-    JOIN recollect.embedders AS e
-        ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no AND e.signed
-    WHERE v.space_id = %(space)s AND v.passage_no = ANY(%(numbers)s::bigint[])
-    ORDER BY v.embedder_no
-"""
 _SPANS: Final = """
     SELECT s.id, s.sequence, s.said_at, p.passage_no, p.ordinal, p.start_char, p.end_char
     FROM recollect.segments AS s
     LEFT JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.id = ANY(%(ids)s::text[])
 """
-DROP_PASSAGES: Final = """
-    DELETE FROM recollect.passages WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
-"""
-DROP_TERMS: Final = """
-    DELETE FROM recollect.passage_terms WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
-    RETURNING length, cold, terms
-"""
-DROP_VECTORS: Final = """
+_DROP_PASSAGES: Final = delete("passages", "passage_no", "bigint")
+_DROP_TERMS: Final = (
+    f"{delete('passage_terms', 'passage_no', 'bigint')} RETURNING length, cold, terms"
+)
+_DROP_VECTORS: Final = """
     DELETE FROM recollect.vectors
     WHERE space_id = %s AND passage_no = ANY(%s::bigint[])
         AND embedder_no IN (SELECT embedder_no FROM recollect.embedders WHERE space_id = %s)
     RETURNING embedder_no
 """
-COUNT_LESS: Final = """
+_COUNT_LESS: Final = """
     UPDATE recollect.embedders SET vectors = vectors - %s WHERE space_id = %s AND embedder_no = %s
 """
 NEW_EPOCH: Final = """
@@ -316,27 +267,12 @@ async def replace_passages(
         if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
             moved[was] = number
     if moved:
-        old_numbers, new_numbers = int8s(list(moved)), int8s(list(moved.values()))
-        renumbered = (old_numbers, new_numbers, work.space_id, work.space_id)
-        await work.send(_RENUMBER_VECTORS, renumbered)
-        await _sign_again(work, new_numbers)
+        renumbered = (int8s(list(moved)), int8s(list(moved.values())))
+        await work.send(_RENUMBER_VECTORS, (*renumbered, work.space_id, work.space_id))
+        await vectors.drop_signs(work)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
     await advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
-
-
-async def _sign_again(work: Transaction, numbers: Raw) -> None:
-    rows = await work.rows(_SIGNED_VECTORS, {"space": work.space_id, "numbers": numbers})
-    for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
-        stored_rows = list(some)
-        vectors = np.frombuffer(b"".join(floats_of(row[3]) for row in stored_rows), "<f4")
-        await put_signs(
-            work,
-            embedder,
-            dimensions,
-            np.array([row[2] for row in stored_rows], np.int64),
-            vectors.reshape(len(stored_rows), dimensions),
-        )
 
 
 async def drop_index(
@@ -344,9 +280,9 @@ async def drop_index(
 ) -> NDArray[Any]:
     """Remove passages, their words and signs, and return their terms. Vectors and runs stay."""
     packed = int8s(numbers)
-    await work.send(DROP_PASSAGES, (work.space_id, packed))
-    await clear_signs(work, numbers)
-    rows = await work.rows(DROP_TERMS, (work.space_id, packed))
+    await work.send(_DROP_PASSAGES, (work.space_id, packed))
+    await vectors.clear_signs(work, numbers)
+    rows = await work.rows(_DROP_TERMS, (work.space_id, packed))
     # until 009_post has run, cold rows are not counted
     counters.documents -= sum(not cold for _, cold, _ in rows)
     counters.total_length -= sum(length for length, cold, _ in rows if not cold)
@@ -358,7 +294,7 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     if not len(numbers):
         return 0
     given = (work.space_id, int8s(numbers), work.space_id)
-    gone = [row[0] for row in await work.rows(DROP_VECTORS, given)]
+    gone = [row[0] for row in await work.rows(_DROP_VECTORS, given)]
     for embedder in sorted(set(gone)):
-        await work.send(COUNT_LESS, (gone.count(embedder), work.space_id, embedder))
+        await work.send(_COUNT_LESS, (gone.count(embedder), work.space_id, embedder))
     return len(gone)

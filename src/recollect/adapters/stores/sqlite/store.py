@@ -155,7 +155,7 @@ class SQLiteStore:
     expire: Final = _writes(ledger.expire)
 
     forget: Final = _writes(removal.forget, removal.after_change)
-    held: Final = _reads(removal.read_bodies)
+    bodies: Final = _reads(removal.read_bodies)
     rewrite: Final = _writes(removal.rewrite, removal.after_change)
 
     async def scrub(self) -> ScrubResult:
