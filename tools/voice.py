@@ -29,7 +29,7 @@ PAGES: Final = tuple(
         if path.name not in ("CHANGELOG.md", "capacity.md")
     )
 )
-BASE: Final = "dd208128"
+BASE: Final = "4711a16f"
 """Commits after this one are checked."""
 MOST_WORDS: Final = 30
 MOST_CHARACTERS: Final = 72
@@ -53,6 +53,7 @@ WORDS: Final = {
     r"beside": "next to, in parallel",
     r"a beginning of (its|the) id": "an id prefix",
     r"fates?": "outcome",
+    r"batch moments?": "edit batch",
 }
 OPENINGS: Final = frozenset({"what", "where", "who", "whom", "of", "whether"})
 ALLOWED: Final = frozenset[str]()
