@@ -21,9 +21,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from recollect.hosts.gateway.asgi import Message, Receive, Send
+from starlette.applications import Starlette
+
+from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.http import App, guarded_app
+from recollect.hosts.mcp.http import guarded_app
 from recollect.hosts.mcp.memory import served_memory
 from recollect.hosts.mcp.server import server_over
 
@@ -62,10 +64,10 @@ _LINE: Final = re.compile(r"(✓|✗)\s+(\S+): (\d+) passed, (\d+) failed")
 class WithToken:
     """Brings the token for a client that has none."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Starlette) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             bearer = (b"authorization", f"Bearer {_TOKEN}".encode())
             scope = {**scope, "headers": [*scope["headers"], bearer]}

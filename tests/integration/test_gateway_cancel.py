@@ -17,7 +17,7 @@ from tests.harness.gateway import (
 from tests.harness.model_server import ModelServer
 from tests.harness.waiting import PATIENCE_SECONDS
 
-from recollect.hosts.gateway.asgi import unless_gone
+from recollect.hosts.http import run_for_client
 from recollect.testing.scripted_model import Says
 
 
@@ -38,7 +38,7 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
         return {"type": "http.disconnect"}
 
     async def scenario() -> None:
-        await asyncio.wait_for(unless_gone(receive, work()), PATIENCE_SECONDS)
+        await asyncio.wait_for(run_for_client(receive, work()), PATIENCE_SECONDS)
 
     asyncio.run(scenario())
     assert reached == ["lost"]

@@ -8,28 +8,23 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.requests import Request
+from starlette.routing import Route
 from tests.harness.waiting import PATIENCE_SECONDS
 
-from recollect.hosts.gateway.asgi import Message, Receive, Send, http_server, read_body, send_json
-from recollect.hosts.gateway.running import BackgroundServer
+from recollect.hosts.http import BackgroundServer, HttpServer, JsonAnswer, application, read_body
 from recollect.system.loopback import listen_on
 
 
-async def counting(scope: Message, receive: Receive, send: Send) -> None:
+async def count(request: Request) -> JsonAnswer:
     """Says how large the body was."""
-    if scope["type"] == "lifespan":
-        while (message := await receive())["type"] != "lifespan.shutdown":
-            await send({"type": f"{message['type']}.complete"})
-        await send({"type": "lifespan.shutdown.complete"})
-        return
-    body = await read_body(receive, 10_000_000)
-    await send_json(send, 200, len(body) if isinstance(body, bytes) else str(body))
+    return JsonAnswer(len(await read_body(request, most=10_000_000, seconds=30)))
 
 
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
-    server = http_server(counting, feature="this", extra="gateway")
-    with BackgroundServer(server, listen_on("127.0.0.1", 0, mend="")) as running:
+    app = application([Route("/", count, methods=["GET", "POST"])])
+    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, mend="")) as running:
         at = urlsplit(running.url)
         yield at.hostname or "", at.port or 0
 
@@ -88,7 +83,7 @@ def test_large_bodies_and_heads_of_usual_size_are_read(address: tuple[str, int])
 def test_a_head_that_does_not_come_is_not_waited_for(
     begun: bytes, address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.http.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
         opened.sendall(begun)
         opened.settimeout(PATIENCE_SECONDS)
@@ -98,7 +93,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
     address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.hosts.gateway.heads.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.http.HEAD_SECONDS", 0.2)
     with socket.create_connection(address) as opened:
         opened.settimeout(PATIENCE_SECONDS)
         for _ in range(2):

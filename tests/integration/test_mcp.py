@@ -344,9 +344,9 @@ def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plai
             await engine.search("quay", budget_tokens=100)
 
     async def look() -> None:
-        order, unused = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db")), Mock()
+        order = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db"))
         settings = load_settings(folder=None).settings
-        daemon = Daemon(settings, leave=unused, stop=unused, in_place=unused, stopping=unused)
+        daemon = Daemon(settings, leave=Mock(), in_place=Mock())
         daemon._memory = HookMemory(settings)
         events = asyncio.Event(), asyncio.Event()
         clients: list[Any] = [Mock(serve=partial(serve, until=event)) for event in events]

@@ -31,6 +31,7 @@ import recollect
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
 
 BIN: Final = Path(sys.executable).parent
+SERVERS: Final = {"gateway", "hooks", "mcp", "serve"}
 NEEDS: Final = {
     "recollect.adapters.stores.postgres": {"postgres", "serve"},
     "recollect.agent.chat.terminal": {"chat"},
@@ -38,10 +39,18 @@ NEEDS: Final = {
     "recollect.frameworks.langgraph": {"langchain"},
     "recollect.frameworks.openai_agents": {"openai-agents"},
     "recollect.frameworks.pydantic_ai": {"pydantic-ai"},
-    "recollect.hosts.gateway.heads": {"gateway", "hooks", "mcp", "serve"},
+    "recollect.hosts.daemon.server": SERVERS,
+    "recollect.hosts.gateway.running": SERVERS,
+    "recollect.hosts.gateway.server": SERVERS,
+    "recollect.hosts.http": SERVERS,
+    "recollect.hosts.mcp.http": SERVERS,
     "recollect.hosts.mcp.server": {"mcp"},
+    "recollect.hosts.service.api": SERVERS,
+    "recollect.hosts.service.app": SERVERS,
     "recollect.hosts.service.mcp": {"mcp"},
     "recollect.hosts.service.metrics": {"serve"},
+    "recollect.hosts.service.operations": SERVERS,
+    "recollect.hosts.service.requests": SERVERS,
 }
 """Modules, with those inside them, that one of these extras enables; all others import always."""
 SAID: Final = "We decided to run the staging API on port 8443, behind the proxy."
@@ -269,20 +278,18 @@ def use_mcp(_: Path) -> None:
 
 def use_serve(_: Path) -> None:
     """Without a database: metrics, and the HTTP server with an application of our own."""
-    from recollect.hosts.gateway.asgi import http_server
+    from recollect.hosts import require_extra
     from recollect.hosts.service.telemetry import telling
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            for word in ("startup", "shutdown"):
-                await receive()
-                await send({"type": f"lifespan.{word}.complete"})
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b'"Aye."'})
+    require_extra("serve")
+    http, routing = import_module("recollect.hosts.http"), import_module("starlette.routing")
+
+    async def answer(request: Any) -> Any:
+        del request
+        return http.JsonAnswer("Aye.")
 
     async def serve() -> None:
-        server = http_server(app, feature="the service", extra="serve")
+        server = http.HttpServer(http.application([routing.Route("/", answer, methods=["POST"])]))
         with socket.create_server(("127.0.0.1", 0)) as opened:
             running = asyncio.create_task(server.serve(sockets=[opened]))
             url = f"http://127.0.0.1:{opened.getsockname()[1]}"

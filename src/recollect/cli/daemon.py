@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from recollect.errors import MissingExtra, RecollectError
+from recollect.errors import RecollectError
+from recollect.hosts import require_extra
 from recollect.hosts.daemon.client import (
     AGENTS,
     DaemonAway,
@@ -149,8 +149,7 @@ def mcp(
     Over HTTP every request needs a token: the value of RECOLLECT_MCP_TOKEN, else one that Recollect
     creates and keeps in the data folder.
     """
-    if find_spec("mcp") is None:
-        raise MissingExtra(feature="the MCP server", extra="mcp")
+    require_extra("mcp")
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
     from recollect.hosts.mcp import MemoryOrder

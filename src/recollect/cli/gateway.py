@@ -22,6 +22,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from recollect.errors import RecollectError
+from recollect.hosts import require_extra
 from recollect.system.config import Settings, load_settings
 from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of
@@ -55,6 +56,7 @@ def gateway(*, port: int | None) -> None:
     Requests to the Messages, Chat Completions and Responses APIs get memory. All other requests
     pass through unchanged. To try it with one agent, `recollect wrap claude` is enough.
     """
+    require_extra("gateway")
     from recollect.hosts.gateway import access
     from recollect.hosts.gateway.running import listening_socket, server_of
     from recollect.hosts.gateway.server import Gateway
@@ -154,6 +156,7 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
     """Run an agent through its own gateway, and return the exit code. The agent uses the screen
     while it runs, so messages are printed before and afterwards."""
+    require_extra("gateway")
     from recollect.hosts.gateway.agents import command_line, launched
     from recollect.hosts.gateway.running import BackgroundGateway
 

@@ -26,6 +26,7 @@ from recollect.cli.store_options import json_option, print_json, store_option
 from recollect.core.upkeep.jobs import RunResult, until
 from recollect.core.values.tenant import is_tenant_space
 from recollect.errors import SettingsError, StoreError
+from recollect.hosts import require_extra
 from recollect.hosts.service.telemetry import JOBS, NODE, space_mark, telling, write_line
 from recollect.system import config
 from recollect.system.plain_text import number_of, plain_line
@@ -383,6 +384,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     Put the database's password into PGPASSWORD or ~/.pgpass, or into the URL. Nodes keep no state,
     so any node can answer any request.
     """
+    require_extra("serve")
     if only_document:
         from recollect.hosts.service.api import openapi
 

@@ -15,7 +15,7 @@ import httpx2
 
 from recollect.adapters.stores.postgres import PostgresFleet
 from recollect.core.values.tenant import KEY_SCOPES, KeyScope
-from recollect.hosts.gateway.running import BackgroundServer
+from recollect.hosts.http import BackgroundServer
 from recollect.hosts.service.app import MountMcp, Service, server_of, service_of
 from recollect.hosts.service.keys import make_key, new_tenant
 from recollect.system.config import Settings, load_settings

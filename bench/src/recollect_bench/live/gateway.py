@@ -20,7 +20,8 @@ import uvicorn
 
 from recollect.core.engine import Engine
 from recollect.errors import RecollectError
-from recollect.hosts.gateway.running import BackgroundGateway, BackgroundServer
+from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.hosts.http import BackgroundServer
 from recollect.system.config import Settings
 from recollect.testing.provider_rules import violations
 from recollect_bench.live.feed import CHARS_A_TOKEN, LiveClock, Sent, Tally, feed

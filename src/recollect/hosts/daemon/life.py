@@ -11,13 +11,13 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
-from importlib.util import find_spec
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
 import recollect
 from recollect.errors import MissingExtra
+from recollect.hosts import require_extra
 from recollect.hosts.daemon.client import (
     MOST_LOG_BYTES,
     PAUSE_SECONDS,
@@ -84,8 +84,10 @@ def take_place() -> DaemonPlace | None:
 
 def run_detached() -> int:
     """Listen, then serve in a child process. Return the exit code of the process that ends."""
-    if any(find_spec(name) is None for name in ("uvicorn", "httptools")):
-        sys.stderr.write(f"{MissingExtra(feature='the daemon', extra='hooks')}\n")
+    try:
+        require_extra("hooks")
+    except MissingExtra as missing:
+        sys.stderr.write(f"{missing}\n")
         return 2
     place = take_place()
     if place is None or os.fork():
@@ -122,25 +124,14 @@ def serve(place: DaemonPlace) -> int:
 
 def _serve(place: DaemonPlace) -> None:
     from recollect.hosts.daemon.server import Daemon
-    from recollect.hosts.gateway.asgi import http_server
     from recollect.hosts.hooks.memory import enter_data_folder
     from recollect.system.config import load_settings
 
     enter_data_folder()
-
-    def stop() -> None:
-        server.should_exit = True
-
-    daemon = Daemon(
-        load_settings(folder=None).settings,
-        leave=place.leave,
-        stop=stop,
-        in_place=lambda: place.is_ours,
-        stopping=lambda: server.should_exit,
-    )
-    server = http_server(daemon, feature="the daemon", extra="hooks", loop="asyncio")
+    settings = load_settings(folder=None).settings
+    daemon = Daemon(settings, leave=place.leave, in_place=lambda: place.is_ours)
     for number in (signal.SIGTERM, signal.SIGINT):
         # On these signals the server shuts down in order, then raises them again for its caller.
         signal.signal(number, lambda *_: None)
     LOG.info("listening, version %s", recollect.__version__)
-    server.run(sockets=[place.listening])
+    daemon.server.run(sockets=[place.listening])

@@ -1,4 +1,4 @@
-"""The daemon as an ASGI application on a unix socket, for hooks, OpenClaw's plugin and MCP clients.
+"""The daemon's HTTP application on a unix socket, for hooks, OpenClaw's plugin and MCP clients.
 Memories run in their own thread. Work that has started is finished even if its agent has ended. A
 failed or late request gets an empty answer, and the log gives the reason."""
 
@@ -9,18 +9,39 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import recollect
 from recollect.core.boundary import Failure, attempted, guarded
-from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.json_text import decode
 from recollect.errors import FormatError
-from recollect.hosts.daemon.client import HOOK_SECONDS, MCP_PATH, MOST_BYTES, installed_version
-from recollect.hosts.gateway.asgi import Message, Receive, Send, read_body
+from recollect.hosts.daemon.client import (
+    AGENTS,
+    HOOK_SECONDS,
+    MCP_PATH,
+    MOST_BYTES,
+    installed_version,
+)
 from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread
 from recollect.hosts.hooks.memory import HookMemory
-from recollect.hosts.hooks.transcript_file import AgentName
+from recollect.hosts.http import (
+    ClientDisconnect,
+    HTTPException,
+    HttpServer,
+    JsonAnswer,
+    RawEndpoint,
+    Receive,
+    Scope,
+    Send,
+    application,
+    read_body,
+)
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
@@ -30,37 +51,22 @@ if TYPE_CHECKING:
     from recollect.hosts.mcp.memory import ServedMemory
 
 BODY_SECONDS: Final = 10.0
-HOOKS: Final[Mapping[str, AgentName]] = {
-    "/hooks/claude-code": "claude-code",
-    "/hooks/codex": "codex",
-}
-OPENCLAW: Final = "/openclaw/"
 OPENCLAW_SECONDS: Final = 120.0
 """Time limit of one step of a compaction, or of storing a long conversation."""
-_STOP_LOOK_SECONDS: Final = 0.2
-_VERSION: Final = (b"x-recollect-version", installed_version().encode())
 LOG: Final = logging.getLogger(__name__)
 
 
 class Daemon:
-    """The ASGI application."""
+    """The application, and the memories that it keeps open."""
 
     def __init__(
-        self,
-        settings: Settings,
-        *,
-        leave: Callable[[], None],
-        stop: Callable[[], None],
-        in_place: Callable[[], bool],
-        stopping: Callable[[], bool],
+        self, settings: Settings, *, leave: Callable[[], None], in_place: Callable[[], bool]
     ) -> None:
-        """`leave` hides the daemon from new clients, `stop` ends its server. `in_place` returns
-        true while clients find this daemon, `stopping` when its server is about to end."""
+        """`leave` hides the daemon from new clients. `in_place` returns true while clients find
+        this daemon."""
         self._settings = settings
         self._leave = leave
-        self._stop = stop
         self._in_place = in_place
-        self._stopping = stopping
         self._ending = asyncio.Event()
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
@@ -71,32 +77,31 @@ class Daemon:
         self._running: set[asyncio.Future[Any]] = set()
         self._began = self._used = time.monotonic()
         self._hooks = 0
+        self.server: HttpServer = HttpServer(
+            application(
+                [
+                    Route("/health", self._health),
+                    Route("/stop", self._stop, methods=["POST"]),
+                    Route("/hooks/{agent}", self._hook, methods=["POST"]),
+                    Route("/openclaw/{call}", self._openclaw_call, methods=["POST"]),
+                    Route(MCP_PATH, RawEndpoint(self._mcp), methods=["POST"]),
+                ],
+                lifespan=self._lifespan,
+            ),
+            headers={"x-recollect-version": installed_version()},
+            loop="asyncio",
+            on_stop=self._ending.set,
+        )
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http":
-            answered = await self._http(scope, receive, send)
-            if answered is not None:
-                status, answer = answered
-                # agents may show a hook's answer to the user, even an empty object
-                says_nothing = status == 200 and not answer and scope["path"] in HOOKS
-                await _send(send, status, b"" if says_nothing else encode(answer))
-
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
         self._memories.start()
         self._memory = await self._memories.ask(self._opened())
-        beside = [
-            asyncio.create_task(self._until_idle()),
-            asyncio.create_task(self._until_stopped()),
-        ]
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
-        for task in beside:
-            task.cancel()
+        watching = asyncio.create_task(self._until_idle())
+        yield
+        watching.cancel()
         await self._close()
-        await send({"type": "lifespan.shutdown.complete"})
 
     async def _opened(self) -> HookMemory:
         return HookMemory(self._settings)
@@ -113,65 +118,57 @@ class Daemon:
         else:
             LOG.warning("the memories did not close in time: their last writes are in the spool")
 
-    async def _http(
-        self, scope: Message, receive: Receive, send: Send
-    ) -> tuple[int, Mapping[str, Any]] | None:
-        route = (scope["method"], scope["path"])
-        if route == ("GET", "/health"):
-            return 200, self.health()
-        if route == ("POST", "/stop"):
-            self.end("asked to")
-            return 200, {"pid": os.getpid()}
-        if route == ("POST", MCP_PATH):
-            return await self._mcp(receive, send)
-        agent = HOOKS.get(scope["path"])
-        if agent is None and not scope["path"].startswith(OPENCLAW):
-            return 404, {"error": "there is nothing here"}
-        if scope["method"] != "POST":
-            return 405, {"error": "hooks are posted"}
-        if agent is None:
-            return await self._openclaw_call(scope["path"], receive)
-        return 200, await self._hook(agent, receive)
-
-    def health(self) -> dict[str, Any]:
+    async def _health(self, request: Request) -> Response:
         """Return the daemon's state, for `recollect daemon status`."""
+        del request
         opened = [one for one in (self._memory, self._openclaw) if one is not None]
-        return {
-            "version": recollect.__version__,
-            "pid": os.getpid(),
-            "uptime_seconds": round(time.monotonic() - self._began, 3),
-            "hooks": self._hooks,
-            "spaces": list(dict.fromkeys(name for one in opened for name in one.spaces)),
-            "mcp_clients": len(self._clients),
-        }
+        return JsonAnswer(
+            {
+                "version": recollect.__version__,
+                "pid": os.getpid(),
+                "uptime_seconds": round(time.monotonic() - self._began, 3),
+                "hooks": self._hooks,
+                "spaces": list(dict.fromkeys(name for one in opened for name in one.spaces)),
+                "mcp_clients": len(self._clients),
+            }
+        )
 
-    def end(self, why: str) -> None:
+    async def _stop(self, request: Request) -> Response:
+        del request
+        self._end("asked to")
+        return JsonAnswer({"pid": os.getpid()})
+
+    def _end(self, why: str) -> None:
         """Hide from clients, finish open work, and stop."""
         LOG.info("stopping: %s", why)
         self._leave()
-        self._stop()
+        self.server.should_exit = True
 
-    async def _hook(self, agent: AgentName, receive: Receive) -> Mapping[str, Any]:
-        payload = await self._payload(receive, agent)
-        if payload is None or self._memory is None:
-            return {}
-        what = f"{payload.get('hook_event_name')} of {agent}"
-        return await self._answer(self._memory.answer(agent, payload), what, HOOK_SECONDS)
+    async def _hook(self, request: Request) -> Response:
+        agent = AGENTS.get(request.path_params["agent"])
+        if agent is None:
+            raise HTTPException(404)
+        answer: Mapping[str, Any] = {}
+        payload = await self._payload(request, agent)
+        if payload is not None and self._memory is not None:
+            what = f"{payload.get('hook_event_name')} of {agent}"
+            answer = await self._answer(self._memory.answer(agent, payload), what, HOOK_SECONDS)
+        # Agents may show a hook's answer to the user, even an empty object.
+        return JsonAnswer(answer) if answer else Response(media_type="application/json")
 
-    async def _openclaw_call(self, path: str, receive: Receive) -> tuple[int, Mapping[str, Any]]:
-        from recollect.hosts.hooks.openclaw import (
-            CALLS,  # imported here, so that other agents do not wait for it
-        )
+    async def _openclaw_call(self, request: Request) -> Response:
+        # imported here, so that other agents do not wait for it
+        from recollect.hosts.hooks.openclaw import CALLS
 
-        call = CALLS.get(path)
+        call = CALLS.get(request.path_params["call"])
         if call is None:
-            return 404, {"error": "there is nothing here"}
-        payload = await self._payload(receive, "openclaw")
+            raise HTTPException(404)
+        payload = await self._payload(request, "openclaw")
         if payload is None:
-            return 200, {}
+            return JsonAnswer({})
         memory = await self._memories.ask(self._open_openclaw())
         answering = memory.answer(call, payload)
-        return 200, await self._answer(answering, f"{call} of openclaw", OPENCLAW_SECONDS)
+        return JsonAnswer(await self._answer(answering, f"{call} of openclaw", OPENCLAW_SECONDS))
 
     async def _open_openclaw(self) -> OpenClawMemory:
         from recollect.hosts.hooks.openclaw import OpenClawMemory
@@ -180,12 +177,13 @@ class Daemon:
             self._openclaw = OpenClawMemory(self._settings)
         return self._openclaw
 
-    async def _mcp(self, receive: Receive, send: Send) -> tuple[int, Mapping[str, Any]] | None:
+    async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
         lines = _body_lines(receive)
         order = await asyncio.to_thread(self._ordered, await anext(lines, b""))
         if order is None:
-            return 409, {"error": "the process serves itself: its settings are others"}
-        headers = [(b"content-type", b"application/x-ndjson"), _VERSION]
+            raise HTTPException(409, "the client has other settings than the daemon")
+        headers = [(b"content-type", b"application/x-ndjson")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         from recollect.hosts.daemon.mcp_stdio import LineClient
 
@@ -216,7 +214,6 @@ class Daemon:
                 task.cancel()
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return None
 
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
         """Return the memory to serve; None if the client has other settings or keys than the
@@ -262,22 +259,13 @@ class Daemon:
         while client.under_way and time.monotonic() < until:  # noqa: ASYNC110 - in another thread
             await asyncio.sleep(0.05)
 
-    async def _until_stopped(self) -> None:
-        while not self._stopping():  # noqa: ASYNC110 - it has no event to wait for
-            await asyncio.sleep(_STOP_LOOK_SECONDS)
-        self._ending.set()
-
-    async def _payload(self, receive: Receive, agent: str) -> dict[str, Any] | None:
+    async def _payload(self, request: Request, agent: str) -> dict[str, Any] | None:
         self._used = time.monotonic()
         self._hooks += 1
-        body: object = None
-        with suppress(TimeoutError):
-            async with asyncio.timeout(BODY_SECONDS):
-                body = await read_body(receive, MOST_BYTES)
         payload: object = None
-        if isinstance(body, bytes):
-            with suppress(FormatError):
-                payload = decode(body)
+        with suppress(HTTPException, ClientDisconnect, FormatError):
+            body = await read_body(request, most=MOST_BYTES, seconds=BODY_SECONDS)
+            payload = decode(body)
         if isinstance(payload, dict):
             return payload
         LOG.warning(
@@ -315,23 +303,13 @@ class Daemon:
         while True:
             await asyncio.sleep(min(5.0, idle_seconds / 4))
             if not self._in_place():
-                self.end("its socket is gone")
+                self._end("its socket is gone")
                 return
             idle = time.monotonic() - self._used >= idle_seconds
             busy = self._running or any(client.under_way for client in self._clients)
             if idle and not busy:
-                self.end("idle")
+                self._end("idle")
                 return
-
-
-async def _send(send: Send, status: int, body: bytes) -> None:
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        _VERSION,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 async def _body_lines(receive: Receive) -> AsyncIterator[bytes]:

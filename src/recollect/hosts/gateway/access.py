@@ -5,7 +5,6 @@ or logged."""
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import time
@@ -46,10 +45,6 @@ def without_token(path: str) -> tuple[str, str]:
         return path, ""
     token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
     return f"{slash}{rest}" or "/", token
-
-
-def is_token(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,30 @@
-"""The gateway's newest requests, and the clients that watch them. They are held in memory only,
-without message content or keys: sizes, times, names and reasons."""
+"""The gateway's requests: one while it is handled, and the newest ones for the clients that watch
+them. Records are held in memory only, without message content or keys: sizes, times, names and
+reasons."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncGenerator, MutableMapping
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
-from recollect.core.values.model import Usage
+from recollect.core.boundary import Failure
+from recollect.core.engine import Observation
 from recollect.core.values.report import Report
+from recollect.hosts.gateway.access import TOKEN_HEADER, without_token
+from recollect.hosts.gateway.upstream import Headers
 
 MOST_RECORDS: Final = 1_000
 MOST_REPORTS: Final = 64
 MOST_BEHIND: Final = 1_000
 """If a watcher has more unread records than this, the oldest are dropped."""
+_LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
+_LONG_CHARS: Final = 20
+_SEPARATORS: Final = frozenset("-._")
 
 
 class Handling(Enum):
@@ -66,7 +74,87 @@ class ExchangeRecord:
         return asdict(self)
 
 
-def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+@dataclass(slots=True)
+class Exchange:
+    """One request while it is handled."""
+
+    method: str
+    path: str
+    target: str
+    headers: Headers = field(repr=False)
+    token: str = field(repr=False)
+    """The access token; empty if none was sent."""
+    record: ExchangeRecord
+    body: bytes = field(default=b"", repr=False)
+    began: float = field(default_factory=time.perf_counter)
+    has_started: bool = False
+    """True once the client has received the head of a reply."""
+    report: Report | None = field(default=None, repr=False)
+    in_memory: bool = False
+    ending: bytes = field(default=b"", repr=False)
+    """The last bytes that were relayed."""
+    reading: asyncio.Future[Observation | Failure] | None = field(default=None, repr=False)
+    """The reply is being read. The record is complete after that."""
+
+    @classmethod
+    def of(cls, scope: MutableMapping[str, Any], number: int) -> Exchange:
+        """Make an exchange for a new request. Its access token is only in `token`."""
+        raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+        raw_path, _ = without_token(raw_path)
+        path, token = without_token(scope["path"])
+        query = bytes(scope.get("query_string") or b"").decode("latin-1")
+        headers = [(_text(name), _text(value)) for name, value in scope["headers"]]
+        sent = next((value for name, value in headers if name == TOKEN_HEADER), "")
+        record = ExchangeRecord(
+            number=number,
+            at=time.time(),
+            method=scope["method"],
+            path=shown_path(path),
+            client="other",
+            kind="",
+        )
+        return cls(
+            method=scope["method"],
+            path=path,
+            target=raw_path + (f"?{query}" if query else ""),
+            headers=headers,
+            token=token or sent,
+            record=record,
+        )
+
+    def header(self, name: str) -> str:
+        """Return the first value of a header, by its lower-case name; empty if it is missing."""
+        return next((value for key, value in self.headers if key == name), "")
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the last event of a stream was received. Clients disconnect then without
+        waiting."""
+        return any(mark in self.ending for mark in _LAST_EVENTS)
+
+    def note(self, **changes: Any) -> None:
+        self.record = replace(self.record, **changes)
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def shown_path(path: str) -> str:
+    """Return a path for records and logs. A part that may be a key is masked."""
+    return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
+
+
+def _may_be_key(part: str) -> bool:
+    if len(part) <= _LONG_CHARS or not any(map(str.isdigit, part)):
+        return False
+    return any(map(str.isupper, part)) or _SEPARATORS.isdisjoint(part)
+
+
+def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a report's fields for the record, and the whole report, both without content. This is
     slow."""
     lines = {
@@ -82,23 +170,12 @@ def described(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
     return lines, {**report.to_dict(), "summary": report.summary()}
 
 
-def usage_dict(usage: Usage | None) -> dict[str, int] | None:
-    if usage is None:
-        return None
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-    }
-
-
 class Activity:
     """The newest records, and their watchers."""
 
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
-        self._watchers: set[asyncio.Queue[ExchangeRecord]] = set()
+        self._watchers: set[asyncio.Queue[ExchangeRecord | None]] = set()
         self._reports: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         self._number = 0
 
@@ -108,6 +185,13 @@ class Activity:
 
     def add(self, record: ExchangeRecord) -> None:
         self._records.append(record)
+        self._announce(record)
+
+    def end(self) -> None:
+        """Let the watchers end, because the gateway stops."""
+        self._announce(None)
+
+    def _announce(self, record: ExchangeRecord | None) -> None:
         for queue in self._watchers:
             if queue.full():
                 queue.get_nowait()
@@ -131,12 +215,12 @@ class Activity:
 
     async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:
         """Yield the newest records, then each new one when its request ends."""
-        queue: asyncio.Queue[ExchangeRecord] = asyncio.Queue(MOST_BEHIND)
+        queue: asyncio.Queue[ExchangeRecord | None] = asyncio.Queue(MOST_BEHIND)
         self._watchers.add(queue)
         try:
             for record in self.newest(count):
                 yield record
-            while True:
-                yield await queue.get()
+            while (next_record := await queue.get()) is not None:
+                yield next_record
         finally:
             self._watchers.discard(queue)

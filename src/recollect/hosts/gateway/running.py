@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import secrets
 import socket
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Self
 
 from recollect.core.engine import Engine
-from recollect.errors import RecollectError
 from recollect.hosts.gateway.access import RunningGateway, announced, gateway_token, with_token
-from recollect.hosts.gateway.asgi import http_server
 from recollect.hosts.gateway.server import Gateway
+from recollect.hosts.http import BackgroundServer, HttpServer
 from recollect.system.config import Settings
-from recollect.system.loopback import address_of, listen_on
+from recollect.system.loopback import listen_on
 from recollect.system.places import project_space
-
-if TYPE_CHECKING:
-    import uvicorn
-
-START_SECONDS: Final = 30.0
 
 
 def listening_socket(settings: Settings) -> socket.socket:
@@ -32,43 +24,8 @@ def listening_socket(settings: Settings) -> socket.socket:
     return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
 
 
-def server_of(gateway: Gateway) -> uvicorn.Server:
-    return http_server(gateway, feature="the gateway", extra="gateway")
-
-
-class BackgroundServer:
-    """An HTTP server in its own thread while the block runs."""
-
-    def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
-        self._socket = opened
-        self.address: str = address_of(opened)
-        self.url: str = self.address
-        self._server = server
-        self._thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
-        )
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        until = time.monotonic() + START_SECONDS
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > until:
-                raise RecollectError(f"the server did not start: {self._why_not()}")
-            time.sleep(0.01)
-        return self
-
-    def _why_not(self) -> str:
-        return "it took too long"
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.should_exit = True
-        self._thread.join(START_SECONDS)
-        self._socket.close()
+def server_of(gateway: Gateway) -> HttpServer:
+    return HttpServer(gateway, on_stop=gateway.activity.end)
 
 
 class BackgroundGateway(BackgroundServer):
@@ -111,6 +68,3 @@ class BackgroundGateway(BackgroundServer):
     ) -> None:
         self._announced.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
-
-    def _why_not(self) -> str:
-        return str(self.gateway.startup_error or super()._why_not())

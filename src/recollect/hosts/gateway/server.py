@@ -1,6 +1,6 @@
-"""The HTTP side of the gateway: routes, limits, and replies that are relayed as they arrive. Memory
-shapes the requests of known paths. All others pass unchanged. If a client disconnects, its request
-to the provider is aborted too."""
+"""The HTTP side of the gateway: its own pages, limits, and replies that are relayed as they arrive.
+Memory shapes the requests of known paths. All others pass unchanged. If a client disconnects, its
+request to the provider is aborted too."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import aclosing, nullcontext, suppress
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from recollect.adapters.wiring.stores import installation_secret
 from recollect.core.boundary import Failure, attempted
@@ -22,26 +28,13 @@ from recollect.core.formats.replies import StreamedReply, read_usage
 from recollect.core.rules.price import model_price, read_prices
 from recollect.core.values.model import FormatName, Usage
 from recollect.core.values.reason import Cause
-from recollect.errors import FormatError, MissingExtra, RecollectError, UpstreamUnreachable
-from recollect.hosts.gateway.access import is_token
+from recollect.errors import FormatError, MissingExtra, UpstreamUnreachable
 from recollect.hosts.gateway.activity import (
     Activity,
+    Exchange,
     ExchangeRecord,
     Handling,
-    described,
-    usage_dict,
-)
-from recollect.hosts.gateway.asgi import (
-    ENDING_BYTES,
-    Exchange,
-    Message,
-    NoBody,
-    Receive,
-    Send,
-    exchange_of,
-    read_body,
-    send_json,
-    unless_gone,
+    describe_report,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
 from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
@@ -59,8 +52,21 @@ from recollect.hosts.gateway.upstream import (
     forwarded,
     key_family,
 )
+from recollect.hosts.http import (
+    ClientDisconnect,
+    HTTPException,
+    JsonAnswer,
+    OwnPagesOnly,
+    Receive,
+    Scope,
+    Send,
+    application,
+    is_token,
+    read_body,
+    run_for_client,
+)
 from recollect.system.config import Settings
-from recollect.system.loopback import peer_user
+from recollect.system.loopback import LOOPBACK, peer_user
 
 LOG: Final = logging.getLogger(__name__)
 ASKED_AGAIN_SECONDS: Final = 3.0
@@ -75,8 +81,11 @@ NEARLY_FULL_RATIO: Final = 0.5
 """If a request fills more than this share of the window, the first events of its stream are held
 back until the next event. That event may be a refusal."""
 SHOWN_RECORDS: Final = 50
+ENDING_BYTES: Final = 65_536
 OWN_PATH: Final = "/recollect/"
-_REPORTS: Final = f"{OWN_PATH}reports/"
+_HEALTH: Final = f"{OWN_PATH}health"
+_GONE: Final = "the client disconnected"
+_USAGE: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 _NOT_LET_IN: Final = (
     "the gateway's token is missing or wrong: give your client the base URL that "
     "`recollect gateway` prints, or send the token as x-recollect-token"
@@ -136,29 +145,28 @@ class Gateway:
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
         """Answered requests whose records are not complete yet."""
-        self.startup_error: RecollectError | None = None
+        guard = [Middleware(OwnPagesOnly, local=settings.gateway.host in LOOPBACK)]
+        self._own_pages = application(
+            [
+                Route(_HEALTH, self._health),
+                Route(f"{OWN_PATH}activity", self._follow, middleware=guard),
+                Route(f"{OWN_PATH}reports/{{name:path}}", self._report, middleware=guard),
+            ],
+            lifespan=self._lifespan,
+        )
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http":
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
             await self._http(scope, receive, send)
+        else:
+            await self._own_pages(scope, receive, send)
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                try:
-                    await self.open()
-                except RecollectError as error:
-                    self.startup_error = error
-                    await send({"type": "lifespan.startup.failed", "message": str(error)})
-                    return
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await self.close()
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
+        await self.open()
+        yield
+        await self.close()
 
     async def open(self) -> None:
         """Connect to the providers, and open the default memory ahead of the first request."""
@@ -185,30 +193,23 @@ class Gateway:
             LOG.warning("the memories did not close in time: their last writes are in the spool")
         await self.upstreams.__aexit__(None, None, None)
 
-    async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
-        exchange = exchange_of(scope, self.activity.next_number())
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange.of(scope, self.activity.next_number())
         allowed = is_token(exchange.token, self._token) and self._is_own_user(scope)
-        if exchange.path == f"{OWN_PATH}health":
-            tasks = len(asyncio.all_tasks())
-            more = {"running": self._running, "tasks": tasks} if allowed else {}
-            await send_json(send, 200, {"ok": True, **more})
+        if exchange.path == _HEALTH or (allowed and exchange.path.startswith(OWN_PATH)):
+            own = {**scope, "path": exchange.path, "state": {"allowed": allowed}}
+            await self._own_pages(own, receive, send)
             return
-        refusal = (401, _NOT_LET_IN) if not allowed else None
-        if refusal is None and exchange.path.startswith(OWN_PATH):
-            await self._own(exchange, receive, send)
-            return
-        refusal = refusal or self._refusal(exchange)
-        if refusal is None:
-            self._running += 1
-            try:
-                await self._take(exchange, receive, send)
-            finally:
-                self._running -= 1
-        else:
-            status, message = refusal
-            await self._answer(exchange, send, status, message)
+        try:
+            refusal = self._refusal(exchange) if allowed else (401, _NOT_LET_IN)
+            if refusal is None:
+                await self._take(exchange, Request(scope, receive), send)
+            else:
+                await self._answer(exchange, send, *refusal)
+        finally:
+            self._conclude(exchange)
 
-    def _is_own_user(self, scope: Message) -> bool:
+    def _is_own_user(self, scope: Scope) -> bool:
         client = scope.get("client")
         if not self._own_user_only or client is None:
             return True
@@ -247,19 +248,18 @@ class Gateway:
         other: Family = "openai" if anthropic else "anthropic"
         return family if self.upstreams.serves(family) else other
 
-    async def _take(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        body: bytes | NoBody = NoBody.SLOW
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SILENCE_SECONDS):
-                body = await read_body(receive, MOST_BODY_BYTES)
-        if isinstance(body, bytes):
-            exchange.body = body
-            await unless_gone(receive, self._handle(exchange, send))
-        elif body is not NoBody.GONE:
-            await self._answer(exchange, send, 413 if body is NoBody.TOO_LARGE else 408, body.value)
+    async def _take(self, exchange: Exchange, request: Request, send: Send) -> None:
+        self._running += 1
+        try:
+            exchange.body = await read_body(request, most=MOST_BODY_BYTES, seconds=SILENCE_SECONDS)
+        except HTTPException as refusal:
+            await self._answer(exchange, send, refusal.status_code, refusal.detail)
+        except ClientDisconnect:
+            exchange.note(outcome=_GONE)
         else:
-            exchange.note(outcome=body.value)
-            await self._finish(exchange)
+            await run_for_client(request.receive, self._handle(exchange, send))
+        finally:
+            self._running -= 1
 
     async def _handle(self, exchange: Exchange, send: Send) -> None:
         route = ROUTES.get(exchange.path) if exchange.method == "POST" else None
@@ -270,16 +270,13 @@ class Gateway:
                 await self._serve(exchange, route, send)
         except UpstreamUnreachable as error:
             exchange.note(outcome=str(error))
-            if not exchange.started:
+            if not exchange.has_started:
                 await self._answer(exchange, send, 502, str(error))
-                return
-            await self._finish(exchange)
-            # The reply is incomplete, so the server closes the connection. The client sees the same
-            # failure as without the gateway.
+            # Otherwise the reply is incomplete, so the server closes the connection. The client
+            # sees the same failure as without the gateway.
         except asyncio.CancelledError:
             if not exchange.has_ended:
-                exchange.note(outcome=NoBody.GONE.value)
-            self._finish_later(exchange)
+                exchange.note(outcome=_GONE)
             raise
 
     async def _pass(self, exchange: Exchange, send: Send) -> None:
@@ -289,7 +286,6 @@ class Gateway:
             await self._relay(exchange, send, reply, reply.chunks(), None)
         finally:
             reply.close()
-        await self._finish(exchange)
 
     async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
         body = await self._readable(exchange)
@@ -420,7 +416,7 @@ class Gateway:
             report = f"{quote(shaped.session, safe=':')}/{shaped.context.report.turn}"
             head.append((b"x-recollect-report", report.encode()))
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
-        exchange.started = True
+        exchange.has_started = True
         first = (time.perf_counter() - exchange.began) * 1000
         exchange.note(status=reply.status, first_byte_ms=round(first, 2))
         async for chunk in chunks:
@@ -434,43 +430,46 @@ class Gateway:
         self, exchange: Exchange, shaped: ShapedRequest, kept: KeptReply, status: int
     ) -> None:
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
-        reading: asyncio.Future[Observation | Failure] | None = None
         if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
             assert shaped.session is not None
             shaped.memory.begin(shaped.session)
-            reading = self.memories.ask(self._shaper.observe(shaped, kept))
+            exchange.reading = self.memories.ask(self._shaper.observe(shaped, kept))
         elif status < 400:
-            reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
-        self._finish_later(exchange, reading)
+            exchange.reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
 
-    def _finish_later(
-        self, exchange: Exchange, reading: asyncio.Future[Observation | Failure] | None = None
-    ) -> None:
-        if exchange.concluding:
-            return
-        exchange.concluding = True
+    def _conclude(self, exchange: Exchange) -> None:
+        """Add the record of a request once its reply was read."""
 
         async def conclude() -> None:
-            seen = None if reading is None else await reading
-            if isinstance(seen, Failure):
-                exchange.note(failed=(*exchange.record.failed, f"the reply: {seen.said}"))
-            elif seen is not None:
-                failed = tuple(f"{line.stage}: {line.said}" for line in seen.failures)
-                exchange.note(
-                    usage=usage_dict(seen.usage),
-                    dollars=self._dollars(exchange, seen.usage),
-                    failed=(*exchange.record.failed, *failed),
-                )
-            exchange.concluding = False
-            await self._finish(exchange)
+            await self._note_reply(exchange)
+            if exchange.report is not None:
+                fields, whole = await asyncio.to_thread(describe_report, exchange.report)
+                if exchange.in_memory:
+                    self.activity.keep_report(exchange.record.space or "", whole)
+                fields["session"] = exchange.record.session or fields["session"]
+                fields["failed"] = (*fields["failed"], *exchange.record.failed)
+                exchange.note(**fields)
+            if not exchange.record.seconds:
+                exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
+            self.activity.add(exchange.record)
 
         task = asyncio.create_task(conclude())
         self._concluding.add(task)
         task.add_done_callback(self._concluding.discard)
 
-    def _dollars(self, exchange: Exchange, usage: Usage | None) -> float | None:
+    async def _note_reply(self, exchange: Exchange) -> None:
+        seen = None if exchange.reading is None else await exchange.reading
+        if isinstance(seen, Failure):
+            exchange.note(failed=(f"the reply: {seen.said}",))
+        elif seen is not None:
+            exchange.note(failed=tuple(f"{line.stage}: {line.said}" for line in seen.failures))
+            if seen.usage is not None:
+                counts = {name: getattr(seen.usage, name) for name in _USAGE}
+                exchange.note(usage=counts, dollars=self._dollars(exchange, seen.usage))
+
+    def _dollars(self, exchange: Exchange, usage: Usage) -> float | None:
         price = model_price(exchange.record.model, self._prices)
-        if price is None or usage is None:
+        if price is None:
             return None
         dollars = price.of(usage)
         if self._model is not None and exchange.report is not None:
@@ -493,20 +492,6 @@ class Gateway:
             why=shaped.why,
         )
 
-    async def _finish(self, exchange: Exchange) -> None:
-        if exchange.concluding:
-            return
-        if exchange.report is not None:
-            lines, whole = await asyncio.to_thread(described, exchange.report)
-            if exchange.in_memory:
-                self.activity.keep_report(exchange.record.space or "", whole)
-            lines["session"] = exchange.record.session or lines["session"]
-            lines["failed"] = (*lines["failed"], *exchange.record.failed)
-            exchange.note(**lines)
-        record = exchange.record
-        seconds = record.seconds or round(time.perf_counter() - exchange.began, 3)
-        self.activity.add(replace(record, seconds=seconds))
-
     async def _answer(self, exchange: Exchange, send: Send, status: int, message: str) -> None:
         if self._family(exchange) == "anthropic":
             kind = {401: "authentication_error", 429: "rate_limit_error"}.get(status, "api_error")
@@ -514,30 +499,33 @@ class Gateway:
         else:
             fields = {"error": {"message": message, "type": "gateway_error", "code": None}}
         exchange.note(status=status, outcome=message, handling=Handling.PASSED.value)
-        await send_json(send, status, fields)
-        self._finish_later(exchange)
+        answer = JsonAnswer(fields, status)
+        await send({"type": "http.response.start", "status": status, "headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
-    async def _own(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        if exchange.path == f"{OWN_PATH}activity":
-            await unless_gone(receive, self._follow(exchange, send))
-        elif exchange.path.startswith(_REPORTS):
-            report = self.activity.report(exchange.path.removeprefix(_REPORTS))
-            missing = {"error": "no such session has crossed the gateway lately"}
-            await send_json(send, 404 if report is None else 200, report or missing)
-        else:
-            await send_json(send, 404, {"error": f"there is no {exchange.record.path}"})
+    async def _health(self, request: Request) -> Response:
+        tasks = len(asyncio.all_tasks())
+        more = {"running": self._running, "tasks": tasks} if request.state.allowed else {}
+        return JsonAnswer({"ok": True, **more})
 
-    async def _follow(self, exchange: Exchange, send: Send) -> None:
-        headers = [(b"content-type", b"application/x-ndjson")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        if "follow=0" in exchange.target:
+    async def _report(self, request: Request) -> Response:
+        report = self.activity.report(request.path_params["name"])
+        if report is None:
+            raise HTTPException(404, "no such session has crossed the gateway lately")
+        return JsonAnswer(report)
+
+    async def _follow(self, request: Request) -> Response:
+        kind = "application/x-ndjson"
+        if request.query_params.get("follow") == "0":
             lines = b"".join(map(_line, self.activity.newest(SHOWN_RECORDS)))
-            await send({"type": "http.response.body", "body": lines, "more_body": False})
-            return
-        async with aclosing(self.activity.follow(SHOWN_RECORDS)) as records:
-            async for record in records:
-                body = _line(record)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+            return Response(lines, media_type=kind)
+
+        async def follow() -> AsyncIterator[bytes]:
+            async with aclosing(self.activity.follow(SHOWN_RECORDS)) as records:
+                async for record in records:
+                    yield _line(record)
+
+        return StreamingResponse(follow(), media_type=kind)
 
 
 def _line(record: ExchangeRecord) -> bytes:

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
@@ -154,11 +153,7 @@ class Upstreams:
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` is called with one sentence for a person; without it the sentences are logged.
-        Raises MissingExtra before the gateway listens, even if another extra installed its
-        server."""
-        if find_spec("aiohttp") is None:
-            raise MissingExtra(feature="the gateway", extra="gateway")
+        """`tell` is called with one sentence for a person; without it the sentences are logged."""
         self._settings = settings
         self._tell = tell or LOG.warning
         self._away: set[str] = set()

@@ -33,10 +33,10 @@ from recollect.system.places import project_space
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
 CALLS: Final[Mapping[str, OpenClawCall]] = {
-    "/openclaw/assemble": "assemble",
-    "/openclaw/commit": "commit",
-    "/openclaw/compact": "compact",
-    "/openclaw/answer": "answer",
+    "assemble": "assemble",
+    "commit": "commit",
+    "compact": "compact",
+    "answer": "answer",
 }
 ANSWER_SECONDS: Final = 180.0
 _MOST_SESSIONS: Final = 64

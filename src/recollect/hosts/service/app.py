@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+from starlette.requests import Request
 
 import recollect
 from recollect.adapters.wiring import deployment_secret
@@ -29,7 +30,14 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.background import METER
 from recollect.core.values.model import ModelUse
 from recollect.core.values.tenant import Tenant, tenant_space
-from recollect.hosts.gateway.asgi import NoBody, Receive, Send, http_server, read_body
+from recollect.hosts.http import (
+    ClientDisconnect,
+    HTTPException,
+    HttpServer,
+    Receive,
+    Send,
+    read_body,
+)
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
 from recollect.hosts.service.keys import Principal, Principals
@@ -333,25 +341,17 @@ class Service:
         return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
 
     async def _body(self, incoming: Incoming, receive: Receive, taking: Taking) -> bytes:
-        async def holding() -> MutableMapping[str, Any]:
-            message = await receive()
-            taking.hold(len(message.get("body", b"")))
-            return message
-
-        most = MOST_BODY_BYTES
-        length = incoming.headers.get("content-length", "0")
-        body: bytes | NoBody = NoBody.TOO_LARGE
-        if not (length.isascii() and length.isdigit() and int(length[:20]) > most):
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    body = await read_body(holding, most)
-            except TimeoutError:
-                slow = f"the body did not arrive within {BODY_SECONDS:g} s"
-                raise Problem(ProblemKind.DEADLINE, slow, retry_after=1.0) from None
-        if body is NoBody.TOO_LARGE:
-            raise Problem(ProblemKind.TOO_LARGE, f"a request must have at most {most:,} bytes")
-        if isinstance(body, NoBody):
-            raise asyncio.CancelledError  # the client has disconnected
+        request = Request(incoming.scope, receive)
+        try:
+            body = await read_body(
+                request, most=MOST_BODY_BYTES, seconds=BODY_SECONDS, count=taking.hold
+            )
+        except HTTPException as refusal:
+            late = refusal.status_code == 408
+            kind = ProblemKind.DEADLINE if late else ProblemKind.TOO_LARGE
+            raise Problem(kind, refusal.detail, retry_after=1.0 if late else None) from None
+        except ClientDisconnect:
+            raise asyncio.CancelledError from None
         taking.read()
         return body
 
@@ -509,8 +509,7 @@ def server_of(
     on_draining: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
     """Make the HTTP server of a node, which drains before it stops."""
-    server = http_server(service, feature="the service", extra="serve")
-    server.config.timeout_graceful_shutdown = round(MOST_SECONDS)
+    server = HttpServer(service, stop_seconds=round(MOST_SECONDS))
 
     def end() -> None:
         server.force_exit = server.should_exit

@@ -17,7 +17,7 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 
-from recollect.hosts.gateway.asgi import Receive, Send
+from recollect.hosts.http import Receive, Send
 from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.memory import ServedMemory
 from recollect.hosts.mcp.server import server_over

@@ -28,7 +28,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
 from recollect.core.values.tenant import ApiKey, Tenant
-from recollect.hosts.gateway.asgi import Receive, unless_gone
+from recollect.hosts.http import Receive, run_for_client
 from recollect.hosts.service import models as m
 from recollect.hosts.service.limits import Budgets
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
@@ -56,6 +56,7 @@ class Incoming:
     target: bytes
     began: float
     record: RequestRecord
+    scope: Scope
     body: bytes = field(default=b"", repr=False)
 
 
@@ -88,6 +89,7 @@ def read_request(scope: Scope, record: RequestRecord) -> Incoming:
         target=raw + b"?" + query.encode(),
         began=time.monotonic(),
         record=record,
+        scope=scope,
     )
 
 
@@ -131,7 +133,7 @@ async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitabl
         await whole.wait()
         return await receive()
 
-    await unless_gone(watching, work(noting))
+    await run_for_client(watching, work(noting))
 
 
 def replaying(body: bytes, receive: Receive) -> Receive:

@@ -1,0 +1,316 @@
+"""What all HTTP servers of Recollect share: bodies and heads within limits, work that ends with its
+client, checks of host, origin and token, JSON answers, and the server itself. Hosts declare their
+routes with Starlette. Only replies of providers are relayed as plain ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, ExceptionHandler, Lifespan, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from recollect.core.formats.json_text import encode
+from recollect.errors import RecollectError
+from recollect.system.loopback import address_of, host_of, is_own_page, names_this_machine
+
+CANCEL_SECONDS: Final = 0.2
+"""Pause before a request whose client has disconnected is cancelled again."""
+HEAD_BYTES: Final = 65_536
+"""Limit of request line and headers. The last chunk may exceed it by the same amount."""
+HEAD_SECONDS: Final = 30.0
+"""Time limit from the connection, or from the first byte of the head, to its end."""
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 10
+"""How long a server that stops waits for open requests."""
+
+
+class JsonAnswer(Response):
+    """An answer in JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return encode(content)
+
+
+class RawEndpoint:
+    """An endpoint that gets the ASGI messages themselves, for streams in both directions."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def application(
+    routes: Sequence[BaseRoute],
+    *,
+    lifespan: Lifespan[Starlette] | None = None,
+    middleware: Sequence[Middleware] = (),
+    on_problem: ExceptionHandler | None = None,
+) -> Starlette:
+    """Make the application of these routes. `on_problem` answers Starlette's HTTP errors; without
+    it the answer is a JSON object."""
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=middleware,
+        exception_handlers={HTTPException: on_problem or _answer_error},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, HTTPException)
+    return JsonAnswer({"error": error.detail}, error.status_code, error.headers)
+
+
+async def read_body(
+    request: Request, *, most: int, seconds: float, count: Callable[[int], None] | None = None
+) -> bytes:
+    """Return the whole body. `count` is called with the size of each chunk. Raise ClientDisconnect,
+    or HTTPException if the body is too large (413) or late (408)."""
+    too_large = HTTPException(413, f"a request must have at most {most:,} bytes")
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                chunks.append(chunk)
+                size += len(chunk)
+                if count is not None:
+                    count(len(chunk))
+                if size > most:
+                    raise too_large
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {seconds:g} s") from None
+    return b"".join(chunks)
+
+
+async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
+    """Run `work`, and stop it as soon as the client disconnects."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        while not task.done():
+            # Cancel repeatedly: Python 3.11's wait_for drops a cancellation that arrives with its
+            # result.
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        with suppress(asyncio.CancelledError):
+            await task
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def is_token(sent: str, token: str) -> bool:
+    """Compare a token that a client sent, in constant time."""
+    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
+
+
+class OwnPagesOnly:
+    """Middleware against web pages: a page in a browser can reach every local port. Refuses
+    requests for another host or from another origin and, with `token`, those that lack it as a
+    bearer. `local` servers listen on this machine only, so their host names are known."""
+
+    def __init__(self, app: ASGIApp, *, local: bool, token: str | None = None) -> None:
+        self._app = app
+        self._local = local
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
+        if self._local and not names_this_machine(host):
+            return PlainTextResponse("this server answers to this machine's names", 421)
+        served_as = None if self._local else host_of(f"//{host}")
+        if not is_own_page(headers.get("origin", ""), served_as=served_as):
+            return PlainTextResponse("pages of other origins are not answered", 403)
+        scheme, _, sent = headers.get("authorization", "").partition(" ")
+        if self._token is None or (
+            scheme.lower() == "bearer" and is_token(sent.strip(), self._token)
+        ):
+            return None
+        challenge = {"www-authenticate": 'Bearer realm="recollect"'}
+        return PlainTextResponse("the token is missing or wrong", 401, challenge)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection. Limits the size and time of request heads: uvicorn's parser would accept any
+    number of bytes, before any key is checked."""
+
+    _unread_bytes = 0
+    """Bytes that the parser holds, since the last complete head or chunk of a body."""
+    _made_progress = False
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass data to the parser. Close the connection if the head exceeds its limit."""
+        self._made_progress = False
+        super().data_received(data)
+        self._unread_bytes = 0 if self._made_progress else self._unread_bytes + len(data)
+        if self._unread_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        self._cancel_timer()
+        self._made_progress = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._made_progress = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._made_progress = True
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._cancel_timer()
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._end_late)
+
+    def _cancel_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _end_late(self) -> None:
+        if getattr(self.cycle, "response_complete", True):
+            self.transport.close()
+        else:  # the previous request is not answered yet
+            self._await_head()
+
+
+class HttpServer(uvicorn.Server):
+    """The HTTP server of an application. It adds no headers of its own and logs nothing."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        headers: dict[str, str] | None = None,
+        loop: Literal["auto", "asyncio"] = "auto",
+        stop_seconds: int = STOP_SECONDS,
+        on_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`headers` are added to every answer. `on_stop` is called when the server begins to stop,
+        so that endless streams end instead of delaying it."""
+        self._on_stop = on_stop
+        super().__init__(
+            uvicorn.Config(
+                app,
+                access_log=False,
+                date_header=False,
+                headers=list((headers or {}).items()),
+                http=BoundedHttp,  # this parser refuses targets that are not paths
+                interface="asgi3",
+                lifespan="on",
+                log_config=None,
+                log_level="critical",  # hosts report problems in their own records and logs
+                loop=loop,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=stop_seconds,
+                timeout_keep_alive=120,
+                ws="none",
+            )
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_stop()
+        await super().shutdown(sockets)
+
+
+class BackgroundServer:
+    """An HTTP server in its own thread while the block runs."""
+
+    def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
+        self._socket = opened
+        self.address: str = address_of(opened)
+        self.url: str = self.address
+        self._server = server
+        self._thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        until = time.monotonic() + START_SECONDS
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > until:
+                raise RecollectError(f"the server at {self.address} did not start in time")
+            time.sleep(0.01)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(START_SECONDS)
+        self._socket.close()
+
+
+__all__ = [
+    "BackgroundServer",
+    "ClientDisconnect",
+    "HTTPException",
+    "HttpServer",
+    "JsonAnswer",
+    "Message",
+    "OwnPagesOnly",
+    "RawEndpoint",
+    "Receive",
+    "Scope",
+    "Send",
+    "application",
+    "is_token",
+    "read_body",
+    "run_for_client",
+]
