@@ -137,7 +137,7 @@ def test_no_instruction_climbs_from_deep_in_a_page_or_far_back(at: int, hidden: 
             unseen_low=hidden == "unseen",
         )
     )
-    assert found.refused
+    assert len(found.drafts) < len(claims)
     for draft in found.drafts:
         assert_harmless(draft)
 

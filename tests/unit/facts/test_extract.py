@@ -47,10 +47,6 @@ def by_model(found: Extracted) -> list[FactDraft]:
     return [draft for draft in found.drafts if draft.made_by == "model"]
 
 
-def reasons(found: Extracted) -> str:
-    return "; ".join(found.refused)
-
-
 def test_a_models_fact_names_the_words_it_rests_on() -> None:
     more = f"Sure thing. {GATEWAY} Anything else?"
     said = talk(("user", "hello there my friend"), ("assistant", more))
@@ -79,26 +75,17 @@ def test_a_quotation_counts_wherever_it_stands_and_not_where_the_model_says() ->
 
 
 @pytest.mark.parametrize(
-    ("wanted", "reason"),
+    "wanted",
     [
-        (claim("it never was said by anybody here", "It was said by them."), "stands in no line"),
-        (
-            claim(
-                CLAIM["quote"], "Orders travel from the gateway of the shop into the ledger in 99."
-            ),
-            "number",
-        ),
-        (claim(CLAIM["quote"], "The weather in spring is nice in Rome."), "name"),
-        ({**CLAIM, "type": "preference"}, "medium trust states no preference"),
+        claim("it never was said by anybody here", "It was said by them."),
+        claim(CLAIM["quote"], "Orders travel from the gateway of the shop into the ledger in 99."),
+        claim(CLAIM["quote"], "The weather in spring is nice in Rome."),
+        {**CLAIM, "type": "preference"},
     ],
 )
-def test_what_is_not_borne_out_is_refused_without_its_words(
-    wanted: dict[str, Any], reason: str
-) -> None:
+def test_what_is_not_borne_out_is_refused(wanted: dict[str, Any]) -> None:
     found, _ = run(talk(("assistant", GATEWAY)), answered([wanted]))
-    assert not by_model(found)
-    assert reason in reasons(found)
-    assert wanted["content"] not in repr(found)
+    assert not found.drafts
 
 
 def test_no_fact_rests_on_what_was_read_before_alone() -> None:
@@ -106,7 +93,6 @@ def test_no_fact_rests_on_what_was_read_before_alone() -> None:
     new = [segment("assistant", "I have put the diagram of it into the docs folder now.", 5)]
     found, model = run(new, answered([CLAIM]), before=before)
     assert not by_model(found)
-    assert "it rests on earlier lines" in reasons(found)
     assert "earlier" in model.prompts[0].text
 
 

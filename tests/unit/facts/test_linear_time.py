@@ -19,9 +19,9 @@ from recollect.core.facts.reading import read_page, readable
 from recollect.core.facts.support import (
     find_quote,
     is_order,
+    is_supported,
     read_statement,
     states_nothing,
-    unsupported,
 )
 
 CHARS: Final = 8_000
@@ -40,7 +40,7 @@ READERS: Final[dict[str, Callable[[str], object]]] = {
     "read_statement": read_statement,
     "find_quote": lambda text: find_quote("the port is 8000", text, len(text)),
     "states_nothing": states_nothing,
-    "unsupported": lambda text: unsupported("the port is 8000", [text]),
+    "is_supported": lambda text: is_supported("the port is 8000", [text]),
 }
 
 

@@ -7,10 +7,10 @@ import pytest
 from recollect.core.facts.support import (
     anchored,
     find_quote,
+    is_supported,
     sentence_before,
     sentences_around,
     states_nothing,
-    unsupported,
 )
 
 
@@ -34,69 +34,67 @@ from recollect.core.facts.support import (
     ],
 )
 def test_what_was_said_is_supported(content: str, span: str) -> None:
-    assert unsupported(content, [span]) == ""
+    assert is_supported(content, [span])
 
 
 @pytest.mark.parametrize(
-    ("content", "span", "reason"),
+    ("content", "span"),
     [
-        ("The mock listens on 12112.", "the mock listens on 12111", "number"),
-        ("Config lives in /etc/app/a.yaml.", "config lives in /etc/app/b.yaml", "identifier"),
-        ("We deploy with DeployBot2.", "we deploy with the bot of ours", "number"),
-        ("The API is owned by Marta.", "the API is owned by Anna", "name"),
-        ("We run on version 2.1.4.", "we run on version 2.1.3", "number"),
-        ("Use Redis for sessions.", "don't use Redis for sessions", "opposite"),
-        ("Use MySQL for orders.", "we never use MySQL for orders", "opposite"),
-        ("Memcached is used.", "We use Redis, not Memcached.", "opposite"),
-        ("We no longer deploy on Friday.", "we deploy on Friday", "opposite"),
+        ("The mock listens on 12112.", "the mock listens on 12111"),
+        ("Config lives in /etc/app/a.yaml.", "config lives in /etc/app/b.yaml"),
+        ("We deploy with DeployBot2.", "we deploy with the bot of ours"),
+        ("The API is owned by Marta.", "the API is owned by Anna"),
+        ("We run on version 2.1.4.", "we run on version 2.1.3"),
+        ("Use Redis for sessions.", "don't use Redis for sessions"),
+        ("Use MySQL for orders.", "we never use MySQL for orders"),
+        ("Memcached is used.", "We use Redis, not Memcached."),
+        ("We no longer deploy on Friday.", "we deploy on Friday"),
         (
             "We decided not to round per line item.",
             "we decided to round per line item and not on the total",
-            "opposite",
         ),
-        ("The port is 8000.", "sorry, the port is 9000, not 8000", "opposite"),
-        ("The port of it is 8000.", "the port of it is 9000 not 8000", "opposite"),
-        ("RabbitMQ 那套要了", "最后改用 Kafka，RabbitMQ 那套不要了", "opposite"),
-        ("旧的对账服务还没有下线", "旧的对账服务已经下线了", "opposite"),
-        ("重算任务排在 2:30", "别把重算任务排在 2:30", "opposite"),
-        ("使用 MySQL 存订单", "订单不使用 MySQL 存", "opposite"),
-        ("The queue is RabbitMQ.", "should the queue be RabbitMQ?", "question"),
-        ("队列用 RabbitMQ", "队列用 RabbitMQ 吗", "question"),
-        ("The cache is Kafka based.", "maybe the cache could be Kafka based", "conjecture"),
-        ("缓存用 Kafka 实现", "缓存也许用 Kafka 实现", "conjecture"),
-        ("Invoices are archived nightly.", "the garden needs water in summer", "words"),
-        ("Is the port 9000?", "the port is 9000", "question"),
-        ("The database password is [REDACTED:password].", "the db password is x", "secret"),
-        ("The database host is db1.", "host db1, password [REDACTED:password]", "secret"),
-        ("local stripe mock", "the local stripe mock listens on 12111", "little"),
-        ("Container", "the container is built in two stages", "little"),
-        ("Anything goes here.", " ", "rests on nothing"),
+        ("The port is 8000.", "sorry, the port is 9000, not 8000"),
+        ("The port of it is 8000.", "the port of it is 9000 not 8000"),
+        ("RabbitMQ 那套要了", "最后改用 Kafka，RabbitMQ 那套不要了"),
+        ("旧的对账服务还没有下线", "旧的对账服务已经下线了"),
+        ("重算任务排在 2:30", "别把重算任务排在 2:30"),
+        ("使用 MySQL 存订单", "订单不使用 MySQL 存"),
+        ("The queue is RabbitMQ.", "should the queue be RabbitMQ?"),
+        ("队列用 RabbitMQ", "队列用 RabbitMQ 吗"),
+        ("The cache is Kafka based.", "maybe the cache could be Kafka based"),
+        ("缓存用 Kafka 实现", "缓存也许用 Kafka 实现"),
+        ("Invoices are archived nightly.", "the garden needs water in summer"),
+        ("Is the port 9000?", "the port is 9000"),
+        ("The database password is [REDACTED:password].", "the db password is x"),
+        ("The database host is db1.", "host db1, password [REDACTED:password]"),
+        ("local stripe mock", "the local stripe mock listens on 12111"),
+        ("Container", "the container is built in two stages"),
+        ("Anything goes here.", " "),
     ],
 )
-def test_what_was_not_said_is_refused_with_a_reason(content: str, span: str, reason: str) -> None:
-    found = unsupported(content, [span])
-    assert reason in found
-    assert content not in found
+def test_what_was_not_said_is_refused(content: str, span: str) -> None:
+    assert not is_supported(content, [span])
 
 
-def test_a_secret_in_a_statement_is_refused_without_being_shown() -> None:
+def test_a_secret_in_a_statement_is_refused() -> None:
+    assert is_supported("the deploy key is in the vault", ["the deploy key is in the vault"])
     said = "the deploy key is ghp_" + "aB3dE5gH7jK9" * 3
-    assert unsupported(said, [said]) == "it holds a secret"
+    assert not is_supported(said, [said])
 
 
 def test_a_neighbouring_sentence_lends_names_but_no_numbers() -> None:
     content, span = "The Grafana board listens on 3001.", "It listens on 3001."
-    assert unsupported(content, [span])
-    assert not unsupported(content, [span], context="The staging box runs the Grafana board.")
-    assert unsupported("Grafana listens on 3001.", ["It listens."], context="Grafana 3001")
+    assert not is_supported(content, [span])
+    assert is_supported(content, [span], context="The staging box runs the Grafana board.")
+    assert not is_supported("Grafana listens on 3001.", ["It listens."], context="Grafana 3001")
 
 
 def test_question_and_answer_say_together_what_neither_says() -> None:
     content = "The staging API listens on port 8443."
     spans = ["Which port does the staging API listen on?", "8443, behind the proxy"]
-    assert not unsupported(content, spans)
-    assert unsupported(content, spans[:1])
-    assert unsupported(content, spans[1:])
+    assert is_supported(content, spans)
+    assert not is_supported(content, spans[:1])
+    assert not is_supported(content, spans[1:])
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ from recollect.core.facts.support import (
     anchored,
     content_words,
     find_quote,
+    is_supported,
     sentence_before,
     sentences,
     sentences_around,
     states_nothing,
-    unsupported,
 )
 from recollect.core.ports import Archive, Clock, Model
 from recollect.core.rules.noise import is_noise
@@ -67,10 +67,9 @@ _QUESTION_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """The facts in the first messages of a window, and why other claims were refused."""
+    """The facts in the first messages of a window."""
 
     drafts: tuple[FactDraft, ...] = ()
-    refused: tuple[str, ...] = ()
     read: int = 0
     trouble: str = ""
 
@@ -97,17 +96,15 @@ async def extract(
     answer = await model.ask(extraction_prompt(page, max_output_tokens=max_output_tokens))
     read = [_claim(value) for value in _objects_in(answer.text)]
     claims = [claim for claim in read if claim is not None]
-    malformed = len(read) - len(claims)
-    if not claims and not malformed and "[" not in answer.text and answer.stop != "refusal":
+    if not read and "[" not in answer.text and answer.stop != "refusal":
         raise ModelError(_trouble(answer, page) or "the model's answer was not JSON")
     known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
     around = tuple(known.values())
-    drafts, refused = await asyncio.to_thread(
+    drafts = await asyncio.to_thread(
         _admit, claims[:MOST_FACTS], page, around, unseen_low=unseen_low
     )
     return Extracted(
         drafts=tuple(draft if draft.at <= now else replace(draft, at=now) for draft in drafts),
-        refused=(*["malformed"] * malformed, *refused),
         read=page.read,
         trouble=_trouble(answer, page),
     )
@@ -124,24 +121,14 @@ def _trouble(answer: Answer, page: Page) -> str:
 
 def _admit(
     claims: Sequence[_Claim], page: Page, around: Sequence[Segment], *, unseen_low: bool
-) -> tuple[list[FactDraft], list[str]]:
+) -> list[FactDraft]:
+    made = [_draft_claim(claim, page) for claim in claims]
+    proposed = [proposal for proposal in made if proposal is not None]
     drafts: list[FactDraft] = []
-    refused: list[str] = []
-    proposed: list[Proposed] = []
-    for claim in claims:
-        made = _draft_claim(claim, page)
-        if isinstance(made, str):
-            refused.append(made)
-        else:
-            proposed.append(made)
-    for judged in admit(proposed, around, unseen_low=unseen_low):
-        if isinstance(judged, str):
-            refused.append(judged)
-        elif any(_is_same(judged, draft) for draft in drafts):
-            refused.append("it was found already")
-        else:
-            drafts.append(judged)
-    return drafts, refused
+    for draft in admit(proposed, around, unseen_low=unseen_low):
+        if not any(_is_same(draft, other) for other in drafts):
+            drafts.append(draft)
+    return drafts
 
 
 def _is_same(draft: FactDraft, other: FactDraft) -> bool:
@@ -194,31 +181,29 @@ def _claim(given: Mapping[str, Any]) -> _Claim | None:
     )
 
 
-def _draft_claim(claim: _Claim, page: Page) -> Proposed | str:
+def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
+    """Return the draft of a claim; None if no new line supports it."""
     stated = _quoted(claim, page)
-    if stated is None:
-        return "its quotation stands in no line"
-    if stated.piece not in page.new:
-        return "it rests on earlier lines"
-    reasons = [states_nothing(sentence) for sentence in sentences(stated.text)]
+    if stated is None or stated.piece not in page.new:
+        return None
     is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` checks its claims further
-    if reasons and all(reasons) and not is_tool:
-        return reasons[0]
+    if not is_tool and all(map(states_nothing, sentences(stated.text))):
+        return None
     lines: tuple[Line, ...] = (stated,)
     content = claim.content
     before = sentence_before(stated.piece.text, stated.start)
-    why = unsupported(content, [stated.text], context=before)
-    question = _question(claim, page, stated) if why else None
-    if question is not None and not unsupported(content, [question.text, stated.text]):
-        lines = (question, stated)
-    elif why:
-        # A small model copies well and rephrases badly. If the copied words contain every exact
-        # value of its statement, they become the statement.
-        content = " ".join(claim.quote.split()).strip(" \"“”'`")
-        if len(content) > CONTENT_CHARS or not anchored(claim.content, content):
-            return why
-        if unsupported(content, [stated.text]):
-            return why
+    if not is_supported(content, [stated.text], context=before):
+        question = _question(claim, page, stated)
+        if question is not None and is_supported(content, [question.text, stated.text]):
+            lines = (question, stated)
+        else:
+            # A small model copies well and rephrases badly. If the copied words contain every exact
+            # value of its statement, they become the statement.
+            content = " ".join(claim.quote.split()).strip(" \"“”'`")
+            if len(content) > CONTENT_CHARS or not anchored(claim.content, content):
+                return None
+            if not is_supported(content, [stated.text]):
+                return None
     return Proposed(draft=_draft(claim, content, lines), spans=tuple(line.text for line in lines))
 
 

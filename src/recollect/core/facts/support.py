@@ -114,16 +114,15 @@ _Clause: TypeAlias = tuple[frozenset[str], bool]
 """Words of a clause, and whether it denies something."""
 
 
-def unsupported(content: str, spans: Sequence[str], *, context: str = "") -> str:
-    """Return why these spans do not support `content`, without quoting it; empty if they do. Names
-    and words may come from `context` ("it listens on 8443"), but numbers may not."""
-    if found := _of_shape(content, spans) or _exact(content, spans, context):
-        return found
-    if not _worded(content, spans, context):
-        return "too few of its words stand where it rests"
-    if not _agrees_in_denial(content, " ".join(spans)):
-        return "what it rests on says the opposite"
-    return ""
+def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bool:
+    """Return whether these spans support `content`. Names and words may come from `context` ("it
+    listens on 8443"), but numbers may not."""
+    return (
+        _may_be_fact(content, spans)
+        and _has_exact_values(content, spans, context)
+        and _has_words(content, spans, context)
+        and _agrees_in_denial(content, " ".join(spans))
+    )
 
 
 def anchored(content: str, quote: str) -> bool:
@@ -137,69 +136,59 @@ def anchored(content: str, quote: str) -> bool:
     )
     if not has_values or len(content_words(content)) <= _LEAST_WORDS:
         return False
-    return not _exact(content, [quote], "")
+    return _has_exact_values(content, [quote], "")
 
 
-def _of_shape(content: str, spans: Sequence[str]) -> str:
-    if not any(span.strip() for span in spans):
-        return "it rests on nothing"
-    if len(content) > MOST_CHARS:
-        return "it is too long for one statement"
+def _may_be_fact(content: str, spans: Sequence[str]) -> bool:
+    """Return whether this is one statement without a secret, and these spans state something."""
     words = content.casefold().split()
     is_heading = content.isascii() and len(words) < _HEADING_WORDS and STOP_WORDS.isdisjoint(words)
-    if len(content_words(content)) < _LEAST_WORDS or is_heading:
-        return "it says too little"
-    if MASK_OPENING in content or any(MASK_OPENING in span for span in spans):
-        return "it is about a secret"
-    if redact(content).spans:
-        return "it holds a secret"
-    if _asks(content):
-        return "it is a question"
-    if all(all(map(_asks, sentences(span))) for span in spans if span.strip()):
-        return "it rests on a question"
-    if any(_CONJECTURES.search(span) for span in spans):
-        return "it rests on a conjecture"
-    return ""
+    return (
+        any(span.strip() for span in spans)
+        and len(content) <= MOST_CHARS
+        and len(content_words(content)) >= _LEAST_WORDS
+        and not is_heading
+        and not any(MASK_OPENING in text for text in (content, *spans))
+        and not redact(content).spans
+        and not _asks(content)
+        and not all(all(map(_asks, sentences(span))) for span in spans if span.strip())
+        and not any(_CONJECTURES.search(span) for span in spans)
+    )
 
 
-def states_nothing(sentence: str) -> str:
-    """Return why a sentence alone supports nothing; empty if it may support something."""
-    if len(content_words(sentence)) < _LEAST_WORDS:
-        return "it says too little"
-    if _asks(sentence):
-        return "it rests on a question"
-    return "it rests on a conjecture" if _CONJECTURES.search(sentence) else ""
+def states_nothing(sentence: str) -> bool:
+    """Return whether a sentence alone supports nothing: it has too few words, or it is a question
+    or a conjecture."""
+    return (
+        len(content_words(sentence)) < _LEAST_WORDS
+        or _asks(sentence)
+        or _CONJECTURES.search(sentence) is not None
+    )
 
 
 def _asks(sentence: str) -> bool:
     return sentence.rstrip(" \"'”’)）*_~。.").endswith(_QUESTION_ENDS)
 
 
-def _exact(content: str, spans: Sequence[str], context: str) -> str:
+def _has_exact_values(content: str, spans: Sequence[str], context: str) -> bool:
     text = _folded("\n".join(spans))
     around = f"{text}\n{_folded(context)}"
     numbers = set(_NUMBERS.findall(text))
-    loose = {piece for number in numbers for piece in re.split(r"[.:,_/-]", number)}
-    for number in _NUMBERS.findall(_folded(content)):
-        if number not in numbers and number not in loose:
-            return "a number in it was not said there"
-    for shape in shapes_in(content):
-        if _folded(shape) not in around:
-            return "an identifier in it was not said there"
+    numbers |= {piece for number in numbers for piece in re.split(r"[.:,_/-]", number)}
     words = {*tokenize(around), *tokenize("\n".join((*spans, context)))}
-    for name in names_in(content):
-        if max(name, key=len) not in words:
-            return "a name in it was not said there"
-    return ""
+    return (
+        numbers.issuperset(_NUMBERS.findall(_folded(content)))
+        and all(_folded(shape) in around for shape in shapes_in(content))
+        and all(max(name, key=len) in words for name in names_in(content))
+    )
 
 
-def _worded(content: str, spans: Sequence[str], context: str) -> bool:
+def _has_words(content: str, spans: Sequence[str], context: str) -> bool:
     wanted = content_words(content)
-    held = content_words("\n".join(spans))
-    lent = content_words(context)
-    shared = len(wanted & held) + len((wanted - held) & lent)
+    own = wanted & content_words("\n".join(spans))
+    shared = len(own) + len((wanted - own) & content_words(context))
     # the sentence's own words must support it; otherwise any sentence would support its neighbor
-    return shared >= WORDS_SHARE * len(wanted) and len(wanted & held) * 2 >= shared
+    return shared >= WORDS_SHARE * len(wanted) and len(own) * 2 >= shared
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -464,27 +453,19 @@ _BINDING: Final[frozenset[FactType]] = frozenset({"preference", "decision"})
 
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
-) -> list[FactDraft | str]:
-    """Return each draft with its trust, or the reason for refusing it. `around` are the segments
-    among which it was found. `unseen_low` means that tools may have written even earlier
-    messages."""
-    repeated = repeated_segments(proposed, around)
-    return [
-        _limit_trust(proposal, segments, unseen_low=unseen_low)
-        for proposal, segments in zip(proposed, repeated, strict=True)
-    ]
-
-
-def _limit_trust(
-    proposal: Proposed, repeated: Sequence[Segment], *, unseen_low: bool
-) -> FactDraft | str:
-    draft = proposal.draft
-    trust = lowest([draft.trust, *(segment.trust for segment in repeated)])
-    if draft.type not in _STATABLE[trust]:
-        return f"{trust} trust states no {draft.type}"
-    orders = any(map(is_order, proposal.texts))
-    if orders and trust in ("low", "outside"):
-        return "a tool's words tell nobody what to do"
-    if unseen_low and trust != "high" and (orders or draft.type in _BINDING):
-        return "it may repeat what a tool brought in further back"
-    return replace(draft, trust=trust, lineage=tuple(segment.id for segment in repeated))
+) -> list[FactDraft]:
+    """Return the drafts that their speakers may state, with their trust. `around` are the segments
+    among which they were found. `unseen_low` means that tools may have written even earlier
+    messages, so a binding draft may repeat those."""
+    admitted: list[FactDraft] = []
+    for proposal, repeated in zip(proposed, repeated_segments(proposed, around), strict=True):
+        draft = proposal.draft
+        trust = lowest([draft.trust, *(segment.trust for segment in repeated)])
+        orders = any(map(is_order, proposal.texts))
+        binds = orders or draft.type in _BINDING
+        if draft.type not in _STATABLE[trust] or (orders and trust in ("low", "outside")):
+            continue
+        if not (unseen_low and trust != "high" and binds):
+            lineage = tuple(segment.id for segment in repeated)
+            admitted.append(replace(draft, trust=trust, lineage=lineage))
+    return admitted

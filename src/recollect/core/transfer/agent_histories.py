@@ -5,7 +5,7 @@ rest. An unreadable file is reported and does not affect others."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
@@ -92,38 +92,21 @@ def find_histories() -> FoundHistories:
     return found
 
 
-_ProjectOf: TypeAlias = Callable[[Fields], str | None]
-
-
-def _line_project(fields: Fields) -> str | None:
-    """Read the folder that Claude Code names in every line of the conversation."""
-    return text_of(fields, "cwd")
-
-
-def _meta_project(fields: Fields) -> str | None:
-    """Read the folder that Codex names in the payload of the first line."""
-    if text_of(fields, "type") != "session_meta":
-        return None
-    return text_of(object_fields(fields.get("payload", b"")) or {}, "cwd")
-
-
-def _header_project(fields: Fields) -> str | None:
-    return text_of(fields, "cwd") if text_of(fields, "type") == "session" else None
-
-
-_PROJECT_OF: Final[Mapping[HistoryAgent, _ProjectOf]] = {
-    "claude-code": _line_project,
-    "codex": _meta_project,
-    "pi": _header_project,
-    "openclaw": _header_project,
-}
+def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
+    """Return the folder that a line of a transcript names. Claude Code names it in every line, the
+    others in the first."""
+    kind = text_of(fields, "type")
+    if agent == "codex":
+        meta = object_fields(fields.get("payload", b"")) if kind == "session_meta" else None
+        return text_of(meta or {}, "cwd")
+    return text_of(fields, "cwd") if agent == "claude-code" or kind == "session" else None
 
 
 def first_folder(agent: HistoryAgent, path: Path) -> str | None:
     """Return the folder in which a session began; None if its transcript does not name it. The
     session belongs to that folder, even if its agent later changes to another."""
     try:
-        return _head(path, _PROJECT_OF[agent])
+        return _head(path, agent)
     except (OSError, FormatError, MissingExtra):  # the agent creates the file with the first reply
         return None
 
@@ -153,7 +136,7 @@ def _find_files(found: FoundHistories, agent: HistoryAgent, folder: Path, patter
 def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
     for path in paths:
         try:
-            project = _head(path, _PROJECT_OF[agent])
+            project = _head(path, agent)
             stat = path.stat()
         except (OSError, FormatError, MissingExtra) as problem:
             detail = getattr(problem, "strerror", None) or str(problem)
@@ -183,14 +166,14 @@ def _opened(path: Path) -> IO[bytes]:
         return BytesIO(unpack(file.read(), name=path.name))
 
 
-def _head(path: Path, project_of: _ProjectOf) -> str | None:
+def _head(path: Path, agent: HistoryAgent) -> str | None:
     looked_at = 0
     with _opened(path) as file:
         while looked_at <= _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
             looked_at += len(line)
             fields = object_fields(line.strip())
             if fields is not None:
-                project = project_of(fields)
+                project = _project_of(agent, fields)
                 if project is not None and Path(project).is_absolute():
                     return project
     return None
@@ -252,7 +235,7 @@ def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
             fields = object_fields(_openclaw_line(*header)) or {}
             yield AgentHistory(
                 agent="openclaw",
-                project=_header_project(fields) or str(openclaw_folder() / "workspace"),
+                project=_project_of("openclaw", fields) or str(openclaw_folder() / "workspace"),
                 name=f"{path}#{session}",
                 stem=session,
                 size_bytes=size or 0,

@@ -21,8 +21,8 @@ from recollect.core.turn.align import LastRequest, Reading, align, enter, read
 from recollect.core.turn.ingest import ingest
 from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.core.values.history import SessionState
-from recollect.core.values.message import CallId, EntryKey, ToolCall
-from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.core.values.message import EntryKey, ToolCall
+from recollect.core.values.segment import Segment, SegmentId
 from recollect.core.values.transcript import RecordedSession, ShownItems
 from recollect.errors import FormatError
 from recollect.system.config import Settings
@@ -228,21 +228,6 @@ class ImportRules:
         return tuple(extract_job(session, run_at=self.now, left=False) for session in sessions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recording:
-    session: str
-    readings: Sequence[Reading] = field(repr=False)
-    keys: Sequence[EntryKey] = field(repr=False)
-    ids: Sequence[SegmentId] = field(repr=False)
-    said_at: Mapping[EntryKey, float] = field(repr=False)
-    origins: Mapping[EntryKey, str] = field(repr=False)
-    tool_names: Mapping[CallId, str] = field(repr=False)
-    fetched: frozenset[CallId] = field(repr=False)
-    secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    elsewhere: Counter[_Said] = field(default_factory=Counter, repr=False)
-    """Messages that the session stores under other keys, with counts."""
-
-
 async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
     """Return the session's name. If the agent sends none, it is the session that the gateway
     recognized by these messages."""
@@ -281,132 +266,119 @@ async def import_transcript(
     session = await _session_name(store, session, transcript.kind, readings)
     stored = await store.session(session)
     live = _live_state(stored)
-    lineage = place_items(transcript, readings, live)
-    recording = _recording(transcript, readings, lineage, session, file, file_said_at)
-    counts = ImportCounts(read=len(readings))
-    places = _first_places(recording.ids)
+    placed = place_items(transcript, readings, live)
+    items = [(item.timestamp, f"{file}:{item.line}") for item in transcript.items]
+    writing = _Writing(store, rules, session, readings, placed.keys)
+    writing.set_origins(items, file_said_at)
     if stored is not None and (transcript.compactions or (live is not None and look_again)):
-        known = await store.known(recording.ids)
-        if len(known) < len(places):
-            recording.elsewhere.update(await _stored_elsewhere(store, recording))
-    for at in range(0, len(places), BATCH_SEGMENTS):
-        counts = counts.plus(
-            await _write_stretch(store, recording, places[at : at + BATCH_SEGMENTS], rules)
-        )
+        await writing.find_elsewhere()
+    counts = ImportCounts(read=len(readings), known=len(readings) - len(writing.places))
+    for at in range(0, len(writing.places), BATCH_SEGMENTS):
+        counts = counts.plus(await writing.write(writing.places[at : at + BATCH_SEGMENTS]))
         if progress is not None:
-            progress(min(at + BATCH_SEGMENTS, len(places)), len(places))
-    write = _session_write(session, lineage.state, stored)
+            progress(min(at + BATCH_SEGMENTS, len(writing.places)), len(writing.places))
+    write = _session_write(session, placed.state, stored)
     if write is not None:
         await store.write(Batch(at=rules.now, session=write))
-    repeated = len(readings) - len(places)
-    return replace(counts, known=counts.known + repeated)
+    return counts
 
 
-def _recording(
-    transcript: RecordedSession,
-    readings: Sequence[Reading],
-    lineage: PlacedItems,
-    session: str,
-    file: str,
-    file_said_at: float,
-) -> _Recording:
-    said_at: dict[EntryKey, float] = {}
-    origins: dict[EntryKey, str] = {}
-    last = file_said_at
-    for item, key in zip(transcript.items, lineage.keys, strict=True):
-        last = last if item.timestamp is None else item.timestamp
-        said_at.setdefault(key, last)
-        origins.setdefault(key, f"{file}:{item.line}")
-    names = {
-        part.id: part.name
-        for reading in readings
-        if reading.calls
-        for part in reading.message.parts
-        if isinstance(part, ToolCall)
-    }
-    return _Recording(
-        session=session,
-        readings=readings,
-        keys=lineage.keys,
-        ids=[segment_id(session, key) for key in lineage.keys],
-        said_at=said_at,
-        origins=origins,
-        tool_names=names,
-        fetched=fetched_calls(
-            part for reading in readings if reading.calls for part in reading.message.parts
-        ),
-    )
+class _Writing:
+    """Writes the messages of one recording to its session."""
 
+    def __init__(
+        self,
+        store: Store,
+        rules: ImportRules,
+        session: str,
+        readings: Sequence[Reading],
+        keys: Sequence[EntryKey],
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._session = session
+        self._readings = readings
+        self._keys = keys
+        self._ids = [segment_id(session, key) for key in keys]
+        first: dict[SegmentId, int] = {}
+        for place, id_ in enumerate(self._ids):  # a recording may contain a message twice
+            first.setdefault(id_, place)
+        self.places = list(first.values())
+        parts = [part for one in readings if one.calls for part in one.message.parts]
+        self._tool_names = {part.id: part.name for part in parts if isinstance(part, ToolCall)}
+        self._fetched = fetched_calls(parts)
+        self._said_at: dict[EntryKey, float] = {}
+        self._origins: dict[EntryKey, str] = {}
+        self._secrets: dict[str, None] = {}
+        self._elsewhere: Counter[_Said] = Counter()
+        """Messages that the session stores under other keys, with counts."""
 
-def _first_places(ids: Sequence[SegmentId]) -> list[int]:
-    """Return the first place of each message, because a recording may contain a message twice."""
-    first: dict[SegmentId, int] = {}
-    for place, one in enumerate(ids):
-        first.setdefault(one, place)
-    return list(first.values())
+    def set_origins(self, items: Iterable[tuple[float | None, str]], said_at: float) -> None:
+        """Set the time and the origin of each message. An item without a time has that of the item
+        before it; the first one has `said_at`."""
+        for key, (timestamp, origin) in zip(self._keys, items, strict=True):
+            said_at = said_at if timestamp is None else timestamp
+            self._said_at.setdefault(key, said_at)
+            self._origins.setdefault(key, origin)
+
+    async def find_elsewhere(self) -> None:
+        """Find messages that are stored at another place. An agent repeats messages after its own
+        compaction, so they are in two histories. Which one was read first depends on the time of
+        reading. Messages from the gateway may differ in more than words."""
+        if len(await self._store.known(self._ids)) == len(self.places):
+            return
+        ours = set(self._ids)
+        async for page in read_pages(self._store, session=self._session):
+            self._elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
+
+    async def write(self, places: Sequence[int]) -> ImportCounts:
+        """Write the messages at these places that are not stored yet."""
+        known = await self._store.known([self._ids[place] for place in places])
+        fresh = [place for place in places if self._ids[place] not in known]
+        if not fresh:
+            return ImportCounts(known=len(known))
+        made = ingest(
+            [enter(self._readings[place], self._keys[place]) for place in fresh],
+            session=self._session,
+            source="import",
+            said_at=self._said_at,
+            redaction=self._rules.redaction,
+            now=self._rules.now,
+            origins=self._origins,
+            tool_names=self._tool_names,
+            fetched=self._fetched,
+            secrets=self._secrets,
+        )
+        segments = [new for new in made.segments if not self._is_elsewhere(new.segment)]
+        if not segments:
+            return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
+        jobs = (*made.jobs, *self._rules.reading([self._session]))
+        batch = Batch(at=self._rules.now, segments=tuple(segments), jobs=jobs)
+        written = await self._store.write(batch)
+        stored = set(written.stored)
+        return ImportCounts(
+            stored=len(written.stored),
+            known=len(known) + len(written.known) + len(made.segments) - len(segments),
+            forgotten=len(written.forgotten),
+            skipped=len(made.skipped),
+            noise=sum(
+                new.segment.noise is not None and new.segment.id in stored for new in segments
+            ),
+            redacted=made.redacted if stored else 0,
+        )
+
+    def _is_elsewhere(self, segment: Segment) -> bool:
+        said = _said(segment)
+        if self._elsewhere[said] <= 0:
+            return False
+        self._elsewhere[said] -= 1
+        return True
 
 
 def _said(segment: Segment) -> _Said:
     """Return the text without an agent's reminders. The gateway sees them in a message; the agent's
     transcript does not contain them."""
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
-
-
-async def _stored_elsewhere(store: Store, recording: _Recording) -> Counter[_Said]:
-    """Return messages that are stored at another place. An agent repeats messages after its own
-    compaction, so they are in two histories. Which one was read first depends on the time of
-    reading. Messages from the gateway may differ in more than words."""
-    elsewhere: Counter[_Said] = Counter()
-    ours = set(recording.ids)
-    async for page in read_pages(store, session=recording.session):
-        elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
-    return elsewhere
-
-
-def _not_elsewhere(made: Sequence[NewSegment], recording: _Recording) -> list[NewSegment]:
-    fresh: list[NewSegment] = []
-    for new in made:
-        said = _said(new.segment)
-        if recording.elsewhere[said] > 0:
-            recording.elsewhere[said] -= 1
-        else:
-            fresh.append(new)
-    return fresh
-
-
-async def _write_stretch(
-    store: Store, recording: _Recording, places: Sequence[int], rules: ImportRules
-) -> ImportCounts:
-    known = await store.known([recording.ids[place] for place in places])
-    fresh = [place for place in places if recording.ids[place] not in known]
-    if not fresh:
-        return ImportCounts(known=len(known))
-    made = ingest(
-        [enter(recording.readings[place], recording.keys[place]) for place in fresh],
-        session=recording.session,
-        source="import",
-        said_at=recording.said_at,
-        redaction=rules.redaction,
-        now=rules.now,
-        origins=recording.origins,
-        tool_names=recording.tool_names,
-        fetched=recording.fetched,
-        secrets=recording.secrets,
-    )
-    segments = _not_elsewhere(made.segments, recording)
-    if not segments:
-        return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
-    jobs = (*made.jobs, *rules.reading([recording.session]))
-    written = await store.write(Batch(at=rules.now, segments=tuple(segments), jobs=jobs))
-    stored = set(written.stored)
-    return ImportCounts(
-        stored=len(written.stored),
-        known=len(known) + len(written.known) + len(made.segments) - len(segments),
-        forgotten=len(written.forgotten),
-        skipped=len(made.skipped),
-        noise=sum(new.segment.noise is not None and new.segment.id in stored for new in segments),
-        redacted=made.redacted if stored else 0,
-    )
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:

@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from recollect.core.values.fact import FactId
 from recollect.core.values.message import MessageId
-from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import BodyKind, Certificate, ForgetScope
 from recollect.system.plain_text import plain_line
 
@@ -87,8 +85,6 @@ class RedactionResult:
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     changed: Counter[str] = field(default_factory=Counter)
     sessions: Counter[str] = field(default_factory=Counter)
-    segments: dict[SegmentId, None] = field(default_factory=dict)
-    facts: list[FactId] = field(default_factory=list)
     left: int = 0
     """Secrets that were found but not masked: in names, in records that changed, in files that are
     open or belong to others."""

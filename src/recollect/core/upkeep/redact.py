@@ -210,6 +210,7 @@ class _RedactionWalk:
         self._now = now
         self._apply = apply
         self._facts_before: tuple[Fact, ...] = ()
+        self._masked: set[SegmentId] = set()
         self._named: set[tuple[str, str]] = set()
         self._names: dict[str, set[str]] = {}
         self._secrets: dict[str, set[str]] = {}
@@ -261,9 +262,8 @@ class _RedactionWalk:
             kinds = {kind: count for kind, count in every.items() if not only or kind in only}
             if text is None or not kinds:
                 continue
-            known = segment.id in self.found.segments
-            self.found.count(SEGMENTS, kinds, segment.session, again=known)
-            self.found.segments[segment.id] = None
+            self.found.count(SEGMENTS, kinds, segment.session, again=segment.id in self._masked)
+            self._masked.add(segment.id)
             if not only:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.masked_in(segment.text))
@@ -308,7 +308,6 @@ class _RedactionWalk:
             if kinds:
                 place = DIGESTS if fact.type == "digest" else FACTS
                 self.found.count(place, kinds, fact.session)
-                self.found.facts.append(fact.id)
         self._step(FACTS, len(self._facts_before), len(self._facts_before))
         races = 0
         while self._apply and races < _MOST_RACES:
