@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.harness.waiting import PATIENCE_SECONDS
 from tests.sizes import at_size
 
+from recollect.core.engine import Engine
+from recollect.system.config.settings import Recall, StoreSettings, Turn
 from recollect_bench.postgres_server import PostgresServer
 
 # before any test imports it: its assertions show their values
@@ -23,6 +26,12 @@ pytest.register_assert_rewrite("tests.store_contract")
 ROOT = Path(__file__).parent
 STARTED = time.monotonic()
 DATA = Path(os.environ.setdefault("RECOLLECT_DATA", str(ROOT.parent / "shared" / "data")))
+
+PATIENT: dict[Any, dict[str, float]] = {
+    Recall: {"deadline_seconds": 20.0},
+    StoreSettings: {"read_seconds": 30.0, "write_seconds": 30.0},
+    Turn: {"deadline_seconds": 60.0},
+}
 
 settings.register_profile(
     "default",
@@ -63,6 +72,33 @@ def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     """No test reads or writes the memory of the person who runs it."""
     home = tmp_path_factory.getbasetemp() / f"home-{secrets.token_hex(6)}"
     monkeypatch.setenv("RECOLLECT_HOME", str(home))
+
+
+def _deadlines() -> Iterator[tuple[Any, str, float, str]]:
+    for group, deadlines in PATIENT.items():
+        name = group.__name__.removesuffix("Settings").upper()
+        for deadline, seconds in deadlines.items():
+            yield group, deadline, seconds, f"RECOLLECT_{name}__{deadline.upper()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_deadlines() -> Iterator[None]:
+    """No default deadline ends work because the machine is slow; a test of one sets its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for group, deadline, seconds, variable in _deadlines():
+            patch.setitem(group.__init__.__kwdefaults__, deadline, seconds)
+            patch.setenv(variable, str(seconds))
+        patch.setattr(Engine.settle, "__defaults__", (PATIENCE_SECONDS,))
+        yield
+
+
+@pytest.fixture
+def usual_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the default deadlines that users have."""
+    for group, deadline, _, variable in _deadlines():
+        default = group.__dataclass_fields__[deadline].default
+        monkeypatch.setitem(group.__init__.__kwdefaults__, deadline, default)
+        monkeypatch.delenv(variable)
 
 
 @pytest.fixture(autouse=True)

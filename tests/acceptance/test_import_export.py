@@ -247,7 +247,7 @@ def test_an_imported_session_that_goes_on_is_stored_once(
     told = recollect.json("import", tmp_path / "talk.json", "--session", "s")["totals"]
     assert told["stored"] == 8
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
-    settings = {"window_tokens": 200_000, "store.read_seconds": 60.0, "store.write_seconds": 60.0}
+    settings = {"window_tokens": 200_000}
 
     async def go_on() -> None:
         memory = open_memory(store=recollect.url, settings=settings)

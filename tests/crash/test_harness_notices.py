@@ -103,7 +103,7 @@ def test_a_budget_that_is_not_kept_is_found_out(tmp_path: Path) -> None:
 
 
 def test_a_store_that_forgets_among_others_is_found_out(tmp_path: Path) -> None:
-    outcome = crowd(broken("open_forgetful", tmp_path), seconds=1.0, members=2)
+    outcome = crowd(broken("open_forgetful", tmp_path), seconds=1.0, rounds=20, members=2)
     assert outcome.lost, table([outcome])
 
 
@@ -115,14 +115,14 @@ def test_a_spooled_batch_that_does_not_arrive_is_found_out(tmp_path: Path) -> No
 def test_a_turn_that_waits_for_an_absent_store_is_found_out() -> None:
     outcome = Outcome(scenario="outage", store="none")
     quick = Phase(prepared=[0.01] * 100, archived=["store"] * 100)
-    slow = Phase(prepared=[0.01] * 98 + [0.60, 0.70], archived=["spool"] * 100)
+    slow = Phase(prepared=[0.01] * 60 + [0.60] * 40, archived=["spool"] * 100)
     judge(outcome, quick, slow, quick, drained_seconds=0.1)
     assert any("600 ms" in problem for problem in outcome.problems)
 
 
 def test_a_turn_may_find_out_that_the_store_is_away_and_not_for_ever() -> None:
     quick = Phase(prepared=[0.01] * 100, archived=["store"] * 100)
-    for seconds, problems in ((2.4, 0), (2.6, 1)):
+    for seconds, problems in ((4.9, 0), (5.1, 1)):
         outcome = Outcome(scenario="outage", store="none")
         away = Phase(prepared=[0.01] * 99 + [seconds], archived=["spool"] * 100)
         judge(outcome, quick, away, quick, drained_seconds=0.1)

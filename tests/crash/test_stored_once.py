@@ -25,7 +25,6 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.core.values.batch import Batch
 from recollect.system.config import Settings
-from recollect.system.config.settings import StoreSettings
 
 SESSION = "one-session"
 EXCHANGES = 9
@@ -98,7 +97,7 @@ async def drain(place: Place) -> None:
     async def waiting() -> Spool:
         return await open_spool(place.location, space=place.space)
 
-    archive = DurableArchive(place.open, waiting, StoreSettings(write_seconds=30.0))
+    archive = DurableArchive(place.open, waiting)
     await archive.write(Batch(at=time.time()))
     assert await archive.settle(30.0) == 0
     await archive.close()

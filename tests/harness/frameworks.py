@@ -65,7 +65,6 @@ def opened(folder: Path, **settings: Any) -> BlockingEngine:
         "recall.embedder": "none",
         "jobs.in_process": False,
         "tokens.calibrate": False,
-        "store.write_seconds": 10.0,
         **settings,
     }
     return open_blocking_memory(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -28,13 +28,16 @@ def wait_until(condition: Callable[[], T]) -> T:
     return found
 
 
-async def eventually(condition: Callable[[], T]) -> T:
-    """Do the same in a coroutine, while the other tasks of its loop run."""
+async def eventually(condition: Callable[[], object]) -> None:
+    """Wait in a coroutine until `condition`, or what it awaits, is true."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
+    while True:
+        answer = condition()
+        found = await answer if isinstance(answer, Awaitable) else answer
+        if found:
+            return
         assert time.monotonic() < until, f"still {found!r} after {PATIENCE_SECONDS:g} s"
         await asyncio.sleep(0.005)
-    return found
 
 
 def processor_seconds(work: Callable[[], object], *, runs: int = 3) -> float:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.waiting import eventually
 
 from recollect import Engine, open_memory
 from recollect.adapters.embedders.local import HashEmbedder
@@ -92,14 +92,6 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ]
 
 
-async def until(ready: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if ready():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
-
-
 def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,7 +106,7 @@ def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
             if 5 <= number < 55:
                 assert seen.archived == "spool"
                 assert str(seen).count("the server is away") == 1
-        assert await engine.settle(10.0) == 0
+        assert await engine.settle() == 0
         await engine.prepare("s", turn_of(60))
         await engine.prepare("s", turn_of(61))
         assert (await engine.observe("s", reply_of(61))).failures == ()
@@ -147,7 +139,7 @@ def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
             await engine.prepare("s", turn_of(9))
             assert (await engine.observe("s", reply_of(9))).archived == "spool"
         store.failure = None
-        assert await engine.settle(10.0) == 0
+        assert await engine.settle() == 0
         await engine.close()
 
     asyncio.run(run())
@@ -207,7 +199,7 @@ def test_an_embedder_that_fails_is_heard_until_it_answers(
 
     async def run() -> None:
         embedder = Embedder()
-        settings = {"jobs.in_process": False, "store.write_seconds": 10.0}
+        settings = {"jobs.in_process": False}
         memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[embedder])
         await memory.prepare("s", turn_of(0))
         await memory.observe("s", reply_of(0))
@@ -247,12 +239,12 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
         engine = Engine(archive=archive, jobs=jobs, embedders=[embedder])
         await engine.prepare("s", turn_of(0))
         await engine.observe("s", reply_of(0))
-        await until(lambda: bool(jobs.trouble()))
+        await eventually(lambda: bool(jobs.trouble()))
         (line,) = (await engine.observe("s", {"usage": {}})).failures
         assert (line.stage, line.outcome) == ("jobs", "failed")
         assert line.said.startswith("embed: ")
         embedder.broken = False
-        await until(lambda: not jobs.trouble())
+        await eventually(lambda: not jobs.trouble())
         assert (await engine.observe("s", {"usage": {}})).failures == ()
         await engine.close()
 

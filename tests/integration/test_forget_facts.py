@@ -42,12 +42,6 @@ from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 MARKER = "zanzibarquokka"
 PLAN = f"We decided that the crane listens on port 9000, the {MARKER} plan."
-PATIENT = {
-    "store__read_seconds": 30.0,
-    "store__write_seconds": 30.0,
-    "turn__deadline_seconds": 60.0,
-}
-"""A busy machine must not keep a turn out of the ledger."""
 BEFORE = "We decided that the crane listens on port 8000."
 STAYS = "The tide tables are kept in harbour/tables/tide.csv for now."
 
@@ -105,7 +99,7 @@ def talk() -> Talk:
 async def plant(memory: Memory) -> Talk:
     """Say it, compact it, and let facts and a digest be made of it."""
     said = talk()
-    async with opened(memory.url, scribe(retold), **PATIENT) as engine:
+    async with opened(memory.url, scribe(retold)) as engine:
         await engine.prepare(SESSION, said.body("go on"))
         done = await engine.compact(SESSION)
         assert done.compacted, done.reason
@@ -203,7 +197,7 @@ def told(memory: Memory, *arguments: str | Path, code: int = 0) -> str:
 
 async def comes_again(memory: Memory, said: Talk, late: Batch) -> None:
     """The client sends it all again, and a late worker writes what it made of it."""
-    async with opened(memory.url, scribe(), reader=fact_reader(), **PATIENT) as engine:
+    async with opened(memory.url, scribe(), reader=fact_reader()) as engine:
         await engine.prepare(SESSION, said.body("go on"))
         await engine.prepare("another", said.body("go on"))
         await engine.observe("another", {"role": "assistant", "content": "ok"})
@@ -272,13 +266,13 @@ def test_a_withdrawn_summary_is_made_anew_without_it(tmp_path: Path) -> None:
         said = await plant(memory)
         await asyncio.to_thread(told, memory, "memory", "forget", "--matching", MARKER, "--yes")
         said.messages = [one for one in said.messages if MARKER not in str(one["content"])]
-        async with opened(memory.url, None, **PATIENT) as engine:
+        async with opened(memory.url, None) as engine:
             context = sound(await engine.prepare(SESSION, said.exchange(8).body("go on")))
             assert not [edit for edit in context.edits if isinstance(edit, Cut)]
             assert MARKER not in shown(context)
             assert "[recollect]" in shown(context), "a note by code stands where messages are not"
         model = scribe()
-        async with opened(memory.url, model, **PATIENT) as engine:
+        async with opened(memory.url, model) as engine:
             sound(await engine.prepare(SESSION, said.body("go on")))
             done = await engine.compact(SESSION)
             assert done.compacted, done.reason

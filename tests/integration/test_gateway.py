@@ -878,7 +878,7 @@ def test_a_reply_to_a_request_that_was_overtaken_is_not_kept_behind_another() ->
         first.result()
         records(running, 2)
         (memory,) = running.gateway.spaces.opened()
-        work = memory.engine.settle(5.0)
+        work = memory.engine.settle()
         asyncio.run_coroutine_threadsafe(work, running.gateway.memories.loop).result(60)
     found = CliRunner().invoke(main, ["memory", "search", "answer", "--space", "default", "--json"])
     passages = [hit["passage"] for hit in json.loads(found.output)["hits"]]

@@ -144,7 +144,7 @@ async def say(memory: Engine, *texts: str) -> None:
         messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}]
     messages.append({"role": "user", "content": "Go on with the parser, please."})
     await memory.prepare("s", {"model": "m", "max_tokens": 100, "messages": messages})
-    await memory.settle(10)
+    await memory.settle()
 
 
 async def stored(memory: Engine) -> tuple[list[str], list[str]]:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from tests.harness.waiting import eventually
+
 from recollect.adapters.wiring import open_spool, open_store
 from recollect.core.boundary import Failure, SystemClock
 from recollect.core.engine.archive import DurableArchive
@@ -66,19 +68,16 @@ def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: 
                 secret=space_secret("default"), redaction=Redaction(), weigher=Weigher()
             ),
         )
-        following = Following(files.look, interval_seconds=1.0)
+        following = Following(files.look, interval_seconds=0.1)
         following.wake()
-        begun = time.monotonic()
-        while not isinstance(following.last, Failure):
-            assert time.monotonic() - begun < 30, following.last
-            await asyncio.sleep(0.05)
+        await eventually(lambda: isinstance(following.last, Failure))
         assert "spool" in str(following.trouble())
         refusing[0] = False
-        while not (
-            isinstance(following.last, MemoryFilesResult) and following.last.count("unchanged")
-        ):
-            assert time.monotonic() - begun < 60, following.last
-            await asyncio.sleep(0.05)
+        await eventually(
+            lambda: (
+                isinstance(following.last, MemoryFilesResult) and following.last.count("unchanged")
+            )
+        )
         await following.close()
         store = await archive.store()
         assert (await store.stats()).segments == 2

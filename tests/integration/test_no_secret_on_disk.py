@@ -361,7 +361,7 @@ def test_no_kind_of_secret_beside_the_messages_reaches_the_disk(
             await memory.prepare(SESSION, talk.exchange(4).body("go on"))
             done = await memory.compact(SESSION, instructions=instructions)
             assert done.compacted, done.reason
-            assert await memory.settle(30) == 0
+            assert await memory.settle() == 0
             return seen
 
     seen = asyncio.run(run())
@@ -489,7 +489,7 @@ def test_no_kind_of_secret_in_files_notes_and_facts_reaches_the_disk(
             book = await memory.facts(SESSION)
             for text in planted.texts("fact"):
                 await book.add(text)
-            await memory.settle(30)
+            await memory.settle()
         store = await open_store(str(file), space="default")
         try:
             for note in planted.texts("note"):

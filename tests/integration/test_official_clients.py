@@ -96,7 +96,7 @@ def check_whole(texts: list[str], observation: Any) -> None:
     assert "[broken off]" not in said
 
 
-SETTINGS = {"store.write_seconds": 10.0, "recall.embedder": "none"}
+SETTINGS = {"recall.embedder": "none"}
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ async def live(
         clock.seconds = one.at
         history.append(spoken(one.role, one.text))
         await memory.prepare("s", {"messages": list(history)})
-    await memory.settle(10)
+    await memory.settle()
     if facts:
         store = await open_store(str(path / "m.db"), space="default")
         await store.write(Batch(at=START, facts=tuple(facts)))

@@ -177,10 +177,6 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
             "jobs.in_process": False,
             "recall.embedder": "none",
             "recall.scope": "space",
-            # a busy machine recalls late, and this is not about time
-            "turn.deadline_seconds": 60.0,
-            "store.read_seconds": 60.0,
-            "store.write_seconds": 60.0,
         },
         file=None,
     ).settings

@@ -45,14 +45,13 @@ def talk(turns: int, last: str) -> list[dict[str, Any]]:
 async def keep(file: Path, session: str, messages: list[dict[str, Any]]) -> int:
     async with open_memory(store=file, window_tokens=6_000) as memory:
         context = await memory.prepare(session, {"messages": messages})
-        await memory.settle(20)
+        await memory.settle()
         return len(context.edits)
 
 
 async def read(file: Path, session: str, messages: list[dict[str, Any]]) -> Any:
     settings = {
         "ingest.enabled": False,
-        "recall.deadline_seconds": 20.0,
         "recall.scope": "space",
     }
     async with open_memory(store=file, settings=settings, window_tokens=6_000) as memory:

@@ -35,10 +35,6 @@ STAFF = "ACME-48213"
 SETTINGS = {
     "jobs.in_process": False,
     "window_tokens": 16_000,
-    # A busy machine must not keep a turn out of the ledger.
-    "store.read_seconds": 30.0,
-    "store.write_seconds": 30.0,
-    "turn.deadline_seconds": 60.0,
 }
 OPEN_EYES = {**SETTINGS, "redaction.enabled": False}
 TOLD = f"Deploy the harbour crane with the token {TOKEN}, badge {STAFF}, on Friday."

@@ -61,7 +61,7 @@ async def _ask(folder: Path, how: Literal["stored", "typed"]) -> tuple[list[str]
         tools = memory_tools(memory)
         for statement in ASKED if how == "stored" else ():
             assert not (await tools.call("memory_store", {"text": statement})).is_error
-        await memory.settle(20)
+        await memory.settle()
 
         async def block(session: str, text: str) -> str:
             context = await memory.prepare(session, request(text))

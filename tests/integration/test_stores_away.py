@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import apsw
 import pytest
+from tests.harness.waiting import PATIENCE_SECONDS
 
 from recollect import Context, Engine, open_memory
 from recollect.adapters.stores.spool import FileSpool
@@ -189,7 +191,7 @@ def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, kn
         await talk.exchange(engine, "first")
         await talk.exchange(engine, "second")
         away = False
-        assert await engine.settle(10) == 0
+        assert await engine.settle() == 0
         await talk.exchange(engine, "third")
         await engine.close()
         after = await recorded()
@@ -203,19 +205,19 @@ def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, kn
 def test_a_locked_file_delays_no_turn_after_the_first(tmp_path: Path) -> None:
     async def run() -> None:
         talk, file = Talk(), tmp_path / "m.db"
-        async with open_memory(store=file, settings=QUIET) as memory:
+        settings = {**QUIET, "store.write_seconds": 2.0}
+        async with open_memory(store=file, settings=settings) as memory:
             for _ in range(12):
                 await talk.exchange(memory)
             with locked(file):
-                times = []
-                for _ in range(8):
-                    begun = time.monotonic()
+                await talk.exchange(memory)
+                begun = time.monotonic()
+                for _ in range(7):
                     context = await talk.exchange(memory)
-                    times.append(time.monotonic() - begun)
                     assert not context.report.over_limit
                     assert [line for line in lines_of(context, "recall") if line[0] != "done"] == []
-                assert max(times[1:]) < 0.6, times
-            assert await memory.settle(10) == 0
+                assert time.monotonic() - begun < 0.6 * 7 * 2.0, "they did not wait for the lock"
+            assert await memory.settle() == 0
             await talk.exchange(memory)
             assert await memory.settle(0) == 0, "the store takes batches again"
         assert len(await stored(file)) == len(talk.messages)
@@ -251,9 +253,9 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
             assert context.report.tokens_before > WINDOW > context.report.tokens_after
             assert not context.report.over_limit
             begun = time.monotonic()
-            again = await one.prepare("s", talk.body("so?"))
-            assert time.monotonic() - begun < 2.0, "it did not wait again"
-            assert not again.report.over_limit
+            for _ in range(4):
+                assert not (await one.prepare("s", talk.body("so?"))).report.over_limit
+            assert time.monotonic() - begun < 0.6 * 4 * 2.0, "they did not wait again"
 
     asyncio.run(run())
 
@@ -291,7 +293,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patience = 4.0
+    patience = 3.0
     monkeypatch.setattr("recollect.core.engine.archive.UNDURABLE_SECONDS", patience)
 
     async def run() -> None:
@@ -314,7 +316,7 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 ]
                 told += any("stored nowhere and may leave the request" in said for said in failed)
                 assert failed or full < 0.1, "every turn says that nothing is kept"
-                if full > patience + 0.5:
+                if full > 1.5 * patience:
                     assert not context.report.over_limit, "bounded, though nothing can be kept"
                 elif full < patience / 2:
                     shown = str(context.request["messages"])
@@ -323,12 +325,10 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 await asyncio.sleep(0.05)
             assert told
             assert over, "what is durable nowhere stayed in the view at first"
-            *others, _, slowest = sorted(took)
-            assert others[-1] < 0.6
-            assert slowest < 2.0  # two may meet a machine that is busy with something else
+            assert median(took) < 1.0, "no turn waits for a write"
             assert await memory.settle(0) > 0, "what is kept nowhere is counted"
             disk.free()
-            assert await memory.settle(10) == 0
+            assert await memory.settle() == 0
             assert not (await talk.exchange(memory)).report.over_limit
         assert await stored(file) == [str(one["content"]) for one in talk.messages]
 
@@ -342,6 +342,7 @@ class Dear(SQLiteStore):
 
     seconds = 0.0
     hangs = False
+    answered = threading.Event()
 
     async def page(self, **more: Any) -> Any:  # type: ignore[misc]
         await asyncio.sleep(self.seconds)
@@ -349,8 +350,10 @@ class Dear(SQLiteStore):
 
     async def session(self, session: str) -> Any:
         if self.hangs:
-            await asyncio.sleep(60)
-        return await super().session(session)
+            await asyncio.sleep(3_600)
+        found = await super().session(session)
+        self.answered.set()
+        return found
 
 
 async def asked_often(tmp: Path, **settings: float) -> tuple[DurableArchive, Dear]:
@@ -368,46 +371,62 @@ async def asked_often(tmp: Path, **settings: float) -> tuple[DurableArchive, Dea
     return archive, store
 
 
-def test_a_dear_question_fails_alone_and_only_when_it_is_late(tmp_path: Path) -> None:
+def test_a_slow_query_fails_alone_and_only_at_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.1)
+
     async def run() -> None:
-        archive, store = await asked_often(tmp_path, read_seconds=3.0)
-        store.seconds = 1.5
+        archive, store = await asked_often(tmp_path, read_seconds=60.0)
+        store.seconds = 0.5
         page = asyncio.create_task(archive.ask(lambda one: one.page(limit=1)))
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(0.3)
         assert await archive.ask(lambda one: one.session("s")) is None
         assert await page == ()
-        store.seconds = 5.0
-        begun = time.monotonic()
-        late = await archive.ask(lambda one: one.page(limit=1))
+        await archive.close()
+        archive, store = await asked_often(tmp_path, read_seconds=1.0)
+        store.seconds = 3_600
+        late = await asyncio.wait_for(archive.ask(lambda one: one.page(limit=1)), PATIENCE_SECONDS)
         assert isinstance(late, Failure)
-        assert 2.9 < time.monotonic() - begun < 4.9, "not the 5 s that it takes"
         assert await archive.ask(lambda one: one.session("s")) is None, "the store is there"
         await archive.close()
 
     asyncio.run(run())
 
 
-def test_a_busy_reader_is_no_store_that_is_down(tmp_path: Path) -> None:
+def test_a_busy_reader_is_no_store_that_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is busy until another query is answered beside it."""
+    monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr("recollect.core.engine.archive.PING_SECONDS", 20.0)
+
     async def run() -> None:
-        archive, store = await asked_often(tmp_path)
-        slow = store._reader.run(lambda _: time.sleep(3.5))
-        assert await archive.ask(lambda _: slow) is None
+        archive, store = await asked_often(tmp_path, read_seconds=60.0)
+        store.answered.clear()
+        slow = store._reader.run(lambda _: store.answered.wait(PATIENCE_SECONDS))
+        assert await archive.ask(lambda _: slow) is True
         await archive.close()
 
     asyncio.run(run())
 
 
-def test_a_store_that_hangs_costs_its_bound_once(tmp_path: Path) -> None:
+def test_a_store_that_hangs_costs_its_bound_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.core.engine.archive.PING_SECONDS", 0.8)
+
     async def run() -> None:
         archive, store = await asked_often(tmp_path)
-        store.hangs, store.seconds = True, 60
+        store.hangs, store.seconds = True, 3_600
         begun = time.monotonic()
         assert isinstance(await archive.ask(lambda one: one.page(limit=1)), Failure)
-        assert 2.9 < time.monotonic() - begun < 20.0
+        assert time.monotonic() - begun > 0.9
         begun = time.monotonic()
-        for _ in range(5):
+        for _ in range(20):
             assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
-        assert time.monotonic() - begun < 1.9, "none of them waited again"
+        assert time.monotonic() - begun < 10.0, "not 20 times a second"
         await archive.close()
         assert ours() == []
 
@@ -480,7 +499,7 @@ def test_nothing_runs_on_after_close(
         await asyncio.sleep(after)
         begun = time.monotonic()
         await memory.close()
-        assert time.monotonic() - begun < 5.0
+        assert time.monotonic() - begun < PATIENCE_SECONDS / 2
         await asyncio.gather(*turns, return_exceptions=True)
         assert ours() == []
 
@@ -498,7 +517,7 @@ def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: Path) 
             await memory.prepare("other", Talk().body("a question while it is locked"))
             begun = time.monotonic()
             await memory.close()
-            assert time.monotonic() - begun < 6.0
+            assert time.monotonic() - begun < PATIENCE_SECONDS / 2
             assert ours() == []
 
     asyncio.run(run())

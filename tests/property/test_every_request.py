@@ -36,8 +36,6 @@ from recollect.system.config import build, load_settings
 from recollect.testing.provider_rules import unfaithful, violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-PATIENT = {"turn.deadline_seconds": 600.0, "recall.deadline_seconds": 600.0}
-"""A stage that is late failed, however busy the machine is."""
 EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=120, full=1_000)
 
 
@@ -84,7 +82,7 @@ def test_any_conversation(format_name: FormatName) -> None:
     @given(bodies(format_name), windows(), st.integers(0, 3))
     def check(body: dict[str, Any], window: int, style: int) -> None:
         raw = encoded(body, style)
-        engine = Engine(build({"window_tokens": window, **PATIENT}))
+        engine = Engine(build({"window_tokens": window}))
         session = Session("s")
         context = prepare(engine, session, raw, format_name)
         report = context.report
@@ -102,7 +100,7 @@ def test_any_conversation(format_name: FormatName) -> None:
         again = prepare(engine, session, raw, format_name)
         assert again.request == context.request, "the same request twice gives the same view"
         if not report.over_limit:
-            fresh = Engine(build({"window_tokens": window, **PATIENT}))
+            fresh = Engine(build({"window_tokens": window}))
             fixed = prepare(fresh, Session("t"), context.request, format_name)
             assert fixed.request == context.request, "shaping what was shaped changes nothing"
 
@@ -120,7 +118,7 @@ def test_system_messages_between_the_turns(
     """Claude Code's, under their beta: the rest is trimmed, pruned and recalled around them."""
     raw = encoded(body, 0)
     recaller = FixedRecall(1, 1, 80) if recalls else None
-    engine = Engine(build({"window_tokens": window, **PATIENT}), recaller=recaller)
+    engine = Engine(build({"window_tokens": window}), recaller=recaller)
     context = asyncio.run(engine.prepare(Session("s"), raw, format="anthropic", betas=PER_TURN))
     out = json.loads(context.request)
     assert _broken(context.report) == []
@@ -193,7 +191,7 @@ def test_objects_are_neither_mutated_nor_copied(format_name: FormatName) -> None
     @given(bodies(format_name), windows())
     def check(body: dict[str, Any], window: int) -> None:
         before = copy.deepcopy(body)
-        engine = Engine(build({"window_tokens": window, **PATIENT}))
+        engine = Engine(build({"window_tokens": window}))
         context = prepare(engine, Session("s"), body, format_name)
         assert body == before
         assert refused(format_name, context.request) == []
@@ -234,7 +232,7 @@ def test_with_a_recalled_block(format_name: FormatName) -> None:
     def check(
         body: dict[str, Any], window: int, facts: int, passages: int, chars: int, preset: str
     ) -> None:
-        arguments = {"preset": preset, "window_tokens": window, **PATIENT}
+        arguments = {"preset": preset, "window_tokens": window}
         loaded = load_settings(arguments=arguments, environment={})
         engine = Engine(loaded.settings, recaller=FixedRecall(facts, passages, chars))
         session = Session("s")

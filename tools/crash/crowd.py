@@ -22,8 +22,10 @@ MEMBERS = 8
 TELL_SECONDS = 10.0
 
 
-def crowd(place: Place, *, seconds: float, members: int = MEMBERS, tell: Tell = silent) -> Outcome:
-    """Let `members` processes work on one store, then compare."""
+def crowd(
+    place: Place, *, seconds: float, rounds: int = 0, members: int = MEMBERS, tell: Tell = silent
+) -> Outcome:
+    """Let `members` processes work on one store, each for so many rounds at least; then compare."""
     began = time.monotonic()
     outcome = Outcome(scenario="crowd", store=place.name)
     progress = {f"member-{number}": Progress() for number in range(members)}
@@ -31,6 +33,7 @@ def crowd(place: Place, *, seconds: float, members: int = MEMBERS, tell: Tell = 
     queries = 0
     with Nursery([MODULE, *place.modules]) as nursery:
         until = ["--others", str(members), "--until-time", str(time.time() + seconds)]
+        until += ["--rounds", str(rounds)]
         children = {
             name: nursery.fork(MODULE, [*place.arguments(), "--writer", name, *until])
             for name in progress

@@ -99,7 +99,7 @@ async def _run(options: argparse.Namespace) -> None:
     store = await open_place(options.opener, options.location, options.space)
     try:
         member = Member(store, name=options.writer, others=options.others)
-        while time.time() < options.until_time:
+        while time.time() < options.until_time or member.number < options.rounds:
             await member.round()
         say(f"= {member.queries}")
     finally:
@@ -107,7 +107,7 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Go on until the time named."""
+    """Go on until the time named, and for so many rounds at least."""
     parser = argparse.ArgumentParser(prog="tools.crash.crowd_member")
     parser.add_argument("--opener", required=True, help="module:function that opens the store")
     parser.add_argument("--location", required=True, help="file or URL")
@@ -115,6 +115,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--writer", required=True)
     parser.add_argument("--others", type=int, required=True)
     parser.add_argument("--until-time", type=float, required=True)
+    parser.add_argument("--rounds", type=int, default=0)
     asyncio.run(_run(parser.parse_args(arguments)))
     return 0
 

@@ -25,7 +25,7 @@ async def main(path: str) -> None:
     random = Random()
 
     async def handler(lease: Lease) -> Batch:
-        await asyncio.sleep(random.uniform(0, 0.01))
+        await asyncio.sleep(random.uniform(0, 0.03))
         if random.random() < 0.1:
             raise OSError
         new = examples.segment(f"{lease.key} by {secrets.token_hex(8)}")

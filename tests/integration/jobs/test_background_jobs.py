@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.harness.waiting import PATIENCE_SECONDS, eventually
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
 
 from recollect.core.upkeep.jobs import BackgroundJobs, JobRunner
@@ -14,14 +15,6 @@ from recollect.core.values.batch import Batch, Lease
 from recollect.errors import StoreUnavailable
 
 OnStore = Callable[[Scenario], None]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def background(bench: Bench, runner: JobRunner, *, idle_seconds: float = 60.0) -> BackgroundJobs:
@@ -43,12 +36,12 @@ def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
         assert not jobs.running
         await bench.enqueue("a", "b")
         jobs.wake()
-        await until(lambda: not jobs.running)
+        await eventually(lambda: not jobs.running)
         assert sorted(done) == ["a", "b"]
         await bench.enqueue("c")
         jobs.wake()
         jobs.wake()
-        await until(lambda: not jobs.running)
+        await eventually(lambda: not jobs.running)
         assert len(done) == 3
         await jobs.close()
         await jobs.close()
@@ -74,12 +67,12 @@ def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
         jobs = BackgroundJobs(open_runner, idle_seconds=idle_seconds)
         await bench.enqueue("a")
         jobs.wake()
-        await until(lambda: not away)
-        assert await jobs.rest(5.0)
+        await eventually(lambda: not away)
+        assert await jobs.rest(PATIENCE_SECONDS)
         if idle_seconds > 1:
             assert await bench.store.jobs() != ()
             jobs.wake()
-        await until(lambda: not jobs.running)
+        await eventually(lambda: not jobs.running)
         assert await bench.store.jobs() == ()
         await jobs.close()
 
@@ -125,7 +118,7 @@ def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> No
         await asyncio.sleep(0)
         begun = time.monotonic()
         await jobs.close()
-        assert time.monotonic() - begun < 6
+        assert time.monotonic() - begun < PATIENCE_SECONDS / 2
         let_go.set()
         await asyncio.sleep(0)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.harness.waiting import PATIENCE_SECONDS
 from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
 from tests.store_contract import examples
 
@@ -132,20 +133,20 @@ def test_a_lost_lease_stops_the_handler_and_writes_nothing(on_store: OnStore) ->
 def test_a_stop_lets_a_job_end_or_gives_it_back(
     on_store: OnStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "GRACE_SECONDS", 0.3)
-
     async def scenario(bench: Bench) -> None:
         stop, begun = asyncio.Event(), asyncio.Event()
 
         async def handler(lease: Lease) -> Batch:
             begun.set()
-            await asyncio.sleep(0.1 if lease.key == "short" else 60)
+            await (stop if lease.key == "short" else asyncio.Event()).wait()
             return Batch(at=NOON)
 
         for key, done, waiting in (("short", 1, 0), ("long", 0, 1)):
             stop.clear()
             begun.clear()
             await bench.enqueue(key)
+            grace_seconds = PATIENCE_SECONDS if done else 0.1
+            monkeypatch.setattr(runner_module, "GRACE_SECONDS", grace_seconds)
             running = asyncio.create_task(bench.runner(handler).run_due(stop=stop))
             await begun.wait()
             stop.set()

@@ -8,9 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+from tests.harness.waiting import wait_until
 from tests.integration.jobs.work_bench import NOON
 
 from recollect.adapters.wiring import open_store
@@ -73,10 +73,7 @@ def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
     with_jobs(path, "expire")
     run = command("--store", str(path), home=tmp_path)
     try:
-        for _ in range(300):
-            if waiting(path) == (0, 0):
-                break
-            time.sleep(0.1)
+        wait_until(lambda: waiting(path) == (0, 0))
         run.send_signal(signal.SIGTERM)
         _, err = run.communicate(timeout=30)
     finally:

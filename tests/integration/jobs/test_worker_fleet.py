@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 import pytest
+from tests.harness.waiting import wait_until
 from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
@@ -81,10 +80,7 @@ def test_it_serves_until_it_is_told_to_stop(url: str, tmp_path: Path) -> None:
     run = command("--store", url, home=tmp_path)
     try:
         asyncio.run(fill(url))
-        for _ in range(300):
-            if not any(asyncio.run(waiting(url)).values()):
-                break
-            time.sleep(0.1)
+        wait_until(lambda: not any(asyncio.run(waiting(url)).values()))
         run.send_signal(signal.SIGTERM)
         _, err = run.communicate(timeout=30)
     finally:
@@ -105,12 +101,12 @@ def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
         run = command("--store", url, home=tmp_path)
         try:
             blocked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            until(lambda: owner.execute(blocked).fetchone() != (0,))
+            wait_until(lambda: owner.execute(blocked).fetchone() != (0,))
             asyncio.run(fill(url, later))
-            until(lambda: asyncio.run(waiting(url))[later] == 0)
+            wait_until(lambda: asyncio.run(waiting(url))[later] == 0)
             assert asyncio.run(waiting(url))[slow] == 2
             owner.rollback()
-            until(lambda: asyncio.run(waiting(url))[slow] == 0)
+            wait_until(lambda: asyncio.run(waiting(url))[slow] == 0)
             run.send_signal(signal.SIGTERM)
             _, err = run.communicate(timeout=30)
         finally:
@@ -129,7 +125,7 @@ def test_a_server_that_is_away_is_waited_for(server: PostgresServer, tmp_path: P
         asyncio.run(migrate(database.admin_url, app_role=APP_ROLE, app_password=APP_PASSWORD))
         assert run.stderr.readline().startswith("recollect worker: serving every space")
         asyncio.run(fill(database.app_url, SPACES[0]))
-        until(lambda: asyncio.run(waiting(database.app_url))[SPACES[0]] == 0)
+        wait_until(lambda: asyncio.run(waiting(database.app_url))[SPACES[0]] == 0)
         run.send_signal(signal.SIGTERM)
         run.communicate(timeout=30)
         assert run.returncode == 0
@@ -139,10 +135,3 @@ def test_a_server_that_is_away_is_waited_for(server: PostgresServer, tmp_path: P
     once = command("--store", server.new_database().app_url, "--once", home=tmp_path)
     once.communicate(timeout=60)
     assert once.returncode == 2
-
-
-def until(met: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 20
-    while not met():
-        assert time.monotonic() < ends
-        time.sleep(0.05)

@@ -12,6 +12,8 @@ from tests.trusted_settings import write_trusted
 from recollect.cli.doctor import doctor
 from recollect.system.config import known_keys
 
+pytestmark = pytest.mark.usefixtures("usual_deadlines")
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

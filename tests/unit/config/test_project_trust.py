@@ -23,6 +23,8 @@ from recollect.system.config.fields import ProjectRule, holds_text, read_value
 from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
 from recollect.system.places import models_folders, trust_folder, user_settings_file
 
+pytestmark = pytest.mark.usefixtures("usual_deadlines")
+
 HARMFUL = '[store]\nurl = "postgresql://app@evil.test/x"\n'
 TOOL_NAMES = {"pruning.tools.allow", "pruning.tools.deny"}
 

@@ -34,14 +34,7 @@ ACTS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {}
 
 START = 1_800_000_000.0
 DAY = 86_400.0
-PATIENT = {
-    "store.read_seconds": 20.0,
-    "store.write_seconds": 20.0,
-    "recall.deadline_seconds": 20.0,
-    "turn.deadline_seconds": 40.0,
-}
-"""So that a machine that is busy changes nothing."""
-BY_WORDS = {**PATIENT, "recall.embedder": "none", "jobs.in_process": False}
+BY_WORDS = {"recall.embedder": "none", "jobs.in_process": False}
 EVERY = {"recall.every_turn": True}
 
 HARBOUR = (
@@ -139,7 +132,7 @@ async def with_vectors(
     file: Path, settings: Mapping[str, Any], question: str | None = None
 ) -> tuple[Turn, dict[str, int]]:
     """Open a memory, wait for its vectors and its model, ask; and whose vectors there are."""
-    memory = open_memory(store=file, settings={**PATIENT, **settings}, clock=Clock(START + 60))
+    memory = open_memory(store=file, settings=settings, clock=Clock(START + 60))
     store = await open_store(str(file), space="default")
     try:
         until = time.monotonic() + 30
@@ -249,7 +242,6 @@ def remote(**changes: Any) -> Iterator[tuple[Server, dict[str, Any]]]:
     """A server, and the settings by which it is asked."""
     with serve(embeddings) as server:
         settings = {
-            **PATIENT,
             **EVERY,
             "recall.embedder": "remote",
             "recall.remote.provider": "openai",
@@ -346,7 +338,7 @@ def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
     async def without() -> tuple[Turn, dict[str, int]]:
         file = new_file(tmp)
         await remember(file, [ferry])
-        found = await ask_once(file, {**PATIENT, **EVERY, "recall.embedder": "none"}, question)
+        found = await ask_once(file, {**EVERY, "recall.embedder": "none"}, question)
         store = await open_store(str(file), space="default")
         made = dict((await store.stats()).vectors)
         await store.close()

@@ -29,6 +29,8 @@ from recollect.system.config.keys import Key, snake_case
 from recollect.system.config.load import NOT_SETTINGS, variable_name
 from recollect.system.config.settings import Pruning, Turn
 
+pytestmark = pytest.mark.usefixtures("usual_deadlines")
+
 ROOT = Path(__file__).parents[3]
 EVERY_KEY = [path for path in known_keys() if path != "preset"]
 

@@ -543,10 +543,6 @@ ASKS = "which crane stands at the north quay, by the way?"
 def asked(folder: Path, embedder: str = "none") -> Any:
     """The context of a new session that asks what an earlier one was told."""
     settings: dict[str, Any] = {
-        "store.read_seconds": 20.0,
-        "store.write_seconds": 20.0,
-        "recall.deadline_seconds": 20.0,
-        "turn.deadline_seconds": 40.0,
         "recall.embedder": embedder,
         "recall.scope": "space",
         "jobs.in_process": False,

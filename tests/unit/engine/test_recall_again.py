@@ -11,10 +11,6 @@ from recollect.core.engine.session import Context
 
 SETTINGS = {
     "recall.embedder": "none",
-    "store.read_seconds": 20.0,
-    "store.write_seconds": 20.0,
-    "recall.deadline_seconds": 20.0,
-    "turn.deadline_seconds": 40.0,
 }
 HERON = "the heron of Quillhaven is called Balthazar and sleeps on the crane"
 

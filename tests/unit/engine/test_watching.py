@@ -16,7 +16,7 @@ from recollect import BlockingEngine, Engine, open_memory
 from recollect.adapters.wiring import open_store
 from recollect.testing.scripted_model import Says
 
-SETTINGS = {"store.write_seconds": 10.0, "recall.embedder": "none"}
+SETTINGS = {"recall.embedder": "none"}
 REQUEST = {"model": "claude-x", "messages": [{"role": "user", "content": "where is the crane?"}]}
 TEXT = "The crane stands at quay seven."
 EVENTS: list[Any] = [

@@ -64,7 +64,7 @@ TALK = (user(DECIDED), assistant(REPLY), user(LATER))
 
 async def told(memory: Engine, *messages: dict[str, Any], session: str = "s") -> None:
     await memory.prepare(session, request(*messages))
-    await memory.settle(10)
+    await memory.settle()
 
 
 def ids_in(text: str) -> list[str]:
