@@ -21,8 +21,9 @@ from uuid import uuid4
 import msgspec
 
 from recollect.core.values.model import FormatName
-from recollect.errors import MissingExtra, ServiceError
+from recollect.errors import ServiceError
 from recollect.hosts.service import models as m
+from recollect.system.http import asked_to_wait, import_driver, is_sendable_key
 
 if TYPE_CHECKING:
     import httpx2
@@ -42,20 +43,17 @@ class MemoryClient:
         self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
     ) -> None:
         """`seconds` limits one attempt, `patience_seconds` all attempts of a call."""
-        try:
-            import httpx2
-        except ImportError:
-            raise MissingExtra(feature="the client of a service", extra="remote") from None
+        driver = import_driver("the client of a service")
         if not url.startswith(("http://", "https://")):
             raise ServiceError("the address of a service must begin with http:// or https://")
         key = key.strip()  # a key read from a file may end with a newline
-        if not (key.isascii() and key.isprintable() and key):
+        if not (key and is_sendable_key(key)):
             raise ServiceError(
                 "the key is not valid: pass a key that `recollect key create` printed"
             )
-        self._seconds, self._patience = seconds, patience_seconds
-        self._trouble = httpx2.HTTPError
-        self._http: httpx2.Client = httpx2.Client(
+        self._patience = patience_seconds
+        self._network_error: type[Exception] = driver.HTTPError
+        self._http: httpx2.Client = driver.Client(
             base_url=url,
             headers={"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
             timeout=seconds + 5.0,
@@ -219,9 +217,9 @@ class MemoryClient:
             matching=matching,
             dry_run=True,
         )
-        told = self._post(m.ForgottenAnswer, body, space, "forget").preview
-        assert told is not None
-        return told
+        preview = self._post(m.ForgottenAnswer, body, space, "forget").preview
+        assert preview is not None
+        return preview
 
     def spaces(self) -> Iterator[m.SpaceItem]:
         """List the tenant's spaces."""
@@ -276,7 +274,7 @@ class MemoryClient:
                 method, path, content=content, headers=headers, params=dict(query or {})
             )
 
-        answer = self._patiently(send)
+        answer = self._retry(send)
         if answer.status_code != 200:
             raise _refusal(answer)
         try:
@@ -286,25 +284,26 @@ class MemoryClient:
                 "the server that answered is not a Recollect service: check the address", status=200
             ) from None
 
-    def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
+    def _retry(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE_SECONDS
         while True:
-            wait = pause
+            answer: httpx2.Response | None = None
+            wait, error_name = pause, ""
             try:
                 answer = send()
+            except self._network_error as error:
+                # its text holds the request, including the key
+                error_name = type(error).__name__
+            else:
                 if answer.status_code not in AGAIN:
                     return answer
-                wait = max(pause, min(_asked_seconds(answer) or 0.0, LONGEST_PAUSE_SECONDS))
-                trouble: Exception | None = None
-            except self._trouble as error:
-                answer, trouble = None, error
+                wait = max(pause, min(asked_to_wait(answer.headers) or 0.0, LONGEST_PAUSE_SECONDS))
             if time.monotonic() + wait > until:
                 if answer is not None:
                     return answer
-                # the HTTP client's error holds the request, including the key
                 raise ServiceError(
-                    f"the service cannot be reached ({type(trouble).__name__}): check its address"
-                ) from None
+                    f"the service cannot be reached ({error_name}): check its address"
+                )
             time.sleep(wait)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -313,24 +312,19 @@ def _raw(given: bytes | Any) -> msgspec.Raw:
     return msgspec.Raw(given if isinstance(given, bytes) else msgspec.json.encode(given))
 
 
-def _asked_seconds(answer: httpx2.Response) -> float | None:
-    text = answer.headers.get("retry-after", "")
-    return float(text) if text.isascii() and text.isdigit() else None
-
-
 def _refusal(answer: httpx2.Response) -> ServiceError:
     status = answer.status_code
     try:
-        told = msgspec.json.decode(answer.content, type=m.ProblemAnswer)
+        problem = msgspec.json.decode(answer.content, type=m.ProblemAnswer)
     except msgspec.DecodeError:
         return ServiceError(
             f"the server answered {status}, but not as a Recollect service does: check the address",
             status=status,
         )
     return ServiceError(
-        f"{told.title}: {told.detail}",
+        f"{problem.title}: {problem.detail}",
         status=status,
-        problem=told.type.rsplit(":", 1)[-1],
-        retry_after=_asked_seconds(answer),
-        budget=told.budget,
+        problem=problem.type.rsplit(":", 1)[-1],
+        retry_after=asked_to_wait(answer.headers),
+        budget=problem.budget,
     )

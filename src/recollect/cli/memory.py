@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -204,25 +204,6 @@ def _message_text(stored: StoredSegment, *, whole: bool) -> str:
     return f"{heading(stored.segment)}\n{text}\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundMessage:
-    """A message that matches, with its best passage."""
-
-    stored: StoredSegment
-    hit: Hit
-    words: frozenset[str] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchAnswer:
-    """The result of a search."""
-
-    found: tuple[FoundMessage, ...]
-    facts: tuple[RankedFact, ...]
-    recalled: Recalled
-    embedders: str
-
-
 @click.command("search")
 @click.argument("query", nargs=-1, required=True, metavar="QUERY…")
 @click.option(
@@ -252,24 +233,45 @@ async def memory_search(
         )
     async with memory.open(spool="reported") as store:
         name = None if session is None else await stored_session(store, session)
-        answer = await _search(store, memory, asked, limit=limit, session=name)
+        request = _search_request(memory, asked, limit=limit, session=name)
+        vectors, notes, embedders = await _vectors(store, memory, request)
+        recalled = await _search(store, memory, request, vectors)
+        facts = await _facts(store, request, vectors)
+        best: dict[SegmentId, Hit] = {}
+        for hit in recalled.hits:
+            best.setdefault(hit.passage.segment, hit)
+        stored = {one.segment.id: one for one in await store.segments(list(best)[:limit])}
+    found = [(stored[id_], hit) for id_, hit in best.items() if id_ in stored]
+    gate = recalled.gate
     value = {
         "query": asked,
-        **_answer_json(answer, explain=explain),
+        "embedders": embedders,
+        "notes": [str(note) for note in notes],
         "spool_waiting": memory.spool_waiting,
+        "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
+        "needed": None if gate is None else gate.threshold,
+        "a_turn_would_recall": gate is not None and gate.open,
+        "reason": "" if gate is None else str(gate.reason),
+        "assumed_view": "empty",
+        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in facts],
+        "hits": [_hit_json(one, hit, explain=explain) for one, hit in found],
     }
-    for note in answer.recalled.notes if not memory.as_json else ():
+    for note in notes if not memory.as_json else ():
         click.echo(note, err=True)
-    memory.show(value, _answer_lines(answer, explain=explain))
+    lines = [*_fact_lines(facts), *_hit_lines(found, asked, explain=explain, after=bool(facts))]
+    if explain and gate is not None and lines:
+        would = "would recall" if gate.open else "would stay silent"
+        verdict = f"A turn that asks this, with an empty view, {would}: {gate.reason}."
+        lines.append(f"{verdict} {_EMPTY_VIEW} Vectors: {embedders or 'none'}.")
+    memory.show(value, lines or ["Nothing matches that query."])
 
 
-async def _search(
-    store: Store, memory: Memory, asked: str, *, limit: int, session: str | None
-) -> SearchAnswer:
-    from recollect.core.turn.recall import recall
+def _search_request(
+    memory: Memory, asked: str, *, limit: int, session: str | None
+) -> RecallRequest:
     from recollect.core.values.recall import RecallRequest
 
-    request = RecallRequest(
+    return RecallRequest(
         space=memory.space,
         session=session or "",
         query=asked,
@@ -282,39 +284,22 @@ async def _search(
         on_purpose=True,
         most_hits=limit * _HITS_A_MESSAGE,
     )
-    vectors, notes, embedders = await _vectors(store, memory, request)
+
+
+async def _search(
+    store: Store, memory: Memory, request: RecallRequest, vectors: tuple[AskedVector, ...]
+) -> Recalled:
+    """Search as a turn does. The gate answers whether a turn with an empty view would recall
+    anything."""
+    from recollect.core.turn.recall import recall
+
     settings = memory.settings.recall
     if settings.method == "openclaw":
-        turn = recalled = await _by_openclaw(store, memory, request, vectors)
-    else:
-        # ask as a turn with an empty view would: would it recall anything?
-        turn = await recall(
-            replace(request, asks=None, on_purpose=False),
-            archive=store,
-            vectors=vectors,
-            settings=settings,
-        )
-        recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
-    best: dict[SegmentId, Hit] = {}
-    for hit in recalled.hits:
-        best.setdefault(hit.passage.segment, hit)
-    chosen = dict(list(best.items())[:limit])
-    words = frozenset(tokenize(asked))
-    stored = {one.segment.id: one for one in await store.segments(list(chosen))}
-    return SearchAnswer(
-        found=tuple(
-            FoundMessage(stored=stored[id_], hit=_with_text(hit, stored[id_]), words=words)
-            for id_, hit in chosen.items()
-            if id_ in stored
-        ),
-        facts=await _facts(store, request, vectors),
-        recalled=replace(recalled, notes=notes, gate=turn.gate or recalled.gate),
-        embedders=embedders,
-    )
-
-
-def _with_text(hit: Hit, stored: StoredSegment) -> Hit:
-    return replace(hit, text=stored.segment.text[hit.passage.start : hit.passage.end])
+        return await _by_openclaw(store, memory, request, vectors)
+    as_turn = replace(request, asks=None, on_purpose=False)
+    turn = await recall(as_turn, archive=store, vectors=vectors, settings=settings)
+    recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
+    return replace(recalled, gate=turn.gate or recalled.gate)
 
 
 async def _by_openclaw(
@@ -372,68 +357,54 @@ async def _vectors(
     return vectors, notes, embedders.said
 
 
-def _answer_json(answer: SearchAnswer, *, explain: bool) -> dict[str, Any]:
-    gate = answer.recalled.gate
-    return {
-        "embedders": answer.embedders,
-        "notes": [str(note) for note in answer.recalled.notes],
-        "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
-        "needed": None if gate is None else gate.threshold,
-        "a_turn_would_recall": gate is not None and gate.open,
-        "reason": "" if gate is None else str(gate.reason),
-        "assumed_view": "empty",
-        "facts": [
-            {"score": round(ranked.score, 4), **fact_as_json(ranked.fact)}
-            for ranked in answer.facts
-        ],
-        "hits": [_hit_json(found, explain=explain) for found in answer.found],
-    }
-
-
-def _hit_json(found: FoundMessage, *, explain: bool) -> dict[str, Any]:
-    hit, record = found.hit, segment_as_json(found.stored)
+def _hit_json(stored: StoredSegment, hit: Hit, *, explain: bool) -> dict[str, Any]:
+    record = segment_as_json(stored)
     record.pop("text")
     parts = [
         {"name": part.name, "points": round(part.points, 4), "why": part.why} for part in hit.parts
     ]
     return {
         "score": round(hit.score, 4),
-        "passage": hit.text,
+        "passage": _passage(stored, hit),
         "start": hit.passage.start,
         **({"parts": parts} if explain else {}),
         **record,
     }
 
 
-def _answer_lines(answer: SearchAnswer, *, explain: bool) -> Iterator[str]:
-    if not answer.found and not answer.facts:
-        yield "Nothing matches that query."
-        return
-    if answer.facts:
+def _passage(stored: StoredSegment, hit: Hit) -> str:
+    return stored.segment.text[hit.passage.start : hit.passage.end]
+
+
+def _fact_lines(facts: Sequence[RankedFact]) -> Iterator[str]:
+    if facts:
         yield click.style("facts", bold=True)
-    for ranked in answer.facts:
+    for ranked in facts:
         yield f"     {ranked.score:.2f}  {fact_line(ranked.fact)}  {shown_id(ranked.fact.id)}"
         yield f"     {statement(ranked.fact)}"
-    if answer.facts and answer.found:
+
+
+def _hit_lines(
+    found: Sequence[tuple[StoredSegment, Hit]], asked: str, *, explain: bool, after: bool
+) -> Iterator[str]:
+    """Format the messages. If they come after facts, they have a title."""
+    if found and after:
         yield click.style("\nmessages", bold=True)
-    for number, found in enumerate(answer.found, 1):
-        yield f"{number:>3}  {found.hit.score:.2f}  {heading(found.stored.segment)}"
-        yield f"     {_snippet(found)}"
-        for part in found.hit.parts if explain else ():
+    words = frozenset(tokenize(asked))
+    for number, (stored, hit) in enumerate(found, 1):
+        yield f"{number:>3}  {hit.score:.2f}  {heading(stored.segment)}"
+        yield f"     {_snippet(_passage(stored, hit), words)}"
+        for part in hit.parts if explain else ():
             yield f"     {part.points:+.3f}  {part.name:<10}  {part.why}"
-    gate = answer.recalled.gate
-    if explain and gate is not None:
-        would = "would recall" if gate.open else "would stay silent"
-        verdict = f"A turn that asks this, with an empty view, {would}: {gate.reason}."
-        yield f"{verdict} {_EMPTY_VIEW} Vectors: {answer.embedders or 'none'}."
 
 
-def _snippet(found: FoundMessage) -> str:
-    line = plain_line(found.hit.text)
+def _snippet(text: str, words: frozenset[str]) -> str:
+    """Format the part of a text around the first of the words, which are bold."""
+    line = plain_line(text)
     spans = [
         match.span()
         for match in _SHOWN_WORDS.finditer(line)
-        if not found.words.isdisjoint(tokenize(match[0]))
+        if not words.isdisjoint(tokenize(match[0]))
     ]
     start = 0
     if len(line) > _SNIPPET_CHARS and spans:

@@ -10,7 +10,7 @@ import getpass
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -168,41 +168,37 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     if not yes and not confirmed(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
 
-    def certify(certificate: dict[str, Any]) -> None:
-        segments = certificate["counts"].get("segments", 0)
-        text = f"{plain_line(certificate['space'])}  {segments:,} messages  certificate"
-        whole = json.dumps(certificate)
-        click.echo(whole if memory.as_json else f"{text} {certificate['checksum']}")
-
     async with service_of(memory) as fleet:
-        gone = await _delete(fleet, name, certify)
-    shown = json.dumps({"deleted": name, "id": str(gone.id)})
+        owner, records = await find_tenant(fleet, name), fleet.tenants()
+        # Revoke the keys first, so that no client writes meanwhile.
+        for key in await records.keys(owner.id):
+            await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
+        while page := await records.spaces(owner.id, limit=PAGE):
+            for one in page:
+                _print_deletion(memory, await _delete_space(fleet, owner, one.name))
+        await records.remove_tenant(owner, actor=actor(), at=time.time())
+    shown = json.dumps({"deleted": name, "id": str(owner.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
-    click.echo(f"Its log stays: recollect tenant audit {gone.id}", err=True)
+    click.echo(f"Its log stays: recollect tenant audit {owner.id}", err=True)
 
 
-async def _delete(
-    fleet: PostgresFleet, name: str, certify: Callable[[dict[str, Any]], None]
-) -> Tenant:
+async def _delete_space(fleet: PostgresFleet, owner: Tenant, name: str) -> Certificate:
+    from recollect.core.upkeep.forget import delete_space as delete
+
+    # a node that still has the key cached may write until the space's name is removed
+    remove = partial(fleet.tenants().remove_space, owner, name, actor=actor(), at=time.time())
+    store = await fleet.space(tenant_space(owner.id, name))
+    return await delete(store, named=name, now=time.time(), let_go=remove)
+
+
+def _print_deletion(memory: Memory, certificate: Certificate) -> None:
     from recollect.core.upkeep.certificates import certificate_json
-    from recollect.core.upkeep.forget import delete_space
 
-    owner, records = await find_tenant(fleet, name), fleet.tenants()
-    # Revoke the keys first, so that no client writes meanwhile.
-    for key in await records.keys(owner.id):
-        await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
-    while page := await records.spaces(owner.id, limit=PAGE):
-        for one in page:
-            store = await fleet.space(tenant_space(owner.id, one.name))
-            done = await delete_space(store, named=one.name, now=time.time())
-            certify(certificate_json(done))
-            await records.remove_space(owner, one.name, actor=actor(), at=time.time())
-            late = await delete_space(store, named=one.name, now=time.time())
-            # A node that still had the key cached wrote this space, and no list names it.
-            if late.counts:
-                certify(certificate_json(late))
-    await records.remove_tenant(owner, actor=actor(), at=time.time())
-    return owner
+    if memory.as_json:
+        click.echo(json.dumps(certificate_json(certificate)))
+    else:
+        name, count = plain_line(certificate.space), certificate.counts.get("segments", 0)
+        click.echo(f"{name}  {count:,} messages  certificate {certificate.checksum}")
 
 
 @tenant.command("audit")
@@ -445,19 +441,11 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
         certificate = await delete_stored_space(memory.settings, name, memory.url)
     else:
         async with service_of(memory) as fleet:
-            certificate = await _delete_of_tenant(fleet, tenant, name)
+            owner = await find_tenant(fleet, tenant)
+            if not await fleet.tenants().has_space(owner.id, name):
+                raise RecollectError(
+                    f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
+                    "`recollect space list` shows all, by the tenant's id"
+                )
+            certificate = await _delete_space(fleet, owner, name)
     memory.show(certificate_json(certificate), [certificate_text(certificate)])
-
-
-async def _delete_of_tenant(fleet: PostgresFleet, tenant: str, name: str) -> Certificate:
-    from recollect.core.upkeep.forget import delete_space as delete
-
-    owner, records = await find_tenant(fleet, tenant), fleet.tenants()
-    if not await records.has_space(owner.id, name):
-        raise RecollectError(
-            f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
-            "`recollect space list` shows all, by the tenant's id"
-        )
-    store = await fleet.space(tenant_space(owner.id, name))
-    remove = partial(records.remove_space, owner, name, actor=actor(), at=time.time())
-    return await delete(store, named=name, now=time.time(), let_go=remove)
