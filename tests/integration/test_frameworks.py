@@ -495,7 +495,7 @@ def test_pydantic_ai_puts_every_part_back_at_its_place() -> None:
         UserPromptPart,
     )
 
-    from recollect.frameworks.pydantic_ai import _View, _written
+    from recollect.frameworks.pydantic_ai import _rows_of, _view
 
     steering = InstructionBaselinePart.__new__(InstructionBaselinePart)
     calls = [ToolCallPart("read_page", {"number": at}, f"c{at}") for at in (1, 2)]
@@ -505,17 +505,17 @@ def test_pydantic_ai_puts_every_part_back_at_its_place() -> None:
         ModelResponse(parts=[TextPart("I read."), *calls]),
         ModelRequest(parts=[*results, UserPromptPart("two")]),
     ]
-    wires = [wire for message in messages for _, wire in _written(message)]
+    wires = [wire for message in messages for _, wire in _rows_of(message)]
     own = ShownRow(wire={"role": "user", "content": "from memory"}, place=None, touched=True)
     untouched = [ShownRow(wire=wire, place=at, touched=False) for at, wire in enumerate(wires)]
     assert all(
-        mine is theirs for mine, theirs in zip(_View(messages).of(untouched), messages, strict=True)
+        mine is theirs for mine, theirs in zip(_view(messages, untouched), messages, strict=True)
     )
     short = {**wires[3], "content": "short"}
     rows = [
         *untouched[:3], ShownRow(wire=short, place=3, touched=True), own, untouched[4],
     ]  # fmt: skip
-    shown = _View(messages).of(rows)
+    shown = _view(messages, rows)
     assert shown[:2] == messages[:2]
     assert [getattr(part, "content", None) for part in shown[2].parts] == [
         "long " * 9, "short", "from memory", "two",
@@ -523,7 +523,7 @@ def test_pydantic_ai_puts_every_part_back_at_its_place() -> None:
     assert shown[2].parts[0] is results[0]
     fewer = {**wires[1], "tool_calls": wires[1]["tool_calls"][:1]}
     rows = [untouched[0], ShownRow(wire=fewer, place=1, touched=True), untouched[2], untouched[4]]
-    shown = _View(messages).of(rows)
+    shown = _view(messages, rows)
     assert shown[1].parts == [TextPart("I read."), calls[0]]
     assert shown[2].parts == [results[0], messages[2].parts[2]]
 

@@ -50,7 +50,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
         super().__init__()
-        self.turns: Turns = Turns(memory, "langchain")
+        self.turns: Turns = Turns(memory, "langchain", "openai-chat")
         self.session = session
 
     def wrap_model_call(
@@ -60,11 +60,8 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
         """Shape one model call, in blocking code."""
         session = self._session(request)
-        messages = self.turns.shaped(
-            session,
-            lambda: _asked(request),
-            lambda rows: _view(request.messages, rows),
-            format="openai-chat",
+        messages = self.turns.shape(
+            session, lambda: _request_body(request), lambda rows: _view(request.messages, rows)
         )
         try:
             response = handler(request if messages is None else request.override(messages=messages))
@@ -82,11 +79,8 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
         """Shape one model call, in asynchronous code."""
         session = self._session(request)
-        messages = await self.turns.ashaped(
-            session,
-            lambda: _asked(request),
-            lambda rows: _view(request.messages, rows),
-            format="openai-chat",
+        messages = await self.turns.ashape(
+            session, lambda: _request_body(request), lambda rows: _view(request.messages, rows)
         )
         try:
             response = await handler(
@@ -112,24 +106,24 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return str(thread)
 
 
-def _asked(request: ModelRequest[Any]) -> dict[str, Any]:
-    asked: dict[str, Any] = {
-        "messages": [_written(message) for message in request.messages],
+def _request_body(request: ModelRequest[Any]) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "messages": [_row_of(message) for message in request.messages],
         "tools": [convert_to_openai_tool(tool) for tool in request.tools],
     }
     if request.system_message is not None:
-        asked["system"] = str(request.system_message.text)
+        body["system"] = str(request.system_message.text)
     model = request.model
     name = getattr(model, "model_name", None) or getattr(model, "model", None)
     if isinstance(name, str):
-        asked["model"] = name
+        body["model"] = name
     longest = request.model_settings.get("max_tokens") or getattr(model, "max_tokens", None)
     if isinstance(longest, int):
-        asked["max_tokens"] = longest
-    return asked
+        body["max_tokens"] = longest
+    return body
 
 
-def _written(message: AnyMessage) -> dict[str, Any]:
+def _row_of(message: AnyMessage) -> dict[str, Any]:
     rows = convert_to_openai_messages([message])
     assert isinstance(rows, list)
     if len(rows) != 1:
@@ -153,24 +147,24 @@ def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyM
     for row in rows:
         source = None if row.place is None else messages[row.place]
         unchanged = source is not None and not row.touched
-        shown.append(source if unchanged and source else _made(row.wire, source))
+        shown.append(source if unchanged and source else _message_of(row.wire, source))
     return shown
 
 
-def _made(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
+def _message_of(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
     content = wire.get("content") or ""
     if wire["role"] == "tool":
         if isinstance(source, ToolMessage):
             return source.model_copy(update={"content": content})
         return ToolMessage(content=content, tool_call_id=wire["tool_call_id"])
     if isinstance(source, AIMessage):
-        return _changed_reply(source, content, wire)
+        return _change_reply(source, content, wire)
     if source is not None and not isinstance(source, ToolMessage):
         return source.model_copy(update={"content": content})
     return _OWN.get(wire["role"], HumanMessage)(content=content)
 
 
-def _changed_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> AIMessage:
+def _change_reply(source: AIMessage, content: Any, wire: Mapping[str, Any]) -> AIMessage:
     calls = {call.get("id") for call in wire.get("tool_calls") or ()}
     raw = {name: value for name, value in source.additional_kwargs.items() if name != "tool_calls"}
     return source.model_copy(
@@ -190,13 +184,13 @@ def _reply(response: ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
         response = response.model_response
     if not isinstance(response, AIMessage):
         response = next(one for one in response.result if isinstance(one, AIMessage))
-    return chat_reply(_written(response), _usage(response))
+    return chat_reply(_row_of(response), _usage(response))
 
 
 def _usage(message: AIMessage) -> dict[str, int] | None:
-    told = message.usage_metadata
-    if told is None:
+    counts = message.usage_metadata
+    if counts is None:
         return None
-    usage = {"input": told["input_tokens"], "output": told["output_tokens"]}
-    read = told.get("input_token_details", {}).get("cache_read")
+    usage = {"input": counts["input_tokens"], "output": counts["output_tokens"]}
+    read = counts.get("input_token_details", {}).get("cache_read")
     return usage if read is None else {**usage, "cache_read": read}

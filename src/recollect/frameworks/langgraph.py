@@ -61,13 +61,13 @@ class RecollectStore(BaseStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations as LangGraph's own stores do: reads see the state before the batch, and
         the last value written per key wins."""
-        return self._memory.submit(self._done(_checked(ops))).result()
+        return self._memory.submit(self._run(_check(ops))).result()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Same as `batch`, for asynchronous code."""
-        return await asyncio.wrap_future(self._memory.submit(self._done(_checked(ops))))
+        return await asyncio.wrap_future(self._memory.submit(self._run(_check(ops))))
 
-    async def _done(self, ops: Sequence[Op]) -> list[Result]:
+    async def _run(self, ops: Sequence[Op]) -> list[Result]:
         puts = [op for op in ops if isinstance(op, PutOp)]
         gets = [(op.namespace, op.key) for op in ops if isinstance(op, GetOp)]
         got = await self._items.get(gets) if gets else {}
@@ -84,12 +84,12 @@ class RecollectStore(BaseStore):
             item = got.get((op.namespace, op.key))
             return None if item is None else Item(**_fields(item))
         if isinstance(op, SearchOp):
-            return await self._searched(op)
+            return await self._search(op)
         if isinstance(op, ListNamespacesOp):
-            return _listed(op, await self._items.namespaces())
+            return _list_namespaces(op, await self._items.namespaces())
         return None
 
-    async def _searched(self, op: SearchOp) -> list[SearchItem]:
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
         prefix = op.namespace_prefix
         items = await self._items.under(prefix)
         if op.filter:
@@ -102,7 +102,7 @@ class RecollectStore(BaseStore):
         return [SearchItem(**_fields(item), score=scores.get(item.segment)) for item in shown]
 
 
-def _checked(ops: Iterable[Op]) -> list[Op]:
+def _check(ops: Iterable[Op]) -> list[Op]:
     checked = list(ops)
     for op in checked:
         if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
@@ -129,10 +129,10 @@ def _check_put(op: PutOp) -> None:
 
 
 def _new(op: PutOp, value: Mapping[str, Any]) -> NewItem:
-    return NewItem(namespace=op.namespace, key=op.key, value=value, text=_searched_text(op, value))
+    return NewItem(namespace=op.namespace, key=op.key, value=value, text=_search_text(op, value))
 
 
-def _searched_text(op: PutOp, value: Mapping[str, Any]) -> str | None:
+def _search_text(op: PutOp, value: Mapping[str, Any]) -> str | None:
     if op.index is False:
         return None
     if op.index is None or _WHOLE in op.index:
@@ -161,7 +161,7 @@ def _fields(item: StoredItem) -> dict[str, Any]:
     }
 
 
-def _listed(op: ListNamespacesOp, namespaces: Sequence[Namespace]) -> list[Namespace]:
+def _list_namespaces(op: ListNamespacesOp, namespaces: Sequence[Namespace]) -> list[Namespace]:
     conditions = op.match_conditions or ()
     fitting = {one[: op.max_depth] for one in namespaces if all(_fits(one, c) for c in conditions)}
     return sorted(fitting)[op.offset : op.offset + op.limit]
@@ -188,13 +188,13 @@ def _matches(value: Any, wanted: Any) -> bool:
     if not isinstance(wanted, Mapping):
         return bool(value == wanted)
     if any(name.startswith("$") for name in wanted):
-        return all(_compared(value, name, other) for name, other in wanted.items())
+        return all(_compare(value, name, other) for name, other in wanted.items())
     if not isinstance(value, Mapping):
         return False
     return all(_matches(value.get(name), inner) for name, inner in wanted.items())
 
 
-def _compared(value: Any, operator: str, other: Any) -> bool:
+def _compare(value: Any, operator: str, other: Any) -> bool:
     if operator in ("$eq", "$ne"):
         return bool(value == other) is (operator == "$eq")
     if operator not in ("$gt", "$gte", "$lt", "$lte"):

@@ -58,7 +58,7 @@ class RecollectSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings: SessionSettings | None = None
-        self.turns: Turns = Turns(memory, "openai_agents")
+        self.turns: Turns = Turns(memory, "openai_agents", "openai-responses")
         self.history: Session = SQLiteSession(session_id) if history is None else history
 
     async def get_items(
@@ -114,18 +114,15 @@ class RecollectSession:
     async def shape(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the items to send. Use it as a `call_model_input_filter`."""
         items = data.model_data.input
-        shown = await self.turns.ashaped(
-            self.session_id,
-            lambda: _asked(data),
-            lambda rows: _view(items, rows),
-            format="openai-responses",
+        shown = await self.turns.ashape(
+            self.session_id, lambda: _request_body(data), lambda rows: _view(items, rows)
         )
         return data.model_data if shown is None else replace(data.model_data, input=shown)
 
 
-def _asked(data: CallModelData[Any]) -> dict[str, Any]:
+def _request_body(data: CallModelData[Any]) -> dict[str, Any]:
     agent = data.agent
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "input": [_without_placeholder(item) for item in data.model_data.input],
         "tools": [
             {
@@ -139,13 +136,13 @@ def _asked(data: CallModelData[Any]) -> dict[str, Any]:
         ],
     }
     if data.model_data.instructions:
-        asked["instructions"] = data.model_data.instructions
+        body["instructions"] = data.model_data.instructions
     name = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", None)
     if name:
-        asked["model"] = str(name)
+        body["model"] = str(name)
     if agent.model_settings.max_tokens:
-        asked["max_output_tokens"] = agent.model_settings.max_tokens
-    return asked
+        body["max_output_tokens"] = agent.model_settings.max_tokens
+    return body
 
 
 def _view(
@@ -155,10 +152,10 @@ def _view(
     the SDK can write the original items for Chat Completions but not the view. If it cannot write
     the original items either (some exist only in Responses), the view is not checked."""
     shown = [_item(items, row) for row in rows]
-    refused = _refused(shown)
-    if refused is not None and _refused(items) is None:
+    refusal = _refusal(shown)
+    if refusal is not None and _refusal(items) is None:
         raise FormatError(
-            f"the SDK does not accept the prepared messages ({refused.error.__name__})"
+            f"the SDK does not accept the prepared messages ({refusal.error.__name__})"
         )
     return shown
 
@@ -179,7 +176,7 @@ def _item(items: Sequence[Any], row: ShownRow) -> Any:
     return wire
 
 
-def _refused(items: Sequence[Any]) -> Failure | None:
+def _refusal(items: Sequence[Any]) -> Failure | None:
     written = guarded(
         lambda: Converter.items_to_messages(items, preserve_tool_output_all_content=True)
     )

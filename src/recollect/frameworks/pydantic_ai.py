@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from recollect.core.blocking import BlockingEngine
@@ -55,7 +55,7 @@ class RecollectCapability(AbstractCapability[Any]):
     """
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
-        self.turns: Turns = Turns(memory, "pydantic_ai")
+        self.turns: Turns = Turns(memory, "pydantic_ai", "openai-chat")
         self.session = session
 
     @classmethod
@@ -68,11 +68,10 @@ class RecollectCapability(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Replace the request's messages by those to send."""
         messages = list(request_context.messages)
-        shown = await self.turns.ashaped(
+        shown = await self.turns.ashape(
             self._session(ctx),
-            lambda: _asked(request_context, messages),
-            lambda rows: _View(messages).of(rows),
-            format="openai-chat",
+            lambda: _request_body(request_context, messages),
+            lambda rows: _view(messages, rows),
         )
         return request_context if shown is None else replace(request_context, messages=shown)
 
@@ -104,10 +103,10 @@ class RecollectCapability(AbstractCapability[Any]):
         return self.session or str(ctx.conversation_id)
 
 
-def _asked(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> dict[str, Any]:
+def _request_body(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> dict[str, Any]:
     given = context.model_request_parameters
-    asked: dict[str, Any] = {
-        "messages": [row for message in messages for _, row in _written(message)],
+    body: dict[str, Any] = {
+        "messages": [row for message in messages for _, row in _rows_of(message)],
         "model": context.model.model_name,
         "tools": [
             {
@@ -123,25 +122,25 @@ def _asked(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> di
     }
     system = "\n\n".join(part.content for part in given.instruction_parts or ())
     if system:
-        asked["system"] = system
+        body["system"] = system
     longest = (context.model_settings or {}).get("max_tokens")
     if longest:
-        asked["max_tokens"] = longest
-    return asked
+        body["max_tokens"] = longest
+    return body
 
 
-def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
     """Return a message as rows, each with the index of its part. A response is one row. Parts that
     only control the run (available tools, changed instructions) have no row: they are sent with the
     other parts of their request."""
     if isinstance(message, ModelResponse):
-        yield 0, _write_reply(message)
+        yield 0, _reply_row(message)
         return
     for at, part in enumerate(message.parts):
         if isinstance(part, SystemPromptPart):
             yield at, {"role": "system", "content": part.content}
         elif isinstance(part, UserPromptPart):
-            yield at, {"role": "user", "content": _write_content(part)}
+            yield at, {"role": "user", "content": _prompt_content(part)}
         elif isinstance(part, ToolReturnPart):
             text = part.model_response_str()
             yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
@@ -155,7 +154,7 @@ def _written(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
 
 
-def _write_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
+def _prompt_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
     if isinstance(part.content, str):
         return part.content
     return [_block(item) for item in part.content if not isinstance(item, CachePoint)]
@@ -173,8 +172,8 @@ def _block(item: Any) -> dict[str, Any]:
     return {"type": "file", "file": {"file_data": str(getattr(item, "url", item))}}
 
 
-def _write_reply(message: ModelResponse) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": "assistant", "content": _said(message.parts)}
+def _reply_row(message: ModelResponse) -> dict[str, Any]:
+    row: dict[str, Any] = {"role": "assistant", "content": _reply_content(message.parts)}
     thoughts = [part.content for part in message.parts if isinstance(part, ThinkingPart)]
     if any(thoughts):
         row["reasoning_content"] = "\n".join(thoughts)
@@ -192,7 +191,7 @@ def _write_reply(message: ModelResponse) -> dict[str, Any]:
     return row
 
 
-def _said(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, Any]]:
+def _reply_content(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, TextPart):
@@ -209,87 +208,77 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
-class _View:
-    def __init__(self, messages: Sequence[ModelMessage]) -> None:
-        self._messages = messages
-        self._owners = [
-            (at, part) for at, message in enumerate(messages) for part, _ in _written(message)
-        ]
-        with_rows = {at for at, _ in self._owners}
-        self._bare = [at for at in range(len(messages)) if at not in with_rows]
-        """Messages without a row. They are sent at their place."""
-        self._shown: list[ModelMessage] = []
-        self._open: int | None = None
-        self._pieces: list[tuple[int | None, ModelRequestPart]] = []
-        """Parts of the open message with their places; None for parts that Recollect added."""
+@dataclass(slots=True)
+class _Shown:
+    """One message of the view: a reply, or a request that is put together from its parts."""
 
-    def of(self, rows: Sequence[ShownRow]) -> list[ModelMessage]:
-        for row in rows:
-            owner = None if row.place is None else self._owners[row.place]
-            if owner is None:
-                self._take_own(row.wire)
-                continue
-            source = self._messages[owner[0]]
-            if isinstance(source, ModelResponse):
-                self._close()
-                self._pass(owner[0])
-                self._shown.append(_changed_reply(source, row.wire) if row.touched else source)
-                continue
-            if self._open is not None and self._open != owner[0]:
-                self._close()
-            if self._open is None:
-                self._pass(owner[0])
-                self._open = owner[0]
-            part = source.parts[owner[1]]
-            self._pieces.append((owner[1], _changed(part, row.wire) if row.touched else part))
-        self._close()
-        self._pass(len(self._messages))
-        return self._shown
+    source: int | None
+    """Index of the message that it was; None if Recollect added it."""
+    reply: ModelResponse | None = None
+    parts: list[tuple[int | None, ModelRequestPart]] = field(default_factory=list)
+    """The request's parts with their indexes; None for parts that Recollect added."""
 
-    def _pass(self, before: int) -> None:
-        while self._bare and self._bare[0] < before:
-            self._shown.append(self._messages[self._bare.pop(0)])
 
-    def _take_own(self, wire: Mapping[str, Any]) -> None:
-        text = _text(wire.get("content"))
-        if wire["role"] == "assistant":
-            self._close()
-            self._shown.append(ModelResponse(parts=[TextPart(content=text)]))
-        elif wire["role"] == "tool":
-            name = self._tool_name(wire["tool_call_id"])
-            made = ToolReturnPart(
-                tool_name=name, content=text, tool_call_id=str(wire["tool_call_id"])
-            )
-            self._pieces.append((None, made))
+def _view(messages: Sequence[ModelMessage], rows: Sequence[ShownRow]) -> list[ModelMessage]:
+    owners = [(at, part) for at, message in enumerate(messages) for part, _ in _rows_of(message)]
+    view: list[_Shown] = []
+    for row in rows:
+        at, index = (None, None) if row.place is None else owners[row.place]
+        source = None if at is None else messages[at]
+        if isinstance(source, ModelResponse):
+            view.append(_Shown(at, _change_reply(source, row.wire) if row.touched else source))
+            continue
+        if source is None and row.wire["role"] == "assistant":
+            text = TextPart(content=_text(row.wire.get("content")))
+            view.append(_Shown(None, ModelResponse(parts=[text])))
+            continue
+        is_open = bool(view) and view[-1].reply is None
+        if not is_open or (at is not None and view[-1].source not in (None, at)):
+            view.append(_Shown(None))
+        if source is None or index is None:
+            part = _new_part(row.wire, messages)
         else:
-            self._pieces.append((None, UserPromptPart(content=text)))
+            view[-1].source = at
+            part = source.parts[index]
+            part = _change_part(part, row.wire) if row.touched else part
+        view[-1].parts.append((index, part))
+    with_rows = {at for at, _ in owners}
+    without_rows = [at for at in range(len(messages)) if at not in with_rows]
+    shown: list[ModelMessage] = []
+    for one in view:
+        while one.source is not None and without_rows and without_rows[0] < one.source:
+            shown.append(messages[without_rows.pop(0)])
+        shown.append(one.reply or _request_of(one, messages))
+    return [*shown, *(messages[at] for at in without_rows)]
 
-    def _tool_name(self, call: str) -> str:
-        replies = (message for message in self._messages if isinstance(message, ModelResponse))
-        calls = (part for reply in replies for part in reply.parts)
-        named = (part for part in calls if isinstance(part, ToolCallPart))
-        return next((part.tool_name for part in named if part.tool_call_id == call), _UNNAMED)
 
-    def _close(self) -> None:
-        pieces, self._pieces = self._pieces, []
-        at, self._open = self._open, None
-        if at is None:
-            if pieces:
-                self._shown.append(ModelRequest(parts=[part for _, part in pieces]))
-            return
-        source = self._messages[at]
-        assert isinstance(source, ModelRequest)
-        parts = list(_with_steering(source, pieces))
-        same = len(parts) == len(source.parts) and all(
-            mine is theirs for mine, theirs in zip(parts, source.parts, strict=True)
-        )
-        self._shown.append(source if same else replace(source, parts=parts))
+def _new_part(wire: Mapping[str, Any], messages: Sequence[ModelMessage]) -> ModelRequestPart:
+    text = _text(wire.get("content"))
+    if wire["role"] != "tool":
+        return UserPromptPart(content=text)
+    call = str(wire["tool_call_id"])
+    replies = (message for message in messages if isinstance(message, ModelResponse))
+    calls = (part for reply in replies for part in reply.parts if isinstance(part, ToolCallPart))
+    name = next((part.tool_name for part in calls if part.tool_call_id == call), _UNNAMED)
+    return ToolReturnPart(tool_name=name, content=text, tool_call_id=call)
+
+
+def _request_of(shown: _Shown, messages: Sequence[ModelMessage]) -> ModelRequest:
+    if shown.source is None:
+        return ModelRequest(parts=[part for _, part in shown.parts])
+    source = messages[shown.source]
+    assert isinstance(source, ModelRequest)
+    parts = list(_with_steering(source, shown.parts))
+    same = len(parts) == len(source.parts) and all(
+        mine is theirs for mine, theirs in zip(parts, source.parts, strict=True)
+    )
+    return source if same else replace(source, parts=parts)
 
 
 def _with_steering(
     source: ModelRequest, pieces: Sequence[tuple[int | None, ModelRequestPart]]
 ) -> Iterator[ModelRequestPart]:
-    rows = {at for at, _ in _written(source)}
+    rows = {at for at, _ in _rows_of(source)}
     steering = [at for at in range(len(source.parts)) if at not in rows]
     for at, part in pieces:
         while at is not None and steering and steering[0] < at:
@@ -299,7 +288,7 @@ def _with_steering(
         yield source.parts[at]
 
 
-def _changed(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPart:
+def _change_part(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPart:
     content = wire.get("content")
     if part.part_kind == "tool-return" and type(part) is ToolReturnPart:
         return replace(part, content=_text(content))  # type: ignore[arg-type]
@@ -316,9 +305,9 @@ def _changed(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPar
     return part
 
 
-def _changed_reply(source: ModelResponse, wire: Mapping[str, Any]) -> ModelResponse:
+def _change_reply(source: ModelResponse, wire: Mapping[str, Any]) -> ModelResponse:
     calls = {call.get("id") for call in wire.get("tool_calls") or ()}
-    same_words = (wire.get("content") or "") == _said(source.parts)
+    same_words = (wire.get("content") or "") == _reply_content(source.parts)
     parts: list[ModelResponsePart] = []
     for part in source.parts:
         if isinstance(part, ToolCallPart):
@@ -346,4 +335,4 @@ def _reply(response: ModelResponse) -> dict[str, Any]:
     usage = {"input": used.input_tokens, "output": used.output_tokens}
     if used.cache_read_tokens:
         usage["cache_read"] = used.cache_read_tokens
-    return chat_reply(_write_reply(response), usage if used.input_tokens else None)
+    return chat_reply(_reply_row(response), usage if used.input_tokens else None)

@@ -33,8 +33,8 @@ class ShownRow:
 class Turns:
     """The turns of a framework's sessions in one memory."""
 
-    def __init__(self, memory: BlockingEngine, framework: str) -> None:
-        """`framework` is the name used in log lines."""
+    def __init__(self, memory: BlockingEngine, framework: str, format: FormatName) -> None:  # noqa: A002
+        """`framework` is the name used in log lines, `format` the format of requests."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "
@@ -42,58 +42,54 @@ class Turns:
             )
         self.memory = memory
         self._part = Part(framework)
+        self._format: FormatName = format
 
-    def shaped(
+    def shape(
         self,
         session: str,
         ask: Callable[[], Mapping[str, Any]],
         show: Callable[[Sequence[ShownRow]], T],
-        *,
-        format: FormatName,  # noqa: A002
     ) -> T | None:
         """Shape the request that `ask` returns, and pass the view to `show`. Return the result of
         `show`; None if the framework must send its own messages unchanged."""
         check_session_name(session)
 
         def work() -> T | None:
-            return _shown(self.memory.prepare(session, ask(), format=format), show)
+            return _show_view(self.memory.prepare(session, ask(), format=self._format), show)
 
-        return self._told(session, guarded(work))
+        return self._report(session, guarded(work))
 
-    async def ashaped(
+    async def ashape(
         self,
         session: str,
         ask: Callable[[], Mapping[str, Any]],
         show: Callable[[Sequence[ShownRow]], T],
-        *,
-        format: FormatName,  # noqa: A002
     ) -> T | None:
-        """Same as `shaped`, for asynchronous code."""
+        """Same as `shape`, for asynchronous code."""
         check_session_name(session)
 
         async def work() -> T | None:
-            prepared = self.memory.engine.prepare(session, ask(), format=format)
-            return _shown(await self.on_memory(prepared), show)
+            prepared = self.memory.engine.prepare(session, ask(), format=self._format)
+            return _show_view(await self._in_memory(prepared), show)
 
-        return self._told(session, await attempted(work()))
+        return self._report(session, await attempted(work()))
 
     def learn(self, session: str, reply: Callable[[], Any]) -> None:
         """Store a reply, or learn from the error that came instead."""
-        self._told(session, guarded(lambda: self.memory.observe(session, reply())))
+        self._report(session, guarded(lambda: self.memory.observe(session, reply())))
 
     async def alearn(self, session: str, reply: Callable[[], Any]) -> None:
         """Same as `learn`, for asynchronous code."""
 
         async def work() -> Any:
-            return await self.on_memory(self.memory.engine.observe(session, reply()))
+            return await self._in_memory(self.memory.engine.observe(session, reply()))
 
-        self._told(session, await attempted(work()))
+        self._report(session, await attempted(work()))
 
-    async def on_memory(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the memory's own thread."""
+    async def _in_memory(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self.memory.submit(work))
 
-    def _told(self, session: str, result: T | Failure) -> T | None:
+    def _report(self, session: str, result: T | Failure) -> T | None:
         if isinstance(result, Failure):
             self._part.away(result.said, whose=session)
             return None
@@ -106,17 +102,17 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
     known, `cache_read`."""
     reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
     if usage:
-        told: dict[str, Any] = {
+        counts: dict[str, Any] = {
             "prompt_tokens": usage.get("input", 0),
             "completion_tokens": usage.get("output", 0),
         }
         if "cache_read" in usage:
-            told["prompt_tokens_details"] = {"cached_tokens": usage["cache_read"]}
-        reply["usage"] = told
+            counts["prompt_tokens_details"] = {"cached_tokens": usage["cache_read"]}
+        reply["usage"] = counts
     return reply
 
 
-def _shown(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
+def _show_view(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
     """Return None if every message is sent unchanged. Raise FormatError if the engine could not
     read the messages."""
     unread = [line for line in context.report.failures if line.stage == "read"]
