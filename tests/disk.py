@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from recollect.adapters.stores.sqlite.rows import unpack_body
+from recollect.adapters.stores.sqlite.columns import unpack_body
 
 _SQLITE = b"SQLite format 3\0"
 _ZLIB = re.compile(rb"\x78[\x01\x9c]")

@@ -264,13 +264,13 @@ def test_a_run_holds_exactly_the_words_of_its_passages(said: list[list[str]]) ->
 
 
 def _forwards(said: list[list[str]]) -> Forwards:
-    made = [forward(SPACE, words) for words in said]
+    lengths, terms, counts = zip(*(forward(SPACE, words) for words in said), strict=True)
     return Forwards(
         numbers=np.arange(7, 7 + len(said)),
-        lengths=np.array([one.length for one in made]),
-        sizes=np.array([len(one.terms) // 4 for one in made]),
-        terms=np.frombuffer(b"".join(one.terms for one in made), "<u4"),
-        counts=np.frombuffer(b"".join(one.counts for one in made), "<u2"),
+        lengths=np.array(lengths),
+        sizes=np.array([len(one) // 4 for one in terms]),
+        terms=np.frombuffer(b"".join(terms), "<u4"),
+        counts=np.frombuffer(b"".join(counts), "<u2"),
     )
 
 

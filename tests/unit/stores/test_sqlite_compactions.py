@@ -17,7 +17,7 @@ from tests.store_contract.examples import (
 )
 
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.adapters.stores.sqlite.rows import pack_body, unpack_body
+from recollect.adapters.stores.sqlite.columns import pack_body, unpack_body
 from recollect.core.values.batch import Batch
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.upkeep import ForgetOrder

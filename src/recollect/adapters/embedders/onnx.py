@@ -24,15 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.embedders.local import (
-    LoadedEmbedder,
-    Rows,
-    fingerprint,
-    import_package,
-    in_stretches,
-    readable,
-    unit_vectors,
-)
+from recollect.adapters.embedders import local
 from recollect.core.values.recall import EmbedderKind
 from recollect.errors import EmbedderError
 
@@ -77,7 +69,7 @@ def read_model_folder(path: Path) -> ModelFolder:
         )
     max_tokens, pooling, prefix = _max_tokens(path), _pooling(path), _prefix(path)
     outer = tuple(graph.parent / name for name in _OUTER_WEIGHTS)
-    mark = fingerprint(
+    mark = local.fingerprint(
         (graph, tokenizer, *(weights for weights in outer if weights.is_file())),
         text=f"{_RECIPE}\0{max_tokens}\0{pooling}\0{prefix}",
     )
@@ -159,7 +151,7 @@ _QUIET: Final = 3
 """onnxruntime's severity from which it writes to stderr: errors only."""
 
 
-class OnnxEmbedder(LoadedEmbedder["_Graph"]):
+class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
     """A sentence-transformer in a folder."""
 
     kind: Final[EmbedderKind] = "onnx"
@@ -181,7 +173,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
         """Return one vector per text, in order. Texts of similar length are run together."""
         graph = await self._loading.value()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        made = await in_stretches(
+        made = await local.in_stretches(
             partial(self._vectors, graph),
             [texts[at] for at in order],
             size=_BATCH_TEXTS,
@@ -191,7 +183,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
         return tuple(by_place[at] for at in range(len(texts)))
 
     def _vectors(self, graph: _Graph, texts: Sequence[str]) -> tuple[bytes, ...]:
-        return unit_vectors(
+        return local.unit_vectors(
             graph.rows(texts), count=len(texts), dimensions=graph.dimensions, embedder=self.name
         )
 
@@ -210,7 +202,7 @@ class OnnxEmbedder(LoadedEmbedder["_Graph"]):
 class _Graph:
     def __init__(self, folder: ModelFolder, *, threads: int) -> None:
         runtime, tokenizers = (
-            import_package(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
+            local.import_package(package, feature=FEATURE, extra=EXTRA) for package in PACKAGES
         )
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
@@ -236,7 +228,7 @@ class _Graph:
         self.dimensions = int(alone.shape[1])
         self._one_by_one = self._batch_changes_vectors(alone)
 
-    def rows(self, texts: Sequence[str]) -> Rows:
+    def rows(self, texts: Sequence[str]) -> local.Rows:
         tokens = [self._tokens(text) for text in texts]
         if self._one_by_one:
             return np.concatenate([self._run([token]) for token in tokens])
@@ -245,11 +237,11 @@ class _Graph:
     def _tokens(self, text: str) -> list[int]:
         # Texts are tokenized one by one. A batch would start the tokenizer's own threads, which
         # cause a warning in hosts that fork.
-        encoded = self._tokenizer.encode(self._prefix + readable(text, chars=self._max_chars))
+        encoded = self._tokenizer.encode(self._prefix + local.readable(text, chars=self._max_chars))
         ids: list[int] = encoded.ids
         return ids or [self._pad]
 
-    def _run(self, tokens: Sequence[list[int]]) -> Rows:
+    def _run(self, tokens: Sequence[list[int]]) -> local.Rows:
         longest = max(len(token) for token in tokens)
         ids = np.full((len(tokens), longest), self._pad, np.int64)
         mask = np.zeros_like(ids)
@@ -261,7 +253,7 @@ class _Graph:
         (value,) = self._session.run([self._output], feed)
         return self._pool(np.asarray(value, np.float32), mask)
 
-    def _pool(self, found: Rows, mask: NDArray[np.int64]) -> Rows:
+    def _pool(self, found: local.Rows, mask: NDArray[np.int64]) -> local.Rows:
         if found.ndim == 2:
             return found
         if found.ndim != 3:
@@ -271,10 +263,10 @@ class _Graph:
         if self._pooling == "cls":
             return found[:, 0]
         weights = mask[..., None].astype(np.float32)
-        average: Rows = (found * weights).sum(axis=1) / weights.sum(axis=1)
+        average: local.Rows = (found * weights).sum(axis=1) / weights.sum(axis=1)
         return average
 
-    def _batch_changes_vectors(self, alone: Rows) -> bool:
+    def _batch_changes_vectors(self, alone: local.Rows) -> bool:
         together = self._run([self._tokens(text) for text in _TRIAL])
         lengths = np.linalg.norm(alone, axis=1, keepdims=True)
         return bool((np.abs(together - alone) > _SAME_WITHIN * lengths).any())

@@ -24,19 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.errors import EmbedderError
-from recollect.system.http import (
-    Connections,
-    FailedTry,
-    NetworkTrouble,
-    PerLoop,
-    Retries,
-    TroubleCause,
-    asked_to_wait,
-    attempt,
-    import_driver,
-    is_sendable_key,
-    try_again,
-)
+from recollect.system import http
 
 RemoteProvider: TypeAlias = Literal["openai", "gemini", "voyage"]
 
@@ -136,8 +124,8 @@ class RemoteEmbedder:
         # A provider's key is only sent to that provider. Another server needs its own key.
         self._key_variable = key_variable or (known.key_variable if self._own_server else None)
         self._bounds = bounds or Bounds()
-        self._places: PerLoop[asyncio.Semaphore] = PerLoop()
-        self._connections = Connections(
+        self._places: http.PerLoop[asyncio.Semaphore] = http.PerLoop()
+        self._connections = http.Connections(
             feature=_FEATURE,
             connect_seconds=self._bounds.timeout_seconds,
             read_seconds=self._bounds.timeout_seconds,
@@ -170,7 +158,7 @@ class RemoteEmbedder:
         if self._loaded:
             return
         self._headers()
-        await asyncio.to_thread(import_driver, _FEATURE)
+        await asyncio.to_thread(http.import_driver, _FEATURE)
         if not self._dimensions:
             await self._embed_batch([_PROBE], self._known.passage_fields)
         self._loaded = True
@@ -246,20 +234,22 @@ class RemoteEmbedder:
                 finally:
                     await answer.aclose()
 
-        async def send_once() -> bytes | FailedTry:
-            answer = await attempt(send())
-            if isinstance(answer, NetworkTrouble):
-                return FailedTry(error=self._explain_silence(answer), again=True)
+        async def send_once() -> bytes | http.FailedTry:
+            answer = await http.attempt(send())
+            if isinstance(answer, http.NetworkTrouble):
+                return http.FailedTry(error=self._explain_silence(answer), again=True)
             status, received, content = answer
             if status == 200:
                 return content
-            wait = asked_to_wait(received)
+            wait = http.asked_to_wait(received)
             error = self._explain_refusal(status, wait)
-            return FailedTry(error=error, again=status in _RETRIED, asked_seconds=wait)
+            return http.FailedTry(error=error, again=status in _RETRIED, asked_seconds=wait)
 
-        return await try_again(
+        return await http.try_again(
             send_once,
-            retries=Retries(times=self._bounds.tries - 1, first_seconds=0.25, longest_seconds=30.0),
+            retries=http.Retries(
+                times=self._bounds.tries - 1, first_seconds=0.25, longest_seconds=30.0
+            ),
             until=time.monotonic() + self._bounds.patience_seconds,
         )
 
@@ -270,7 +260,7 @@ class RemoteEmbedder:
                 f"{self._provider} needs a key: set {self._key_variable} in the environment"
             )
         # The driver's error would quote the header that it cannot send, which contains the key.
-        if not is_sendable_key(key):
+        if not http.is_sendable_key(key):
             raise EmbedderError(
                 f"{self._key_variable} contains characters that no API key has: set it again"
             )
@@ -297,10 +287,10 @@ class RemoteEmbedder:
             f"{self._model} is an embedding model"
         )
 
-    def _explain_silence(self, trouble: NetworkTrouble) -> EmbedderError:
+    def _explain_silence(self, trouble: http.NetworkTrouble) -> EmbedderError:
         why = {
-            TroubleCause.LATE: f"did not answer within {self._bounds.timeout_seconds:g} s",
-            TroubleCause.UNREACHABLE: "cannot be reached",
+            http.TroubleCause.LATE: f"did not answer within {self._bounds.timeout_seconds:g} s",
+            http.TroubleCause.UNREACHABLE: "cannot be reached",
         }.get(trouble.kind, f"broke off ({trouble.name})")
         return EmbedderError(
             f"{self._provider} {why}: check the network and recall.remote, then try again"

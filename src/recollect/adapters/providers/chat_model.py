@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
-from recollect.adapters.providers.calls import (
-    Body,
-    Calls,
-    Reply,
-    classify,
-    read_address,
-    read_error_object,
-)
+from recollect.adapters.providers import calls
 from recollect.adapters.providers.overflow import recognise_silent_overflow
 from recollect.core.formats.codec import Assembling
 from recollect.core.formats.json_text import decode
@@ -109,10 +102,10 @@ class HttpChatModel(ABC):
     ) -> None:
         self._model = model
         self._window = window_tokens
-        self._address = read_address(base_url, own=self.wire.own_url)
+        self._address = calls.read_address(base_url, own=self.wire.own_url)
         key = _checked_key(key or "")
         self._keyless = not key
-        self._calls = Calls(
+        self._calls = calls.Calls(
             address=self._address,
             headers={**self._headers(key), **_check_headers(headers or {})},
             deadline_seconds=deadline_seconds,
@@ -133,12 +126,12 @@ class HttpChatModel(ABC):
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Answer one prompt. If the prompt has a schema, the answer is JSON text."""
-        _, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
+        _, answer = await self._ask(calls.Body(fields=self._prompt_fields(prompt)))
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
         """Send a request in this format. Closing the iterator aborts it."""
-        async with aclosing(self._stream(Body(fields={**request, "stream": True}))) as events:
+        async with aclosing(self._stream(calls.Body(fields={**request, "stream": True}))) as events:
             async for event in events:
                 yield event
 
@@ -160,7 +153,7 @@ class HttpChatModel(ABC):
     def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         """Build the request body for one prompt."""
 
-    async def _ask(self, body: Body) -> tuple[Mapping[str, Any], Answer]:
+    async def _ask(self, body: calls.Body) -> tuple[Mapping[str, Any], Answer]:
         self._check_key()
         with measured("model", self._model) as heard:
             heard.note(gen_ai__provider__name=self.wire.provider)
@@ -179,7 +172,7 @@ class HttpChatModel(ABC):
             )
         return reply, Answer(text=parsed.text, stop=parsed.stop, usage=done.usage)
 
-    async def _stream(self, body: Body) -> AsyncGenerator[ReplyEvent, None]:
+    async def _stream(self, body: calls.Body) -> AsyncGenerator[ReplyEvent, None]:
         self._check_key()
         begun = await self._calls.begin(self.wire.path, body)
         try:
@@ -207,7 +200,7 @@ class HttpChatModel(ABC):
             await begun.close()
 
     async def _events(
-        self, begun: Reply, assembling: Assembling
+        self, begun: calls.Reply, assembling: Assembling
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         reader = EventReader()
         while not assembling.complete:
@@ -217,7 +210,7 @@ class HttpChatModel(ABC):
                     return
                 fields = self._object(event.data.encode("utf-8", "surrogatepass"), event.name)
                 if str(fields.get("type")) in self.wire.error_events:
-                    raise classify(read_error_object(fields), who=self._address.shown)
+                    raise calls.classify(calls.read_error_object(fields), who=self._address.shown)
                 yield fields
             if piece is None:
                 return
@@ -232,7 +225,7 @@ class HttpChatModel(ABC):
         if not isinstance(fields, Mapping):
             raise self._no_reply()
         if event_name == "error" or fields.get("error") or fields.get("object") == "error":
-            raise classify(read_error_object(fields), who=self._address.shown)
+            raise calls.classify(calls.read_error_object(fields), who=self._address.shown)
         return fields
 
     def _done(self, reply: Mapping[str, Any]) -> tuple[ParsedReply, ReplyDone]:

@@ -10,14 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from recollect.adapters.wiring.stores import (
-    SECRET_VARIABLE,
-    deployment_secret,
-    is_server,
-    is_stored,
-    open_archive,
-    seal_secret,
-)
+from recollect.adapters.wiring import stores
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.system.config import Settings, load_settings
 from recollect.system.durable import read_inside
@@ -104,8 +97,8 @@ def open_memory(
     vectors = Embedders()
     keeps = chosen.ingest.enabled
     url = str(store) if store is not None else chosen.store.url
-    if keeps or (chosen.recall.enabled and is_stored(url, space)):
-        archive = open_archive(chosen, space, url, open_space)
+    if keeps or (chosen.recall.enabled and stores.is_stored(url, space)):
+        archive = stores.open_archive(chosen, space, url, open_space)
         if embedders is not None:
             vectors = Embedders(used=tuple(embedders))
         elif recaller is None:  # memory tools search even if turns recall nothing
@@ -138,8 +131,8 @@ def open_memory(
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,
-        deployment_secret=deployment_secret(),
-        seal=partial(seal_secret, space),
+        deployment_secret=stores.deployment_secret(),
+        seal=partial(stores.seal_secret, space),
         off_the_loop=off_the_loop,
         reads_facts=reader is not None or chosen.models.extraction is not None,
         delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
@@ -170,12 +163,12 @@ def variables_beside(
 ) -> Mapping[str, str]:
     """List the environment variables that opening a memory reads besides its settings: the secret,
     the folder of models, API keys, and those of PostgreSQL's driver."""
-    named = {SECRET_VARIABLE, "RECOLLECT_MODELS"}
+    named = {stores.SECRET_VARIABLE, "RECOLLECT_MODELS"}
     if settings.models.provider is not None or settings.recall.embedder == "remote":
         keys = (settings.models.key_variable, settings.recall.remote.key_variable)
         named |= {name for name in keys if name}
         named |= {name for name in environment if name.endswith("_API_KEY")}
-    if is_server(url or settings.store.url):
+    if stores.is_server(url or settings.store.url):
         named |= {name for name in environment if name.startswith("PG")}
     return {name: environment[name] for name in named if name in environment}
 
@@ -288,7 +281,7 @@ def follow_files(
         write=write,
         clock=clock,
         rules=FileRules(
-            secret=space_secret(space, deployment_secret()),
+            secret=space_secret(space, stores.deployment_secret()),
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
             embedders=tuple(embedders),

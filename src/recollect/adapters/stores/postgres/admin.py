@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from recollect.adapters.stores.postgres import schema
 from recollect.adapters.stores.postgres.driver import (
     MIGRATE_COMMAND,
     driver_errors,
@@ -25,25 +26,6 @@ from recollect.adapters.stores.postgres.driver import (
     sql_errors,
 )
 from recollect.adapters.stores.postgres.pool import Connection, Transaction, connect
-from recollect.adapters.stores.postgres.schema import (
-    APP_ROLE,
-    CITUS_SETTINGS,
-    LOGGING,
-    VERSION,
-    WAIT_SECONDS,
-    LockRetries,
-    applied_steps,
-    apply_missing,
-    citus_version,
-    limit_waiting,
-    login_roles,
-    mend_of,
-    migrations,
-    missing_settings,
-    require_bound,
-    require_schema,
-    require_server,
-)
 from recollect.core.values.upkeep import ScrubResult
 from recollect.errors import StoreError
 
@@ -83,21 +65,15 @@ _ON_SHARDS: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node of the cluster."""
-
-    name: str
-    active: bool
-    takes_shards: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Citus's configuration of this database."""
 
     version: str
-    nodes: tuple[Node, ...]
+    nodes: dict[str, bool]
+    """Every node, and whether it is active."""
+    takes_shards: bool
+    """True if there is an active node for shards."""
     tables: dict[str, str | None]
     """Every table of Recollect with its distribution column, if it has one."""
     distributed: dict[str, int]
@@ -131,16 +107,15 @@ class Distribution:
 
 
 async def look_at_cluster(connection: Connection) -> Cluster | None:
-    version = await citus_version(connection)
+    version = await schema.citus_version(connection)
     if version is None:
         return None
     tables: dict[str, str | None] = dict(await (await connection.execute(_TABLES)).fetchall())
     nodes = await (await connection.execute(_NODES)).fetchall()
     return Cluster(
         version=version,
-        nodes=tuple(
-            Node(f"{name}:{port}", bool(active), bool(takes)) for name, port, active, takes in nodes
-        ),
+        nodes={f"{name}:{port}": bool(active) for name, port, active, _ in nodes},
+        takes_shards=any(active and takes for _, _, active, takes in nodes),
         tables={name: None if name in ON_EVERY_NODE else column for name, column in tables.items()},
         distributed=dict(await (await connection.execute(_DISTRIBUTED)).fetchall()),
     )
@@ -149,35 +124,35 @@ async def look_at_cluster(connection: Connection) -> Cluster | None:
 async def distribute(
     admin_url: str,
     *,
-    app_role: str = APP_ROLE,
+    app_role: str = schema.APP_ROLE,
     shard_count: int | None = None,
-    wait_seconds: float = WAIT_SECONDS,
+    wait_seconds: float = schema.WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Distribution:
     with driver_errors():
         async with await connect(admin_url) as connection:
-            await require_server(connection)
+            await schema.require_server(connection)
             cluster = await look_at_cluster(connection)
             if cluster is None:
                 raise StoreError(
                     "this database has no Citus, so there is nothing to distribute. On a cluster, "
                     "run `CREATE EXTENSION citus` and `SELECT citus_add_node(…)` first"
                 )
-            await require_schema(connection)
-            if not any(node.active and node.takes_shards for node in cluster.nodes):
+            await schema.require_schema(connection)
+            if not cluster.takes_shards:
                 raise StoreError(
                     "Citus has no node for shards: run `SELECT citus_add_node('HOST', 5432)` for "
                     "each worker first"
                 )
-            settings, refused = await apply_missing(
-                connection, app_role, citus=True, only=CITUS_SETTINGS
+            settings, refused = await schema.apply_missing(
+                connection, app_role, citus=True, only=schema.CITUS_SETTINGS
             )
             if refused:
                 raise StoreError(
                     "without this setting queries would silently return nothing: run "
                     f"`{refused[0]}` first"
                 )
-            locks = LockRetries(wait_seconds, waiting)
+            locks = schema.LockRetries(wait_seconds, waiting)
             for name in cluster.missing:
                 step = partial(_distribute, connection, name, cluster.tables[name], shard_count)
                 await locks.run(f"recollect.{name}", step)
@@ -198,7 +173,7 @@ async def _distribute(
 ) -> None:
     table = f"recollect.{name}"
     async with connection.transaction():
-        await limit_waiting(connection)
+        await schema.limit_waiting(connection)
         if column is None:
             await connection.execute(_REFERENCE, (table,))
         elif name != LEADERS[column]:
@@ -211,7 +186,7 @@ async def _distribute(
 
 async def _truncate(connection: Connection, name: str) -> None:
     async with connection.transaction():
-        await limit_waiting(connection)
+        await schema.limit_waiting(connection)
         await connection.execute(_TRUNCATE, (f"recollect.{name}",))
 
 
@@ -337,7 +312,7 @@ async def _rewrite(connection: Connection, cannot: list[str]) -> int:
 
 
 async def _renew_log(connection: Connection, done: list[str], cannot: list[str]) -> None:
-    citus = await citus_version(connection) is not None
+    citus = await schema.citus_version(connection) is not None
     for statement, what in _STEPS:
         short = what.split(",")[0]
         try:
@@ -400,7 +375,7 @@ class DatabaseCheck:
         self.findings.append(Finding(what, mend, problem))
 
 
-async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> DatabaseCheck:
+async def check_database(admin_url: str, *, app_role: str = schema.APP_ROLE) -> DatabaseCheck:
     """Check versions, roles, row security and Citus. Nothing is changed."""
     with driver_errors():
         async with await connect(admin_url) as connection:
@@ -408,7 +383,7 @@ async def check_database(admin_url: str, *, app_role: str = APP_ROLE) -> Databas
             assert row is not None
             found = DatabaseCheck(server=f"PostgreSQL {row[0]}")
             try:
-                await require_server(connection)
+                await schema.require_server(connection)
             except StoreError as error:
                 found.add(str(error), "upgrade the server")
             _check_server(found, vector=row[1], oldest=row[2], commit=row[3])
@@ -453,16 +428,16 @@ def _check_server(
 async def _check_schema(connection: Connection, found: DatabaseCheck) -> bool:
     found.checked.append("version of the schema")
     try:
-        done = await applied_steps(connection)
+        done = await schema.applied_steps(connection)
     except sql_errors.InsufficientPrivilege:
         found.add("the URL's role may not use the schema", "give the URL of its owner")
         return False
     found.schema_version = max((number for number, phase in done if phase == "pre"), default=0)
-    left = [step for step in migrations() if (step.version, step.phase) not in done]
+    left = [step for step in schema.migrations() if (step.version, step.phase) not in done]
     if not done:
         found.add("the database has no schema of Recollect", "recollect db init URL")
     elif any(step.phase == "pre" for step in left):
-        found.add(f"the schema is older than version {VERSION}", MIGRATE_COMMAND)
+        found.add(f"the schema is older than version {schema.VERSION}", MIGRATE_COMMAND)
     elif left:
         names = ", ".join(step.file for step in left)
         found.add(
@@ -478,33 +453,33 @@ async def _check_roles(
 ) -> None:
     found.checked.append("roles and their settings")
     try:
-        await require_bound(connection, app_role)
+        await schema.require_bound(connection, app_role)
     except StoreError as error:
         found.add(str(error), "recollect db init URL")
         return
-    roles = await login_roles(connection, app_role)
+    roles = await schema.login_roles(connection, app_role)
     if not roles:
         found.add(
             f"no role may log in as {app_role} or a member of it",
             f"recollect db init URL --app-password-file FILE, or GRANT {app_role} TO a role",
             problem=False,
         )
-    for role in roles:
-        for name, value in missing_settings(role, citus=citus).items():
-            why = ", which keeps content out of the server's log" if name in LOGGING else ""
-            found.add(f"{role.name} logs in without {name}{why}", mend_of(role.name, name, value))
+    for role, settings in roles.items():
+        for name, value in schema.missing_settings(settings, citus=citus).items():
+            why = ", which keeps content out of the server's log" if name in schema.LOGGING else ""
+            found.add(f"{role} logs in without {name}{why}", schema.alter_role(role, name, value))
 
 
 def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
     found.citus = cluster.version
-    found.nodes = tuple(node.name for node in cluster.nodes)
+    found.nodes = tuple(cluster.nodes)
     found.checked.append("Citus: nodes and distributed tables")
     if _numbers(cluster.version) < OLDEST_CITUS:
         found.add(f"Citus {cluster.version} was never tested", "upgrade Citus")
-    for node in cluster.nodes:
-        if not node.active:
+    for node, active in cluster.nodes.items():
+        if not active:
             found.add(
-                f"the node {node.name} is not active",
+                f"the node {node} is not active",
                 "bring it back, then SELECT citus_activate_node('HOST', PORT)",
             )
     for name in cluster.missing:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Any, Final, LiteralString, TypeAlias
+from typing import Any, Final, LiteralString
 from urllib.parse import quote
 
 import msgspec
@@ -244,46 +244,50 @@ def text_lists(values: Iterable[Sequence[str]]) -> Raw:
     return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
 
 
-Columns: TypeAlias = Mapping[str, Callable[[Any], Raw]]
-"""Names of columns, each with the function that makes an array of its values."""
-_TYPES: Final = {
-    int8s: "bigint", int4s: "integer", float8s: "float8", bools: "boolean", texts: "text",
-    byteas: "bytea", text_lists: "text",
+_ENCODERS: Final[Mapping[str, Callable[[Any], Raw]]] = {
+    "bigint": int8s, "integer": int4s, "float8": float8s, "boolean": bools, "text": texts,
+    "bytea": byteas, "text[]": text_lists,
 }  # fmt: skip
 
 
-def insert(
-    table: LiteralString, columns: Columns, conflict: LiteralString = "DO NOTHING"
-) -> LiteralString:
-    """Write SQL that inserts rows of a space, given the space's key and `arrays` of the columns.
-    The row of `counters` binds it to the space, which a distributed database requires."""
-    names = ", ".join(columns)
-    values = ", ".join(
-        f"ARRAY(SELECT json_array_elements_text(u.{name}::json))"
-        if kind is text_lists
-        else f"u.{name}"
-        for name, kind in columns.items()
-    )
-    given = ", ".join(f"%s::{_TYPES[kind]}[]" for kind in columns.values())
-    return f"""
-        INSERT INTO recollect.{table} (space_id, {names}) SELECT c.space_id, {values}
-        FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-        CROSS JOIN unnest({given}) AS u ({names})
-        {conflict and f"ON CONFLICT {conflict}"}
-    """  # noqa: S608
+class Insert:
+    """A statement that inserts rows of a space. `columns` lists names and types, as in SQL.
+
+    The parameters are the space's key and one array per column. The row of `counters` binds the
+    rows to the space, which a distributed database requires.
+    """
+
+    __slots__ = ("_types", "sql")
+
+    def __init__(self, table: str, columns: str, conflict: str = "DO NOTHING") -> None:
+        types = dict(column.split() for column in columns.split(","))
+        names = ", ".join(types)
+        values = ", ".join(
+            f"ARRAY(SELECT json_array_elements_text(u.{name}::json))"
+            if kind == "text[]"
+            else f"u.{name}"
+            for name, kind in types.items()
+        )
+        given = ", ".join(f"%s::{kind.removesuffix('[]')}[]" for kind in types.values())
+        self._types = tuple(types.values())
+        self.sql = f"""
+            INSERT INTO recollect.{table} (space_id, {names}) SELECT c.space_id, {values}
+            FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
+            CROSS JOIN unnest({given}) AS u ({names})
+            {conflict and f"ON CONFLICT {conflict}"}
+        """  # noqa: S608
+
+    def arrays(self, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
+        """Encode rows, at least one, as one array per column."""
+        columns = zip(*rows, strict=True)
+        pairs = zip(self._types, columns, strict=True)
+        return tuple(_ENCODERS[kind](values) for kind, values in pairs)
 
 
 def delete(table: LiteralString, key: LiteralString, kind: LiteralString) -> LiteralString:
     """Write SQL that removes the rows of a space whose key is in an array, given the space and the
     array."""
     return f"DELETE FROM recollect.{table} WHERE space_id = %s AND {key} = ANY(%s::{kind}[])"  # noqa: S608
-
-
-def arrays(columns: Columns, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
-    """Encode rows, at least one, as one array per column."""
-    return tuple(
-        kind(row) for kind, row in zip(columns.values(), zip(*rows, strict=True), strict=True)
-    )
 
 
 def id_bytes(identity: str) -> bytes:

@@ -15,46 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from recollect.adapters.stores.invariants import (
-    NO_NUMBERS,
-    Numbers,
-    Scores,
-    among,
-    best_of,
-    pack_evidence,
-    scores_by_words,
-    select_facts,
-    session_mark,
-    unpack_evidence,
-    word_number,
-    word_numbers,
-    writable,
-)
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    big_endian,
-    bools,
-    delete,
-    escaped,
-    insert,
-    int8s,
-    plain,
-    texts,
-    vector,
-    vectors,
-)
+from recollect.adapters.stores import invariants
+from recollect.adapters.stores.postgres import driver, vectors
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
-from recollect.adapters.stores.postgres.vectors import (
-    EMBEDDER,
-    cosines,
-    exact_as_halves,
-    known_embedder,
-    new_embedder,
-    require_dimensions,
-    usable,
-)
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import (
     Fact,
@@ -84,12 +48,15 @@ _PUT: Final = f"""
 
 
 def _row(fact: Fact, number: int) -> tuple[Any, ...]:
-    spans = [replace(span, segment=SegmentId(escaped(span.segment))) for span in fact.evidence]
+    spans = [
+        replace(span, segment=SegmentId(driver.escaped(span.segment))) for span in fact.evidence
+    ]
     return (
         fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
-        texts(fact.sources), fact.trust, texts(fact.words), fact.foreign, fact.valid_to,
-        fact.recorded_at, fact.subject, fact.attribute, pack_evidence(spans), fact.made_by,
-        fact.change, fact.session, fact.pinned, fact.joint, number,
+        driver.texts(fact.sources), fact.trust, driver.texts(fact.words), fact.foreign,
+        fact.valid_to, fact.recorded_at, fact.subject, fact.attribute,
+        invariants.pack_evidence(spans), fact.made_by, fact.change, fact.session, fact.pinned,
+        fact.joint, number,
     )  # fmt: skip
 
 
@@ -106,8 +73,8 @@ def _fact(**row: Any) -> Fact:
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
-        replace(span, segment=SegmentId(plain(span.segment)))
-        for span in unpack_evidence(row["evidence"])
+        replace(span, segment=SegmentId(driver.plain(span.segment)))
+        for span in invariants.unpack_evidence(row["evidence"])
     )
     row["sources"], row["words"] = tuple(row["sources"]), tuple(row["words"])
     return Fact(**row)
@@ -115,7 +82,7 @@ def _fact(**row: Any) -> Fact:
 
 def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
     sources, evidence = row["sources"] or (), row["evidence"] or ""
-    return any(segment in sources or escaped(segment) in evidence for segment in segments)
+    return any(segment in sources or driver.escaped(segment) in evidence for segment in segments)
 
 
 _ALL_FACTS: Final = f"""
@@ -156,12 +123,12 @@ async def read_facts(
             "space": work.space_id,
             "superseded": superseded,
             "about_all": subjects is None,
-            "subjects": texts(subjects or ()),
+            "subjects": driver.texts(subjects or ()),
         }
         return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
-    rows = await work.records(BY_ID, (work.space_id, texts(ids)))
+    rows = await work.records(BY_ID, (work.space_id, driver.texts(ids)))
     found = (fact for _, fact in readable_facts(rows))
-    return select_facts(found, ids, superseded=superseded, subjects=subjects)
+    return invariants.select_facts(found, ids, superseded=superseded, subjects=subjects)
 
 
 async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
@@ -176,7 +143,7 @@ async def facts_revision(work: Transaction) -> int:
 
 
 async def extracted_to(work: Transaction, session: str) -> int:
-    row = await work.row(_READ, (work.space_id, session_mark(session)))
+    row = await work.row(_READ, (work.space_id, invariants.session_mark(session)))
     return 0 if row is None else int(row[0])
 
 
@@ -197,10 +164,9 @@ _LEAVE_SESSIONS: Final = """
     UPDATE recollect.facts SET session = NULL
     WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
 """
-_TERM_COLUMNS: Final[Columns] = {"term": int8s, "fact_no": int8s}
-_TERMS: Final = insert("fact_terms", _TERM_COLUMNS)
-_DROP: Final = delete("facts", "id", "text")
-_DROP_TERMS: Final = delete("fact_terms", "fact_no", "bigint")
+_TERMS: Final = driver.Insert("fact_terms", "term bigint, fact_no bigint")
+_DROP: Final = driver.delete("facts", "id", "text")
+_DROP_TERMS: Final = driver.delete("fact_terms", "fact_no", "bigint")
 _DROP_VECTORS: Final = """
     DELETE FROM recollect.fact_vectors
     WHERE space_id = %(space)s AND fact_no = ANY(%(numbers)s::bigint[]) AND embedder_no IN (
@@ -240,10 +206,13 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     ids = {fact.id for fact in batch.facts}
     ids.update(vector.fact for given in batch.fact_vectors for vector in given.vectors)
     return FactLookup(
-        gone=await work.send(_GONE, (work.space_id, texts(all_rest_on(batch.facts)))),
-        held=await work.send(BY_ID, (work.space_id, texts(ids))),
+        gone=await work.send(_GONE, (work.space_id, driver.texts(all_rest_on(batch.facts)))),
+        held=await work.send(BY_ID, (work.space_id, driver.texts(ids))),
         embedders=tuple(
-            [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in batch.fact_vectors]
+            [
+                await work.send(vectors.EMBEDDER, (work.space_id, one.embedder))
+                for one in batch.fact_vectors
+            ]
         ),
     )
 
@@ -259,7 +228,7 @@ async def write_facts(
     gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = writable(batch.facts, facts, tombstones=counters.tombstoned, gone=gone)
+    changed = invariants.writable(batch.facts, facts, tombstones=counters.tombstoned, gone=gone)
     written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
     numbers = {
         row["id"]: row["fact_no"]
@@ -274,7 +243,7 @@ async def write_facts(
         stored = await asking.fetchone()
         await _write_vectors(work, given, stored, numbers, counters)
     for read_to in batch.extracted:
-        given_ = (work.space_id, session_mark(read_to.session), read_to.sequence)
+        given_ = (work.space_id, invariants.session_mark(read_to.session), read_to.sequence)
         await work.send(_READ_TO, given_)
 
 
@@ -287,9 +256,9 @@ async def forget_facts(
     `gone` are the forgotten segments, each with its twin, a segment with the same words elsewhere.
     An unreadable fact is removed with any segment that it names.
     """
-    rows = await work.records(BY_ID, (work.space_id, texts(named))) if named else []
+    rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
     if gone:
-        rows += await work.records(_RESTING, (work.space_id, texts(gone)))
+        rows += await work.records(_RESTING, (work.space_id, driver.texts(gone)))
     numbers = {row["id"]: row["fact_no"] for row in rows}
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}
@@ -302,7 +271,7 @@ async def forget_facts(
     removed.update(row["id"] for row in unread if row["id"] in named or _names(row, gone))
     await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
     if removed:
-        await work.send(_DROP, (work.space_id, texts(sorted(removed))))
+        await work.send(_DROP, (work.space_id, driver.texts(sorted(removed))))
     kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
     await _put(work, kept, numbers)
     if removed or gone:
@@ -311,7 +280,7 @@ async def forget_facts(
 
 
 async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
-    if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, texts(sessions))):
+    if sessions and await work.rows(_LEAVE_SESSIONS, (work.space_id, driver.texts(sessions))):
         await raise_revision(work)
 
 
@@ -334,15 +303,14 @@ async def _put(
     for number, fact in numbered.values():
         await work.send(_PUT, (work.space_id, *_row(fact, number)))
         if fact.current:
-            places += ((word, number) for word in word_numbers(fact.words))
-    if places:
-        await work.send(_TERMS, (work.space_id, *arrays(_TERM_COLUMNS, places)))
+            places += ((word, number) for word in invariants.word_numbers(fact.words))
+    await work.insert(_TERMS, places)
     return numbered
 
 
 async def _drop_index(work: Transaction, numbers: Iterable[int]) -> None:
     if gone := list(numbers):
-        known = int8s(gone)
+        known = driver.int8s(gone)
         await work.send(_DROP_TERMS, (work.space_id, known))
         await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
 
@@ -354,7 +322,7 @@ async def _write_vectors(
     numbers: Mapping[FactId, int],
     counters: SpaceCounters,
 ) -> None:
-    known = known_embedder(given, stored, counters)
+    known = vectors.known_embedder(given, stored, counters)
     if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
@@ -364,11 +332,11 @@ async def _write_vectors(
     if not new:
         return
     if known is None:
-        known = await new_embedder(work, given, counters)
+        known = await vectors.new_embedder(work, given, counters)
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
-    laid = vectors(rows, work.vector_oid)
-    exact = bools(exact_as_halves(rows).tolist())
-    given_rows = (int8s(list(new)), laid, exact)
+    laid = driver.vectors(rows, work.vector_oid)
+    exact = driver.bools(vectors.exact_as_halves(rows).tolist())
+    given_rows = (driver.int8s(list(new)), laid, exact)
     await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))
 
 
@@ -438,40 +406,42 @@ _CHOSEN: Final = f"""
 async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     space = work.space_id
     words = tuple(dict.fromkeys(query.words))
-    terms = [word_number(word) for word in words]
+    terms = [invariants.word_number(word) for word in words]
     given = {
         "space": space,
         "anywhere": query.session is None,
         "session": query.session or "",
-        "types": texts(query.types),
+        "types": driver.texts(query.types),
         "limit": max(0, query.limit),
         "near": _NEAR,
     }
     counting = await work.send(_CURRENT, given)
-    holding = await work.send(_HOLDING, (space, int8s(terms)))
+    holding = await work.send(_HOLDING, (space, driver.int8s(terms)))
     typed = await work.send(_OF_TYPES, given)
-    asking = [await work.send(EMBEDDER, (space, one.embedder)) for one in query.vectors]
+    asking = [await work.send(vectors.EMBEDDER, (space, one.embedder)) for one in query.vectors]
     nearing = [
         await work.send(
             _NEAREST,
             {**given, "embedder": one.embedder, "dimensions": len(one.values) // 4,
-             "asked": vector(one.values)},
+             "asked": driver.vector(one.values)},
         )
-        if usable(one)
+        if vectors.usable(one)
         else None
         for one in query.vectors
     ]  # fmt: skip
     documents, allowed, pinned = await counting.fetchone() or (0, None, None)
-    found = {term: big_endian(packed, "i8") for term, packed in await holding.fetchall()}
-    postings = [np.sort(found.get(term, NO_NUMBERS)) for term in terms]
-    by_words = among(*scores_by_words(postings, documents), big_endian(allowed, "i8"))
+    found = {term: driver.big_endian(packed, "i8") for term, packed in await holding.fetchall()}
+    postings = [np.sort(found.get(term, invariants.NO_NUMBERS)) for term in terms]
+    by_words = invariants.among(
+        *invariants.scores_by_words(postings, documents), driver.big_endian(allowed, "i8")
+    )
     (of_types,) = await typed.fetchone() or (None,)
-    chosen = [big_endian(pinned, "i8"), big_endian(of_types, "i8")]
+    chosen = [driver.big_endian(pinned, "i8"), driver.big_endian(of_types, "i8")]
     chosen.append(await _best(work, *by_words, query.limit))
     embedders: list[int | None] = []
     for one, known, near in zip(query.vectors, asking, nearing, strict=True):
         row = await known.fetchone()
-        require_dimensions(one, row)
+        vectors.require_dimensions(one, row)
         embedders.append(None if row is None or near is None else row[0])
         if near is not None:
             similar = _cosines_of(one, await near.fetchall())
@@ -489,26 +459,31 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
 def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
     if not rows:
         return {}
-    alike = cosines(asked, [raw for _, raw in rows])
+    alike = vectors.cosines(asked, [raw for _, raw in rows])
     return dict(zip([number for number, _ in rows], alike.tolist(), strict=True))
 
 
-async def _best(work: Transaction, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    chosen, tied, wanted = best_of(facts, scores, limit)
-    rows = sorted(await work.rows(_IDS, (work.space_id, int8s(tied)))) if wanted else []
+async def _best(
+    work: Transaction, facts: invariants.Numbers, scores: invariants.Scores, limit: int
+) -> invariants.Numbers:
+    chosen, tied, wanted = invariants.best_of(facts, scores, limit)
+    rows = sorted(await work.rows(_IDS, (work.space_id, driver.int8s(tied)))) if wanted else []
     return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], np.int64)
 
 
 async def _describe(
-    work: Transaction, facts: Numbers, asked: Sequence[AskedVector], embedders: Sequence[int | None]
+    work: Transaction,
+    facts: invariants.Numbers,
+    asked: Sequence[AskedVector],
+    embedders: Sequence[int | None],
 ) -> tuple[FactCandidate, ...]:
     if not len(facts):
         return ()
-    reading = await work.send(_CHOSEN, (work.space_id, int8s(facts)))
+    reading = await work.send(_CHOSEN, (work.space_id, driver.int8s(facts)))
     comparing = [
         None
         if embedder is None
-        else await work.send(_FACT_VECTORS, (work.space_id, embedder, int8s(facts)))
+        else await work.send(_FACT_VECTORS, (work.space_id, embedder, driver.int8s(facts)))
         for embedder in embedders
     ]
     similar = [

@@ -17,18 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions, marks_of
-from recollect.adapters.stores.postgres import facts, ledger, sessions, space, write
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    Raw,
-    arrays,
-    delete,
-    float8s,
-    insert,
-    int8s,
-    texts,
-    uuids,
-)
+from recollect.adapters.stores.postgres import driver, facts, ledger, sessions, space, write
 from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
 from recollect.adapters.stores.postgres.jobs import settle
 from recollect.adapters.stores.postgres.pool import Transaction
@@ -52,8 +41,7 @@ _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
 """Copies that every certificate lists: archives, replicas and backups."""
-_TOMBSTONE_COLUMNS: Final[Columns] = {"message_id": texts, "at": float8s}
-TOMBSTONES: Final = insert("tombstones", _TOMBSTONE_COLUMNS)
+_TOMBSTONES: Final = driver.Insert("tombstones", "message_id text, at float8")
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
 """
@@ -70,7 +58,7 @@ _QUOTING: Final = """
 _PUT_STATE: Final = """
     UPDATE recollect.sessions SET state = %s WHERE space_id = %s AND session = %s
 """
-_DROP_PIECES_BY_HASH: Final = delete("pieces", "hash", "text")
+_DROP_PIECES_BY_HASH: Final = driver.delete("pieces", "hash", "text")
 _JOBS_OF_KINDS: Final = """
     SELECT job_no, key, payload FROM recollect.jobs
     WHERE space_id = %s AND kind = ANY(%s::text[])
@@ -104,7 +92,7 @@ _PASSAGES: Final = """
     SELECT passage_no FROM recollect.passages
     WHERE space_id = %s AND sequence = ANY(%s::bigint[]) ORDER BY passage_no
 """
-_DROP_SEGMENTS: Final = delete("segments", "sequence", "bigint")
+_DROP_SEGMENTS: Final = driver.delete("segments", "sequence", "bigint")
 _TWINS: Final = """
     SELECT DISTINCT ON (message_id) message_id, id FROM recollect.segments
     WHERE space_id = %s AND message_id = ANY(%s::text[]) ORDER BY message_id, sequence
@@ -126,11 +114,10 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
     targets = await _targets(work, order)
     passages = vectors = 0
     if targets.rows:
-        sequences = int8s([sequence for sequence, _, _ in targets.rows])
+        sequences = driver.int8s([sequence for sequence, _, _ in targets.rows])
         passages, vectors = await _erase_passages(work, sequences, counters)
         await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-        gone = arrays(write.GONE_COLUMNS, [row[1:] for row in targets.rows])
-        await work.send(write.GONE, (work.space_id, *gone))
+        await work.insert(write.GONE, [row[1:] for row in targets.rows])
     marks = [*targets.identities, *(row[1] for row in targets.places)]
     await _entomb(work, order, marks)
     removed = await _remove_dependents(work, order, targets)
@@ -153,10 +140,10 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
 async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
     given: dict[str, Any] = {
         "space": work.space_id,
-        "ids": texts(order.segments),
-        "messages": texts(order.message_ids),
+        "ids": driver.texts(order.segments),
+        "messages": driver.texts(order.message_ids),
         "anywhere": not order.sessions,
-        "sessions": texts(order.sessions),
+        "sessions": driver.texts(order.sessions),
         "before": order.said_before,
         "after": order.said_after,
     }
@@ -174,7 +161,7 @@ async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
 
 
 async def _erase_passages(
-    work: Transaction, sequences: Raw, counters: space.SpaceCounters
+    work: Transaction, sequences: driver.Raw, counters: space.SpaceCounters
 ) -> tuple[int, int]:
     numbers = await _passages_of(work, sequences)
     terms = await write.drop_index(work, numbers, counters)
@@ -185,15 +172,13 @@ async def _erase_passages(
     return len(numbers), vectors
 
 
-async def _passages_of(work: Transaction, sequences: Raw) -> Ints:
+async def _passages_of(work: Transaction, sequences: driver.Raw) -> Ints:
     rows = await work.rows(_PASSAGES, (work.space_id, sequences))
     return np.array([number for (number,) in rows], np.int64)
 
 
 async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -> None:
-    if marks:
-        rows = [(mark, order.at) for mark in dict.fromkeys(marks)]
-        await work.send(TOMBSTONES, (work.space_id, *arrays(_TOMBSTONE_COLUMNS, rows)))
+    await work.insert(_TOMBSTONES, [(mark, order.at) for mark in dict.fromkeys(marks)])
 
 
 async def _remove_dependents(
@@ -204,13 +189,13 @@ async def _remove_dependents(
     identities = {row[2] for row in targets.places}
     twins = {
         identity: SegmentId(twin)
-        for identity, twin in await work.rows(_TWINS, (work.space_id, texts(identities)))
+        for identity, twin in await work.rows(_TWINS, (work.space_id, driver.texts(identities)))
     }
     gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in targets.rows}
     unsaid: set[str] = {*targets.identities, *(identities - set(twins))}
     await _entomb(work, order, [fact_identity(id_) for id_ in order.facts])
     removed = await facts.forget_facts(work, order.facts, gone)
-    messages = texts(unsaid)
+    messages = driver.texts(unsaid)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
     whole = () if order.by_time else order.sessions  # these sessions are removed as a whole
@@ -244,22 +229,22 @@ async def _remove_dependents(
 async def _find_emptied(
     work: Transaction, whole: Sequence[str], places: Collection[str]
 ) -> list[str]:
-    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, texts(places)))}
+    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, driver.texts(places)))}
     return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
 
 
 async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) -> int:
     if not emptied:
         return 0
-    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, texts(KINDS)))
+    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, driver.texts(KINDS)))
     gone = jobs_of_sessions(rows, emptied)
     if gone:
-        await work.send(DROP_JOBS, (work.space_id, int8s(gone)))
+        await work.send(DROP_JOBS, (work.space_id, driver.int8s(gone)))
     return len(gone)
 
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:
-    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": uuids(unsaid)})
+    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": driver.uuids(unsaid)})
     for session, state in quoting:
         path = await sessions.path_of(work, session)
         await _put_state(work, session, sessions.state_without(state, path, ((), ()), unsaid))
@@ -292,7 +277,7 @@ async def _forget_text_in_pieces(work: Transaction, order: ForgetOrder, text: So
     system prompt again."""
     gone = [body.id for body in await _bodies_with(work, "pieces", text)]
     if gone:
-        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, texts(gone)))
+        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, driver.texts(gone)))
         await _entomb(work, order, gone)
     return len(gone)
 
@@ -302,7 +287,7 @@ async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
     found += await _bodies_with(work, "job reasons", text)
     gone = {int(body.id) for body in found}
     if gone:
-        await work.send(DROP_JOBS, (work.space_id, int8s(sorted(gone))))
+        await work.send(DROP_JOBS, (work.space_id, driver.int8s(sorted(gone))))
     return len(gone)
 
 
@@ -314,17 +299,17 @@ async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
     ]
     for session, left in changed:
         await _put_state(work, session, left)
-        await work.send(sessions.DROP_QUOTES, (work.space_id, texts([session])))
+        await work.send(sessions.DROP_QUOTES, (work.space_id, driver.texts([session])))
     return len(changed)
 
 
 async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     counters = await space.lock_space(work)
-    rows = await work.rows(_BY_ID, (work.space_id, texts(ids)))
+    rows = await work.rows(_BY_ID, (work.space_id, driver.texts(ids)))
     found = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]
     if not found:
         return 0
-    sequences = int8s(found)
+    sequences = driver.int8s(found)
     numbers = await _passages_of(work, sequences)
     await write.drop_index(work, numbers, counters)
     await write.drop_vectors(work, numbers)
@@ -410,11 +395,11 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
     for new in order.bodies:
         bodies += await _replace_body(work, new)
     given = {new.segment.id: new for new in order.segments}
-    rows = await work.rows(_BY_ID, (work.space_id, texts(given)))
+    rows = await work.rows(_BY_ID, (work.space_id, driver.texts(given)))
     found = {SegmentId(id_): sequence for id_, sequence in rows}
     vectors = 0
     if found:
-        sequences = int8s(list(found.values()))
+        sequences = driver.int8s(list(found.values()))
         _, vectors = await _erase_passages(work, sequences, counters)
         indexed = [
             (sequence, id_, given[id_].segment.said_at, given[id_].passages)

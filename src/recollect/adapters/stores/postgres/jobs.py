@@ -13,17 +13,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    byteas,
-    delete,
-    float8s,
-    insert,
-    int8s,
-    text_lists,
-    texts,
-)
+from recollect.adapters.stores.postgres import driver
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.space import COUNTERS, take_turn
 from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
@@ -149,7 +139,7 @@ _REVIVE: Final = """
     UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
     WHERE space_id = %s AND job_no = ANY(%s::bigint[])
 """
-DROP: Final = delete("jobs", "job_no", "bigint")
+DROP: Final = driver.delete("jobs", "job_no", "bigint")
 _LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
 _SET_DUE: Final = """
     UPDATE recollect.spaces SET jobs_due_at = (
@@ -179,11 +169,11 @@ async def claim(
     max_attempts: int = 5,
 ) -> Lease | None:
     locking = await work.send(COUNTERS, (work.space_id,))
-    await work.send(_GIVE_UP, (work.space_id, now, max_attempts, texts(kinds)))
+    await work.send(_GIVE_UP, (work.space_id, now, max_attempts, driver.texts(kinds)))
     opening = await work.send(_OPEN_DAY, (day, work.space_id))
     rows = await work.records(
         _DUE,
-        {"space": work.space_id, "kinds": texts(kinds), "now": now, "day": day,
+        {"space": work.space_id, "kinds": driver.texts(kinds), "now": now, "day": day,
          "day_tokens": day_tokens},
     )  # fmt: skip
     if await locking.fetchone() is None:
@@ -236,7 +226,7 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
         await work.send(
             _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
         )
-        await work.send(DROP, (work.space_id, int8s([number])))
+        await work.send(DROP, (work.space_id, driver.int8s([number])))
     else:
         await work.send(_RETRY, (retry_at, reason, work.space_id, number))
     await settle(work)
@@ -292,18 +282,18 @@ async def revive(work: Transaction, *, at: float) -> int:
         (drop if (kind, key) in waiting else back).append(number)
         waiting.add((kind, key))
     if back:
-        await work.send(_REVIVE, (at, work.space_id, int8s(back)))
+        await work.send(_REVIVE, (at, work.space_id, driver.int8s(back)))
     if drop:
-        await work.send(DROP, (work.space_id, int8s(drop)))
+        await work.send(DROP, (work.space_id, driver.int8s(drop)))
     await settle(work)
     return len(back) + len(drop)
 
 
-_COLUMNS: Final[Columns] = {
-    "job_no": int8s, "kind": texts, "key": texts, "payload": byteas, "about": text_lists,
-    "cost_tokens": int8s, "run_at": float8s, "state": texts,
-}  # fmt: skip
-_ADD: Final = insert("jobs", _COLUMNS)
+_ADD: Final = driver.Insert(
+    "jobs",
+    "job_no bigint, kind text, key text, payload bytea, about text[], cost_tokens bigint, "
+    "run_at float8, state text",
+)
 _BRING_FORWARD: Final = """
     UPDATE recollect.spaces SET jobs_due_at = %(at)s
     WHERE space_id = %(space)s AND (jobs_due_at IS NULL OR jobs_due_at > %(at)s)
@@ -321,7 +311,7 @@ async def add_jobs(
              "waiting")
             for number, job in enumerate(kept, next_job)
         ]  # fmt: skip
-        await work.send(_ADD, (work.space_id, *arrays(_COLUMNS, rows)))
+        await work.insert(_ADD, rows)
         first = min(job.run_at for job in kept)
         await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
     return next_job + len(kept)

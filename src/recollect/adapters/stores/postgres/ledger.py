@@ -12,21 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    bools,
-    byteas,
-    delete,
-    float8s,
-    id_bytes,
-    ids_of,
-    insert,
-    int8s,
-    text_lists,
-    texts,
-    uuids,
-)
+from recollect.adapters.stores.postgres import driver
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
@@ -71,7 +57,7 @@ _HASHES: Final = """
         || ARRAY[system_hash, tools_hash, rest_hash, edits_hash, report_hash]
 """
 _EXPIRE: Final = f"DELETE FROM recollect.turns WHERE space_id = %s AND at < %s {_HASHES}"  # noqa: S608
-_DROP_TURNS: Final = f"{delete('turns', 'session', 'text')} {_HASHES}"
+_DROP_TURNS: Final = f"{driver.delete('turns', 'session', 'text')} {_HASHES}"
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces AS p
     WHERE p.space_id = %(space)s AND p.hash = ANY(%(hashes)s::text[]) AND NOT EXISTS (
@@ -119,7 +105,7 @@ async def _backwards(work: Transaction, session: str, number: int) -> list[TurnR
 
 
 async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-    rows = await work.records(_PIECES, (work.space_id, texts(hashes)))
+    rows = await work.records(_PIECES, (work.space_id, driver.texts(hashes)))
     return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
 
 
@@ -130,27 +116,27 @@ async def expire(work: Transaction, *, before: float) -> int:
     heirs = await work.rows(
         _HEIRS,
         {"space": work.space_id, "before": before,
-         "sessions": texts(session for session, _ in old),
-         "numbers": int8s([number for _, number in old])},
+         "sessions": driver.texts(session for session, _ in old),
+         "numbers": driver.int8s([number for _, number in old])},
     )  # fmt: skip
     for session, number in heirs:
         whole = _all_rows(await _backwards(work, session, number))
         if whole is None:  # the turn is damaged: do not make it look complete
             continue
-        await work.send(_HAND_ON, (texts(whole), work.space_id, session, number))
+        await work.send(_HAND_ON, (driver.texts(whole), work.space_id, session, number))
     gone = await work.rows(_EXPIRE, (work.space_id, before))
     await _drop_unnamed(work, gone)
     return len(gone)
 
 
 async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
-    gone = await work.rows(_DROP_TURNS, (work.space_id, texts(sessions)))
+    gone = await work.rows(_DROP_TURNS, (work.space_id, driver.texts(sessions)))
     return await _drop_unnamed(work, gone)
 
 
 async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
     named = {other for (hashes,) in gone for other in hashes if other is not None}
-    given = {"space": work.space_id, "hashes": texts(named)}
+    given = {"space": work.space_id, "hashes": driver.texts(named)}
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
 
@@ -201,7 +187,7 @@ _DROP: Final = f"""
 
 
 async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement:
-    return await work.send(UNQUOTABLE, {"space": work.space_id, "about": texts(ids)})
+    return await work.send(UNQUOTABLE, {"space": work.space_id, "about": driver.texts(ids)})
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
@@ -215,12 +201,12 @@ async def add_compactions(
     """Store new records, except those that are `refused` or cover a refused message."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
-            numeric = all(id_bytes(one).hex() == one for one in record.about)
-            named = None if numeric else texts(record.about)
+            numeric = all(driver.id_bytes(one).hex() == one for one in record.about)
+            named = None if numeric else driver.texts(record.about)
             await work.send(
                 _ADD,
                 (work.space_id, record.session, record.number, record.at,
-                 uuids(record.about), named, record.body),
+                 driver.uuids(record.about), named, record.body),
             )  # fmt: skip
 
 
@@ -231,7 +217,7 @@ async def read_compactions(work: Transaction, session: str) -> tuple[CompactionR
 
 def _record(row: tuple[Any, ...]) -> CompactionRecord:
     session, number, at, named, body, packed = row
-    about = ids_of(packed) if named is None else named
+    about = driver.ids_of(packed) if named is None else named
     return CompactionRecord(
         session=session, number=number, at=at, body=bytes(body),
         about=tuple(map(MessageId, about)),
@@ -249,9 +235,9 @@ async def forget_compactions(
     whose session is removed as a `whole`. Return the removed ones."""
     gone = await work.rows(
         _STANDING_FOR,
-        {"space": work.space_id, "whole": texts(whole), "unsaid": uuids(unsaid),
-         "sessions": texts(session for session, _ in places),
-         "places": uuids(identity for _, identity in places)},
+        {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),
+         "sessions": driver.texts(session for session, _ in places),
+         "places": driver.uuids(identity for _, identity in places)},
     )  # fmt: skip
     return await drop_compactions(work, gone)
 
@@ -263,23 +249,21 @@ async def drop_compactions(
         return []
     rows = await work.rows(
         _DROP,
-        {"space": work.space_id, "numbers": int8s([number for _, number in gone]),
-         "sessions": texts(session for session, _ in gone)},
+        {"space": work.space_id, "numbers": driver.int8s([number for _, number in gone]),
+         "sessions": driver.texts(session for session, _ in gone)},
     )  # fmt: skip
     return [_record(row) for row in rows]
 
 
-_PIECE_COLUMNS: Final[Columns] = {
-    "hash": texts, "kind": texts, "body": byteas, "about": text_lists, "exact": bools,
-}  # fmt: skip
-_ADD_PIECES: Final = insert("pieces", _PIECE_COLUMNS)
-_TURN_COLUMNS: Final[Columns] = {
-    "session": texts, "number": int8s, "at": float8s, "format": texts, "model": texts,
-    "system_hash": texts, "tools_hash": texts, "rest_hash": texts, "edits_hash": texts,
-    "report_hash": texts, "kept_rows": int8s, "row_hashes": text_lists,
-    "outcome_hashes": text_lists,
-}  # fmt: skip
-_ADD_TURNS: Final = insert("turns", _TURN_COLUMNS)
+_ADD_PIECES: Final = driver.Insert(
+    "pieces", "hash text, kind text, body bytea, about text[], exact boolean"
+)
+_ADD_TURNS: Final = driver.Insert(
+    "turns",
+    "session text, number bigint, at float8, format text, model text, system_hash text, "
+    "tools_hash text, rest_hash text, edits_hash text, report_hash text, kept_rows bigint, "
+    "row_hashes text[], outcome_hashes text[]",
+)
 
 
 async def add_pieces(
@@ -290,8 +274,7 @@ async def add_pieces(
         for piece in given
         if tombstoned.isdisjoint((piece.hash, *piece.about))
     ]
-    if rows:
-        await work.send(_ADD_PIECES, (work.space_id, *arrays(_PIECE_COLUMNS, rows)))
+    await work.insert(_ADD_PIECES, rows)
 
 
 async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
@@ -300,5 +283,4 @@ async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
          turn.rest, turn.edits, turn.report, turn.kept_rows, turn.rows, turn.outcomes)
         for turn in given
     ]  # fmt: skip
-    if rows:
-        await work.send(_ADD_TURNS, (work.space_id, *arrays(_TURN_COLUMNS, rows)))
+    await work.insert(_ADD_TURNS, rows)

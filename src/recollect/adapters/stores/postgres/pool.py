@@ -15,7 +15,7 @@ import contextlib
 import re
 import select
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -30,6 +30,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import wait_async
 
 from recollect.adapters.stores.postgres.driver import (
+    Insert,
     adapters,
     conninfo_to_dict,
     driver_errors,
@@ -330,6 +331,10 @@ class Transaction:
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[dict[str, Any]]:
         return await self._add(query, parameters).records()
+
+    async def insert(self, into: Insert, rows: Collection[Sequence[Any]]) -> None:
+        if rows:
+            self._add(into.sql, (self.space_id, *into.arrays(rows)))
 
     async def flush(self, wanted: Statement | None = None) -> None:
         """Run the queued statements, unless the wanted one has run already."""

@@ -71,49 +71,27 @@ _KEPT_FROM_THE_ROLE: Final = {
 migrations."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoginRole:
-    """A role with which the application logs in, and its settings."""
-
-    name: str
-    settings: Mapping[str, str]
-
-
-def wanted_settings(*, citus: bool) -> dict[str, str]:
-    return {
-        **TIMEOUTS,
+def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
+    """Return the settings that a role lacks. A timeout may have a different value, but must not be
+    off."""
+    wanted = {
         "plan_cache_mode": "force_custom_plan",
         **LOGGING,
         **(CITUS_SETTINGS if citus else {}),
     }
+    off = {name: value for name, value in TIMEOUTS.items() if settings.get(name) in (None, "0")}
+    return off | {name: value for name, value in wanted.items() if settings.get(name) != value}
 
 
-def missing_settings(role: LoginRole, *, citus: bool) -> dict[str, str]:
-    """List the settings that a role lacks. A timeout may have a different value, but must not be
-    off."""
-    return {
-        name: value
-        for name, value in wanted_settings(citus=citus).items()
-        if (
-            role.settings.get(name) in (None, "0")
-            if name in TIMEOUTS
-            else role.settings.get(name) != value
-        )
-    }
-
-
-def mend_of(role: str, name: str, value: str) -> str:
+def alter_role(role: str, name: str, value: str) -> str:
     quoted = role.replace('"', '""')
     return f"ALTER ROLE \"{quoted}\" SET {name} = '{value}'"
 
 
-async def login_roles(connection: Connection, role: str) -> tuple[LoginRole, ...]:
-    """List the application's role and its members, if they may log in."""
+async def login_roles(connection: Connection, role: str) -> dict[str, dict[str, str]]:
+    """Return the settings of the application's role and its members, if they may log in."""
     rows = await (await connection.execute(_LOGIN_ROLES, {"role": role})).fetchall()
-    return tuple(
-        LoginRole(name, dict(setting.split("=", 1) for setting in settings))
-        for name, settings in rows
-    )
+    return {name: dict(setting.split("=", 1) for setting in settings) for name, settings in rows}
 
 
 async def apply_missing(
@@ -123,11 +101,11 @@ async def apply_missing(
     ran, and those that the URL's role may not run."""
     done: list[str] = []
     cannot: list[str] = []
-    for role in await login_roles(connection, app_role):
-        for name, value in missing_settings(role, citus=citus).items():
+    for role, settings in (await login_roles(connection, app_role)).items():
+        for name, value in missing_settings(settings, citus=citus).items():
             if only is not None and name not in only:
                 continue
-            statement = mend_of(role.name, name, value)
+            statement = alter_role(role, name, value)
             try:
                 async with connection.transaction():
                     await connection.execute(statement.encode())
@@ -506,7 +484,7 @@ async def inspect_server(connection: Connection) -> Server:
             if propagates != wanted:
                 raise StoreError(
                     f"the database is on Citus, and without {name} = {wanted!r} queries would "
-                    f"silently return nothing: run `{mend_of(user, name, wanted)}` and connect "
+                    f"silently return nothing: run `{alter_role(user, name, wanted)}` and connect "
                     "again"
                 )
         return Server(

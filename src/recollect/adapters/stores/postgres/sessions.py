@@ -17,16 +17,7 @@ from typing import Final
 import msgspec
 
 from recollect.adapters.stores.invariants import SessionOutcome
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    byteas,
-    delete,
-    insert,
-    int4s,
-    texts,
-    uuids,
-)
+from recollect.adapters.stores.postgres.driver import Insert, delete, texts, uuids
 from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.core.formats.stored_records import without_quotes
@@ -177,8 +168,7 @@ _SESSION: Final = """
 _CUT_PATH: Final = """
     DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s
 """
-_PATH_COLUMNS: Final[Columns] = {"session": texts, "chunk": int4s, "entries": byteas}
-_PATH: Final = insert("session_paths", _PATH_COLUMNS, "")
+_PATH: Final = Insert("session_paths", "session text, chunk integer, entries bytea", "")
 
 
 _DROP_SESSIONS: Final = f"{delete('sessions', 'session', 'text')} RETURNING 1"
@@ -280,9 +270,8 @@ async def _write_path(
     work: Transaction, session: str, first: int, keys: Sequence[str], ids: Sequence[str]
 ) -> None:
     await work.send(_CUT_PATH, (work.space_id, session, first))
-    if chunks := chunks_from(first, keys, ids):
-        rows = [(session, number, raw) for number, raw in chunks]
-        await work.send(_PATH, (work.space_id, *arrays(_PATH_COLUMNS, rows)))
+    rows = [(session, number, raw) for number, raw in chunks_from(first, keys, ids)]
+    await work.insert(_PATH, rows)
 
 
 async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:

@@ -16,23 +16,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    byteas,
-    delete,
-    insert,
-    int4s,
-    int8s,
-)
+from recollect.adapters.stores.postgres import words
+from recollect.adapters.stores.postgres.driver import Insert, byteas, delete, int4s, int8s
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.words import (
-    RUN_SPAN,
-    Run,
-    block_without,
-    build_runs,
-    forwards_of,
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,15 +162,16 @@ FORWARDS: Final = """
         ORDER BY passage_no
     ) AS row
 """
-_RUN_COLUMNS: Final[Columns] = {
-    "run": int8s, "first_passage": int8s, "last_passage": int8s, "passages": int8s, "shift": int8s,
-}  # fmt: skip
-_INSERT_RUN: Final = insert("runs", _RUN_COLUMNS, "")
-_BLOCK_COLUMNS: Final[Columns] = {
-    "run": int8s, "bucket": int4s, "part": int4s, "first_term": int8s, "last_term": int8s,
-    "block": byteas,
-}  # fmt: skip
-_INSERT_BLOCKS: Final = insert("postings", _BLOCK_COLUMNS, "")
+_INSERT_RUN: Final = Insert(
+    "runs",
+    "run bigint, first_passage bigint, last_passage bigint, passages bigint, shift bigint",
+    "",
+)
+_INSERT_BLOCKS: Final = Insert(
+    "postings",
+    "run bigint, bucket integer, part integer, first_term bigint, last_term bigint, block bytea",
+    "",
+)
 _DROP_POSTINGS: Final = delete("postings", "run", "bigint")
 _DROP_RUNS: Final = delete("runs", "run", "bigint")
 _PACKED: Final = """
@@ -233,7 +220,7 @@ async def pack_tail(work: Transaction, *, least: int) -> bool:
     state = await work.row(_STATE, (work.space_id,))
     if state is None or state[0] - 1 - state[1] < max(1, least):
         return False
-    upto = min(state[0] - 1, state[1] + RUN_SPAN)
+    upto = min(state[0] - 1, state[1] + words.RUN_SPAN)
     await _swap(work, state, after=state[1], upto=upto, drop=(), packed_to=upto)
     return True
 
@@ -266,7 +253,7 @@ def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] |
         while (
             end < len(runs)
             and levels[end] <= levels[start]
-            and runs[end][1] - runs[start][0] < RUN_SPAN
+            and runs[end][1] - runs[start][0] < words.RUN_SPAN
         ):
             end += 1
         alike = sum(level == levels[start] for level in levels[start:end])
@@ -294,9 +281,9 @@ async def _swap(
     drop: Sequence[int],
     packed_to: int,
 ) -> None:
-    rows = forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
+    rows = words.forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
     # Written before the lock is taken, so that writers of the space wait only for the exchange.
-    for run in build_runs(rows):
+    for run in words.build_runs(rows):
         await _insert_run(work, run)
     locked = await work.row(_LOCK_STATE, (work.space_id,))
     if locked is None or locked[1:] != state[1:]:
@@ -307,16 +294,16 @@ async def _swap(
     await work.send(_PACKED, (packed_to, work.space_id))
 
 
-async def _insert_run(work: Transaction, run: Run) -> None:
+async def _insert_run(work: Transaction, run: words.Run) -> None:
     named = secrets.randbits(62)
     row = (named, run.first, run.last, run.passages, run.shift)
-    await work.send(_INSERT_RUN, (work.space_id, *arrays(_RUN_COLUMNS, [row])))
+    await work.insert(_INSERT_RUN, [row])
     for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
         rows = [
             (named, block.bucket, block.part, block.first_term, block.last_term, block.raw)
             for block in run.blocks[start : start + _BLOCKS_AT_ONCE]
         ]
-        await work.send(_INSERT_BLOCKS, (work.space_id, *arrays(_BLOCK_COLUMNS, rows)))
+        await work.insert(_INSERT_BLOCKS, rows)
 
 
 async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
@@ -367,7 +354,7 @@ async def _rewrite(
         changed: list[tuple[int, int, int, int, bytes]] = []
         emptied: list[tuple[int, int]] = []
         for bucket, part, block in await work.rows(_BLOCKS, (work.space_id, run, some)):
-            made = block_without(block, gone)
+            made = words.block_without(block, gone)
             if made is None:
                 emptied.append((bucket, part))
             elif len(made[2]) != len(block):

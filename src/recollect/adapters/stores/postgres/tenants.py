@@ -8,7 +8,7 @@ log across all. Each method but `purge_all` is one transaction. Leases use the s
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 from uuid import UUID, uuid4
 
 from recollect.adapters.stores.postgres.pool import Pool, Transaction
@@ -143,6 +143,12 @@ class TenantRecords:
         self._pool = pool
         self._ahead_seconds, self._compared_at = 0.0, -COMPARE_SECONDS
 
+    async def _fetch(
+        self, tenant: UUID | None, query: LiteralString, *values: Any
+    ) -> list[dict[str, Any]]:
+        async with self._pool.tenant_transaction(tenant, read=True) as work:
+            return await work.records(query, values)
+
     async def _server_ahead(self) -> float:
         """Return by how many seconds the server's clock is ahead of this machine's. This needs a
         separate query, because Citus accepts no server time in a statement that writes."""
@@ -168,18 +174,15 @@ class TenantRecords:
         return added is not None
 
     async def tenant(self, tenant: UUID) -> Tenant | None:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            rows = await work.records(_TENANT, (tenant,))
+        rows = await self._fetch(tenant, _TENANT, tenant)
         return Tenant(**rows[0]) if rows else None
 
     async def tenant_named(self, name: str) -> Tenant | None:
-        async with self._pool.tenant_transaction(None, read=True) as work:
-            rows = await work.records(_TENANT_NAMED, (name,))
+        rows = await self._fetch(None, _TENANT_NAMED, name)
         return Tenant(**rows[0]) if rows else None
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> tuple[Tenant, ...]:
-        async with self._pool.tenant_transaction(None, read=True) as work:
-            return tuple(Tenant(**row) for row in await work.records(_TENANTS, (after, limit)))
+        return tuple(Tenant(**row) for row in await self._fetch(None, _TENANTS, after, limit))
 
     async def set_limits(self, tenant: Tenant, *, actor: str, at: float) -> None:
         limits = (tenant.requests_per_minute, tenant.tokens_per_day)
@@ -209,8 +212,7 @@ class TenantRecords:
         return (_key(keys[0]), Tenant(**owners[0])) if keys and owners else None
 
     async def keys(self, tenant: UUID) -> tuple[ApiKey, ...]:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            return tuple(_key(row) for row in await work.records(_KEYS, (tenant,)))
+        return tuple(_key(row) for row in await self._fetch(tenant, _KEYS, tenant))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
         """Revoke a key. Return False if there is no active one."""
@@ -237,15 +239,13 @@ class TenantRecords:
             await work.send(_NEW_SPACE, (tenant, name, at))
 
     async def has_space(self, tenant: UUID, name: str) -> bool:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            return await work.row(_HAS_SPACE, (tenant, name)) is not None
+        return bool(await self._fetch(tenant, _HAS_SPACE, tenant, name))
 
     async def spaces(
         self, tenant: UUID, *, after: str = "", limit: int = 100
     ) -> tuple[TenantSpace, ...]:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            rows = await work.rows(_SPACES, (tenant, after, limit))
-        return tuple(TenantSpace(name=name, created_at=at) for name, at in rows)
+        rows = await self._fetch(tenant, _SPACES, tenant, after, limit)
+        return tuple(TenantSpace(**row) for row in rows)
 
     async def remove_space(self, tenant: Tenant, name: str, *, actor: str, at: float) -> None:
         async with self._pool.tenant_transaction(tenant.id) as work:
@@ -309,9 +309,8 @@ class TenantRecords:
         return int(row[0])
 
     async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            row = await work.row(_SPENT, (tenant, budget, period))
-        return 0 if row is None else int(row[0])
+        rows = await self._fetch(tenant, _SPENT, tenant, budget, period)
+        return int(rows[0]["used"]) if rows else 0
 
     async def purge(self, tenant: UUID, *, now: float) -> None:
         async with self._pool.tenant_transaction(tenant) as work:
@@ -328,9 +327,8 @@ class TenantRecords:
             after = page[-1].name
 
     async def deleted_tenants(self, name: str) -> tuple[UUID, ...]:
-        async with self._pool.tenant_transaction(None, read=True) as work:
-            rows = await work.rows(_DELETED, (_TENANT_DELETED, name))
-        return tuple(tenant for (tenant,) in rows)
+        rows = await self._fetch(None, _DELETED, _TENANT_DELETED, name)
+        return tuple(row["tenant_id"] for row in rows)
 
     async def note(self, record: AuditRecord) -> None:
         async with self._pool.tenant_transaction(record.tenant) as work:
@@ -343,11 +341,10 @@ class TenantRecords:
         before: tuple[float, str] = (END_OF_TIME, ""),
         limit: int = 100,
     ) -> tuple[AuditRecord, ...]:
-        async with self._pool.tenant_transaction(tenant, read=True) as work:
-            if tenant is None:
-                rows = await work.records(_WHOLE_LOG, (*before, limit))
-            else:
-                rows = await work.records(_LOG, (tenant, *before, limit))
+        if tenant is None:
+            rows = await self._fetch(None, _WHOLE_LOG, *before, limit)
+        else:
+            rows = await self._fetch(tenant, _LOG, tenant, *before, limit)
         return tuple(AuditRecord(**row) for row in rows)
 
 

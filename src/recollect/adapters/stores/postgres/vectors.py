@@ -18,23 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    Raw,
-    arrays,
-    big_endian,
-    bools,
-    byteas,
-    float8s,
-    floats_of,
-    insert,
-    int4s,
-    int8s,
-    look_up,
-    texts,
-    vector,
-    vectors,
-)
+from recollect.adapters.stores.postgres import driver
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
 from recollect.adapters.stores.postgres.words import Floats, Ints
@@ -54,11 +38,11 @@ _SOME: Final = """
 ALL_SIGNS: Final = """
     SELECT block_no, block FROM recollect.sign_blocks WHERE space_id = %s AND embedder_no = %s
 """
-_SIGN_COLUMNS: Final[Columns] = {"embedder_no": int8s, "block_no": int4s, "block": byteas}
-_PUT: Final = insert(
-    "sign_blocks", _SIGN_COLUMNS,
+_PUT: Final = driver.Insert(
+    "sign_blocks",
+    "embedder_no integer, block_no integer, block bytea",
     "(space_id, embedder_no, block_no) DO UPDATE SET block = excluded.block",
-)  # fmt: skip
+)
 _DROP: Final = """
     DELETE FROM recollect.sign_blocks
     WHERE space_id = %s AND embedder_no = %s AND block_no = ANY(%s::integer[])
@@ -134,7 +118,7 @@ async def _change(
 ) -> None:
     of_block = numbers // layout.slots
     wanted = np.unique(of_block)
-    stored = dict(await work.rows(_SOME, (work.space_id, embedder, int4s(wanted))))
+    stored = dict(await work.rows(_SOME, (work.space_id, embedder, driver.int4s(wanted))))
     kept: dict[int, bytes] = {}
     emptied: list[int] = []
     for block_no in wanted.tolist():
@@ -150,11 +134,9 @@ async def _change(
             kept[block_no] = block.tobytes()
         else:
             emptied.append(block_no)
-    if kept:
-        rows = [(embedder, block_no, raw) for block_no, raw in kept.items()]
-        await work.send(_PUT, (work.space_id, *arrays(_SIGN_COLUMNS, rows)))
+    await work.insert(_PUT, [(embedder, block_no, raw) for block_no, raw in kept.items()])
     if emptied:
-        await work.send(_DROP, (work.space_id, embedder, int4s(emptied)))
+        await work.send(_DROP, (work.space_id, embedder, driver.int4s(emptied)))
 
 
 def nearest_by_signs(
@@ -259,9 +241,9 @@ _TIED: Final = f"""
             AND passage_no = n.passage_no OFFSET 0
     ) AS v
     CROSS JOIN LATERAL (
-        {look_up("passages", "sequence, ordinal", "passage_no", "n.passage_no")}
+        {driver.look_up("passages", "sequence, ordinal", "passage_no", "n.passage_no")}
     ) AS p
-    CROSS JOIN LATERAL ({look_up("segments", "id", "sequence", "p.sequence")}) AS s
+    CROSS JOIN LATERAL ({driver.look_up("segments", "id", "sequence", "p.sequence")}) AS s
 """  # noqa: S608
 
 
@@ -289,20 +271,20 @@ async def nearest(
             )
     given = {
         "space": work.space_id,
-        "asked": vector(asked.values),
+        "asked": driver.vector(asked.values),
         **_parts(asked),
         "embedder": number,
-        "left_out": int8s(left_out),
+        "left_out": driver.int8s(left_out),
         "limit": query.vector_limit,
         "near": _NEAR,
     }
     if allowed is None:
         packed = await work.row(_EXACT, given)
     else:
-        packed = await work.row(_AMONG, {**given, "numbers": int8s(allowed)})
+        packed = await work.row(_AMONG, {**given, "numbers": driver.int8s(allowed)})
     assert packed is not None
     return await _choose(
-        work, asked, given, big_endian(packed[0], "i8"), big_endian(packed[1], "f8")
+        work, asked, given, driver.big_endian(packed[0], "i8"), driver.big_endian(packed[1], "f8")
     )
 
 
@@ -315,7 +297,7 @@ async def _choose(
     edge = np.partition(distances, limit - 1)[limit - 1]
     sure = [int(row) for row in numbers[distances < edge - _NEAR]]
     near = numbers[distances >= edge - _NEAR]
-    rows = await work.rows(_TIED, {**given, "numbers": int8s(near)})
+    rows = await work.rows(_TIED, {**given, "numbers": driver.int8s(near)})
     if not rows:
         return sure
     order = sorted(
@@ -325,7 +307,7 @@ async def _choose(
     return sure + [row[3] for row in order[: limit - len(sure)]]
 
 
-def _parts(asked: AskedVector) -> dict[str, Raw]:
+def _parts(asked: AskedVector) -> dict[str, driver.Raw]:
     """Split the query's direction into two half-precision vectors, exact to about 22 bits."""
     numbers = np.frombuffer(asked.values, "<f4").astype(np.float64)
     numbers /= np.sqrt(np.einsum("i,i->", numbers, numbers))
@@ -333,8 +315,8 @@ def _parts(asked: AskedVector) -> dict[str, Raw]:
     return {"high": _halves(high), "low": _halves((numbers - high).astype(np.float16))}
 
 
-def _halves(numbers: NDArray[np.float16]) -> Raw:
-    return Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f2").tobytes())
+def _halves(numbers: NDArray[np.float16]) -> driver.Raw:
+    return driver.Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f2").tobytes())
 
 
 def exact_as_halves(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -346,7 +328,7 @@ def exact_as_halves(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
 def cosines(asked: AskedVector, raw: list[bytes]) -> Floats:
     direction = np.frombuffer(asked.values, "<f4").astype(np.float64)
     direction /= np.sqrt(np.einsum("i,i->", direction, direction))
-    held: NDArray[Any] = np.frombuffer(b"".join(map(floats_of, raw)), "<f4")
+    held: NDArray[Any] = np.frombuffer(b"".join(map(driver.floats_of, raw)), "<f4")
     values = held.reshape(len(raw), len(direction)).astype(np.float64)
     lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
     found: Floats = np.zeros(len(raw))
@@ -376,7 +358,7 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
 _PLACES: Final = f"""
     SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
-    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
+    CROSS JOIN LATERAL ({driver.look_up("segments", "sequence", "id", "u.id")}) AS s
     CROSS JOIN LATERAL (
         SELECT ordinal, passage_no, start_char, end_char FROM recollect.passages
         WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
@@ -431,7 +413,7 @@ async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
     return VectorLookup(
         embedder=await work.send(EMBEDDER, (work.space_id, given.embedder)),
         places=await work.send(
-            _PLACES, {"space": work.space_id, "name": name, "ids": texts(segments)}
+            _PLACES, {"space": work.space_id, "name": name, "ids": driver.texts(segments)}
         ),
     )
 
@@ -507,10 +489,10 @@ async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[i
         _VECTORS,
         (
             work.space_id,
-            int8s(numbers),
-            vectors(rows, work.vector_oid),
-            bools(exact_as_halves(rows).tolist()),
-            float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
+            driver.int8s(numbers),
+            driver.vectors(rows, work.vector_oid),
+            driver.bools(exact_as_halves(rows).tolist()),
+            driver.float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
             work.space_id,
             embedder,
         ),
@@ -521,7 +503,7 @@ async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[i
         await put_signs(work, embedder, dimensions, numbers, rows)
     elif count * dimensions > EXACT_NUMBERS:  # from this size on, a search needs the signs
         stored = await work.rows(_ALL_VECTORS, (work.space_id, embedder))
-        values = np.frombuffer(b"".join(floats_of(raw) for _, raw in stored), "<f4")
+        values = np.frombuffer(b"".join(driver.floats_of(raw) for _, raw in stored), "<f4")
         places = np.array([number for number, _ in stored], np.int64)
         await put_signs(work, embedder, dimensions, places, values.reshape(-1, dimensions))
         await work.send(_SIGNED, (work.space_id, embedder))

@@ -21,6 +21,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.adapters.stores.invariants import best_of
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
@@ -62,16 +63,8 @@ def term_of(space_id: UUID, word: str) -> int:
     return _TERMS[space_id, word]
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A passage's words: sorted terms and their counts, as stored."""
-
-    terms: bytes
-    counts: bytes
-    length: int
-
-
-def forward(space_id: UUID, words: Sequence[str]) -> Forward:
+def forward(space_id: UUID, words: Sequence[str]) -> tuple[int, bytes, bytes]:
+    """Return a passage's length, its sorted terms and their counts, as stored."""
     counted = Counter(words)
     terms = np.array([_TERMS[space_id, word] for word in counted], "<u4")
     counts = np.array(list(counted.values()), np.int64)
@@ -80,9 +73,8 @@ def forward(space_id: UUID, words: Sequence[str]) -> Forward:
     if len(terms) > 1 and (terms[1:] == terms[:-1]).any():  # two words have the same number
         firsts = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1])))
         terms, counts = terms[firsts], np.add.reduceat(counts, firsts)
-    return Forward(
-        terms.tobytes(), np.minimum(counts, _COUNT_MOST).astype("<u2").tobytes(), len(words)
-    )
+    counts = np.minimum(counts, _COUNT_MOST)
+    return len(words), terms.tobytes(), counts.astype("<u2").tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,10 +298,8 @@ def order_candidates(
         best.append(_highest(totals, first, limit))
     numbers = np.concatenate([one[0] for one in best])
     scores = np.concatenate([one[1] for one in best])
-    if len(numbers) <= limit:
-        return numbers, NONE
-    edge = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    return numbers[scores > edge], numbers[scores == edge]
+    chosen, tied, _ = best_of(numbers, scores, limit)
+    return chosen, tied
 
 
 def _join(hits: Sequence[PostingHit]) -> PostingHit:

@@ -22,52 +22,31 @@ from recollect.adapters.stores.invariants import (
     identities_of,
     require_storable,
 )
-from recollect.adapters.stores.postgres import facts, jobs, ledger, sessions, vectors
-from recollect.adapters.stores.postgres.driver import (
-    Columns,
-    arrays,
-    bools,
-    byteas,
-    delete,
-    float8s,
-    insert,
-    int4s,
-    int8s,
-    texts,
-)
+from recollect.adapters.stores.postgres import driver, facts, jobs, ledger, sessions, space, vectors
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.read import KNOWN, TOMBSTONED
-from recollect.adapters.stores.postgres.space import (
-    COUNTERS,
-    PACK_AFTER,
-    SpaceCounters,
-    advance,
-    lock_space,
-    mark_dead,
-    space_counters,
-)
 from recollect.adapters.stores.postgres.words import forward
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
-GONE_COLUMNS: Final[Columns] = {"id": texts, "message_id": texts}
-GONE: Final = insert("forgotten_segments", GONE_COLUMNS)
-_SEGMENT_COLUMNS: Final[Columns] = {
-    "sequence": int8s, "id": texts, "session": texts, "key": texts, "message_id": texts,
-    "role": texts, "body": texts, "tokens": int8s, "said_at": float8s, "source": texts,
-    "trust": texts, "noise": texts, "tool": texts, "origin": texts, "foreign_line": texts,
-}  # fmt: skip
-_SEGMENTS: Final = insert("segments", _SEGMENT_COLUMNS, "")
-_PASSAGE_COLUMNS: Final[Columns] = {
-    "passage_no": int8s, "sequence": int8s, "ordinal": int4s, "start_char": int4s,
-    "end_char": int4s, "said_at": float8s, "embedded": bools,
-}  # fmt: skip
-_PASSAGES: Final = insert("passages", _PASSAGE_COLUMNS, "")
-_TERM_COLUMNS: Final[Columns] = {
-    "passage_no": int8s, "length": int4s, "terms": byteas, "counts": byteas,
-}  # fmt: skip
-_TERMS: Final = insert("passage_terms", _TERM_COLUMNS, "")
+GONE: Final = driver.Insert("forgotten_segments", "id text, message_id text")
+_SEGMENTS: Final = driver.Insert(
+    "segments",
+    "sequence bigint, id text, session text, key text, message_id text, role text, body text, "
+    "tokens bigint, said_at float8, source text, trust text, noise text, tool text, origin text, "
+    "foreign_line text",
+    "",
+)
+_PASSAGES: Final = driver.Insert(
+    "passages",
+    "passage_no bigint, sequence bigint, ordinal integer, start_char integer, end_char integer, "
+    "said_at float8, embedded boolean",
+    "",
+)
+_TERMS: Final = driver.Insert(
+    "passage_terms", "passage_no bigint, length integer, terms bytea, counts bytea", ""
+)
 
 
 class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
@@ -80,7 +59,7 @@ async def write_batch(
     """Write a batch in this transaction. Also return how many passages wait to be packed. `only_if`
     was queued before: if it returns no row, NothingTaken is raised."""
     require_storable(batch)
-    counters, looked = await _meet(work, batch)
+    counters, looked = await _lock_and_look_up(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
         raise NothingTaken
     if batch.facts_revision not in (None, counters.facts_revision):
@@ -88,8 +67,8 @@ async def write_batch(
     before = counters.tail
     segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
     forgotten = segments.forgotten
-    if forgotten:  # facts that rest only on a forgotten segment may arrive in a later batch
-        await work.send(GONE, (work.space_id, *arrays(GONE_COLUMNS, forgotten.items())))
+    # facts that rest only on a forgotten segment may arrive in a later batch
+    await work.insert(GONE, forgotten.items())
     unquotable = counters.tombstoned.union(forgotten.values())
     if segments.new:
         await _insert_segments(work, segments.new, counters)
@@ -108,26 +87,28 @@ async def write_batch(
     if looked.facts is not None:
         await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
     new_jobs = list(segments.jobs_of(batch))
-    if counters.tail // PACK_AFTER > before // PACK_AFTER:
+    if counters.tail // space.PACK_AFTER > before // space.PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
     counters.next_job = await jobs.add_jobs(work, new_jobs, counters.next_job, unquotable)
     await ledger.add_pieces(work, batch.pieces, unquotable)
     await ledger.add_turns(work, [turn for turn in batch.turns if turn.session != stale])
     current = [record for record in batch.compactions if record.session != stale]
     await ledger.add_compactions(work, current, refused)
-    await advance(work, counters)
+    await space.advance(work, counters)
     return segments.result(outcome, new_jobs), counters.tail
 
 
-async def _meet(work: Transaction, batch: Batch) -> tuple[SpaceCounters, _BatchLookup]:
-    locking = await work.send(COUNTERS, (work.space_id,))
-    looked = await _look(work, batch)
+async def _lock_and_look_up(
+    work: Transaction, batch: Batch
+) -> tuple[space.SpaceCounters, _BatchLookup]:
+    locking = await work.send(space.COUNTERS, (work.space_id,))
+    looked = await _look_up(work, batch)
     row = await locking.fetchone()
     if row is None:
-        counters = await lock_space(work)
-        looked = await _look(work, batch)
+        counters = await space.lock_space(work)
+        looked = await _look_up(work, batch)
     else:
-        counters = space_counters(row)
+        counters = space.space_counters(row)
     counters.known = frozenset([other for (other,) in await looked.known.fetchall()])
     counters.tombstoned = frozenset([value for (value,) in await looked.tombstoned.fetchall()])
     return counters, looked
@@ -143,12 +124,12 @@ class _BatchLookup:
     compacted: Statement | None
 
 
-async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
+async def _look_up(work: Transaction, batch: Batch) -> _BatchLookup:
     return _BatchLookup(
         known=await work.send(
-            KNOWN, (work.space_id, texts(new.segment.id for new in batch.segments))
+            KNOWN, (work.space_id, driver.texts(new.segment.id for new in batch.segments))
         ),
-        tombstoned=await work.send(TOMBSTONED, (work.space_id, texts(identities_of(batch)))),
+        tombstoned=await work.send(TOMBSTONED, (work.space_id, driver.texts(identities_of(batch)))),
         facts=await facts.look_up_facts(work, batch),
         session=(
             await sessions.look_up_session(work, batch.session)
@@ -167,7 +148,7 @@ async def _look(work: Transaction, batch: Batch) -> _BatchLookup:
 
 
 async def _insert_segments(
-    work: Transaction, new: Sequence[NewSegment], counters: SpaceCounters
+    work: Transaction, new: Sequence[NewSegment], counters: space.SpaceCounters
 ) -> None:
     sequences = range(counters.next_sequence, counters.next_sequence + len(new))
     counters.next_sequence += len(new)
@@ -178,7 +159,7 @@ async def _insert_segments(
          segment.noise, segment.tool, segment.origin, segment.foreign)
         for sequence, segment in ((sequence, given.segment) for sequence, given in numbered)
     ]  # fmt: skip
-    await work.send(_SEGMENTS, (work.space_id, *arrays(_SEGMENT_COLUMNS, rows)))
+    await work.insert(_SEGMENTS, rows)
     indexed = [
         (sequence, given.segment.id, given.segment.said_at, given.passages)
         for sequence, given in numbered
@@ -189,7 +170,7 @@ async def _insert_segments(
 async def insert_passages(
     work: Transaction,
     given: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage]]],
-    counters: SpaceCounters,
+    counters: space.SpaceCounters,
 ) -> None:
     """Index segments, each given by sequence, id, time and passages."""
     passages: list[tuple[Any, ...]] = []
@@ -199,16 +180,15 @@ async def insert_passages(
             number = counters.next_passage
             counters.next_passage += 1
             counters.places[segment, ordinal] = (number, passage.start, passage.end)
-            words = forward(work.space_id, passage.words)
+            length, *words = forward(work.space_id, passage.words)
             counters.documents += 1
-            counters.total_length += words.length
+            counters.total_length += length
             passages.append(
                 (number, sequence, ordinal, passage.start, passage.end, said_at, passage.embedded)
             )
-            terms.append((number, words.length, words.terms, words.counts))
-    if passages:
-        await work.send(_PASSAGES, (work.space_id, *arrays(_PASSAGE_COLUMNS, passages)))
-        await work.send(_TERMS, (work.space_id, *arrays(_TERM_COLUMNS, terms)))
+            terms.append((number, length, *words))
+    await work.insert(_PASSAGES, passages)
+    await work.insert(_TERMS, terms)
 
 
 _RENUMBER_VECTORS: Final = """
@@ -223,9 +203,9 @@ _SPANS: Final = """
     LEFT JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
     WHERE s.space_id = %(space)s AND s.id = ANY(%(ids)s::text[])
 """
-_DROP_PASSAGES: Final = delete("passages", "passage_no", "bigint")
+_DROP_PASSAGES: Final = driver.delete("passages", "passage_no", "bigint")
 _DROP_TERMS: Final = (
-    f"{delete('passage_terms', 'passage_no', 'bigint')} RETURNING length, cold, terms"
+    f"{driver.delete('passage_terms', 'passage_no', 'bigint')} RETURNING length, cold, terms"
 )
 _DROP_VECTORS: Final = """
     DELETE FROM recollect.vectors
@@ -245,14 +225,14 @@ async def replace_passages(
     work: Transaction, passages: Mapping[SegmentId, tuple[NewPassage, ...]]
 ) -> None:
     """Index segments again. A vector stays if the span of its passage is unchanged."""
-    counters = await lock_space(work)
-    rows = await work.rows(_SPANS, {"space": work.space_id, "ids": texts(passages)})
+    counters = await space.lock_space(work)
+    rows = await work.rows(_SPANS, {"space": work.space_id, "ids": driver.texts(passages)})
     spans = {(row[0], row[4], row[5], row[6]): row[3] for row in rows if row[3] is not None}
     if not rows:
         return
     old = np.array(sorted(spans.values()), np.int64)
     await drop_index(work, old, counters)
-    await mark_dead(work, old[old <= counters.packed_to])
+    await space.mark_dead(work, old[old <= counters.packed_to])
     segments = {row[0]: (row[1], row[2]) for row in rows}
     await insert_passages(
         work,
@@ -267,19 +247,19 @@ async def replace_passages(
         if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
             moved[was] = number
     if moved:
-        renumbered = (int8s(list(moved)), int8s(list(moved.values())))
+        renumbered = (driver.int8s(list(moved)), driver.int8s(list(moved.values())))
         await work.send(_RENUMBER_VECTORS, (*renumbered, work.space_id, work.space_id))
         await vectors.drop_signs(work)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
-    await advance(work, counters)
+    await space.advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
 
 
 async def drop_index(
-    work: Transaction, numbers: NDArray[np.int64], counters: SpaceCounters
+    work: Transaction, numbers: NDArray[np.int64], counters: space.SpaceCounters
 ) -> NDArray[Any]:
     """Remove passages, their words and signs, and return their terms. Vectors and runs stay."""
-    packed = int8s(numbers)
+    packed = driver.int8s(numbers)
     await work.send(_DROP_PASSAGES, (work.space_id, packed))
     await vectors.clear_signs(work, numbers)
     rows = await work.rows(_DROP_TERMS, (work.space_id, packed))
@@ -293,7 +273,7 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     """Remove the vectors of passages, of all embedders. Return the number removed."""
     if not len(numbers):
         return 0
-    given = (work.space_id, int8s(numbers), work.space_id)
+    given = (work.space_id, driver.int8s(numbers), work.space_id)
     gone = [row[0] for row in await work.rows(_DROP_VECTORS, given)]
     for embedder in sorted(set(gone)):
         await work.send(_COUNT_LESS, (gone.count(embedder), work.space_id, embedder))

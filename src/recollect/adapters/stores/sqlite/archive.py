@@ -11,29 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from recollect.adapters.stores.invariants import (
-    SessionOutcome,
-    SortedSegments,
-    identities_of,
-    require_storable,
-    select_facts,
-)
-from recollect.adapters.stores.sqlite import facts, jobs, ledger, sessions, vectors
+from recollect.adapters.stores import invariants
+from recollect.adapters.stores.sqlite import columns, facts, jobs, ledger, sessions, vectors
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.rows import (
-    INSERT_SEGMENT,
-    SELECT_FACT,
-    SELECT_SEGMENT,
-    bag_of,
-    json_list,
-    pack_text,
-    read_rows,
-    segment_row,
-    stored_fact,
-    stored_segment,
-    text_of,
-    unpack_long_text,
-)
 from recollect.core.values.batch import Batch, WriteResult
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.message import MessageId
@@ -96,7 +76,7 @@ def add_passages(db: Database, segments: NewRows) -> list[Row]:
             id_ = number << LENGTH_BITS | min(length, LENGTH_MAX)
             embedded = int(passage.embedded)
             rows.append((id_, segment, ordinal, passage.start, passage.end, length, embedded))
-            bags.append((id_, bag_of(passage.words)))
+            bags.append((id_, columns.bag_of(passage.words)))
             number += 1
             words += length
     if rows:
@@ -112,13 +92,13 @@ def index_words(db: Database, bags: list[Row]) -> None:
 
 
 def passages_of(db: Database, sequences: Iterable[int]) -> dict[int, int]:
-    return dict(db.rows(_OF_SEGMENTS, (json_list(sequences),)))
+    return dict(db.rows(_OF_SEGMENTS, (columns.json_list(sequences),)))
 
 
 def remove_passages(db: Database, passages: dict[int, int]) -> None:
     """Remove passages and their words. The caller removes their vectors."""
     if passages:
-        numbers = json_list(passages)
+        numbers = columns.json_list(passages)
         bags = bags_of(db, passages)
         many = len(bags) >= _REBUILD_FROM
         if many and len(bags) * _REBUILD_SHARE >= db.value("SELECT count(*) FROM words_bag"):
@@ -132,7 +112,7 @@ def remove_passages(db: Database, passages: dict[int, int]) -> None:
 
 
 def bags_of(db: Database, passages: Iterable[int]) -> list[Row]:
-    return db.rows(_BAGS, (json_list(passages),))
+    return db.rows(_BAGS, (columns.json_list(passages),))
 
 
 def rebuild(db: Database) -> None:
@@ -147,7 +127,7 @@ WHERE segment IN (SELECT value FROM json_each(?))
 
 
 def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
-    known = db.rows(_FIND, (json_list(passages),))
+    known = db.rows(_FIND, (columns.json_list(passages),))
     sequences = [sequence for _, sequence in known]
     before = _spans(db, sequences)
     remove_passages(db, dict(before.values()))
@@ -160,7 +140,7 @@ def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage
 
 
 def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tuple[int, int]]:
-    rows = db.rows(_SPANS, (json_list(sequences),))
+    rows = db.rows(_SPANS, (columns.json_list(sequences),))
     return {
         (segment, start, stop): (passage, length) for passage, segment, start, stop, length in rows
     }
@@ -177,17 +157,17 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 
 
 def write_batch(db: Database, batch: Batch) -> WriteResult:
-    require_storable(batch)
+    invariants.require_storable(batch)
     facts.require_revision(db, batch.facts_revision)
-    tombstones = sessions.tombstoned(db, identities_of(batch))
+    tombstones = sessions.tombstoned(db, invariants.identities_of(batch))
     stored = known(db, (new.segment.id for new in batch.segments))
-    segments = SortedSegments.of(batch, known=stored, tombstones=tombstones)
+    segments = invariants.SortedSegments.of(batch, known=stored, tombstones=tombstones)
     sessions.put_gone(db, segments.forgotten.items())
     forgotten = tombstones.union(segments.forgotten.values())
     # A compaction's record and the state with its cut are refused because of the same messages.
     covered = {message_id for record in batch.compactions for message_id in record.about}
     unquoted = forgotten | (sessions.unquotable(db, covered) - segments.message_ids)
-    outcome, stale = SessionOutcome(), None
+    outcome, stale = invariants.SessionOutcome(), None
     if batch.session is not None:
         outcome = sessions.write_session(db, batch.session, unquoted, segments.message_ids)
         stale = batch.session.session if outcome.stale else None
@@ -213,7 +193,7 @@ def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     asked = set(ids)
     if len(asked) <= _FEW:
         return frozenset(id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,)))
-    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (json_list(asked),)))
+    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (columns.json_list(asked),)))
 
 
 def tombstoned(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
@@ -227,10 +207,10 @@ def _insert(db: Database, segments: Sequence[NewSegment]) -> list[Row]:
     }
     numbered = list(enumerate(segments, db.value("SELECT next_sequence FROM totals")))
     rows = [
-        segment_row(new.segment, sequence, numbers[new.segment.session])
+        columns.segment_row(new.segment, sequence, numbers[new.segment.session])
         for sequence, new in numbered
     ]
-    db.run_many(INSERT_SEGMENT, rows)
+    db.run_many(columns.INSERT_SEGMENT, rows)
     noise = sum(new.segment.noise is not None for new in segments)
     tokens = sum(new.segment.tokens for new in segments)
     db.run(_COUNT_ADDED, (numbered[-1][0] + 1, len(rows), noise, tokens))
@@ -239,9 +219,10 @@ def _insert(db: Database, segments: Sequence[NewSegment]) -> list[Row]:
     )
 
 
-_SEGMENTS: Final = SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_SEGMENTS: Final = columns.SELECT_SEGMENT + "WHERE g.id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _PAGE: Final = (
-    SELECT_SEGMENT + "WHERE {which} AND g.sequence {beyond} ? ORDER BY g.sequence {order} LIMIT ?"
+    columns.SELECT_SEGMENT
+    + "WHERE {which} AND g.sequence {beyond} ? ORDER BY g.sequence {order} LIMIT ?"
 )
 _IN_SESSION: Final = "g.session = (SELECT number FROM session WHERE name = ?)"
 _SESSIONS: Final = """
@@ -256,18 +237,20 @@ WHERE g.id = ? ORDER BY p.ordinal
 _EMBEDDER: Final = "SELECT number, complete_to FROM embedder WHERE name = ?"
 _TEXT: Final = "SELECT id, CAST(text AS BLOB) FROM segment WHERE sequence = ?"
 _FACTS: Final = f"""
-{SELECT_FACT} WHERE (?1 OR current) AND (
+{columns.SELECT_FACT} WHERE (?1 OR current) AND (
   ?2 IS NULL OR CAST(subject AS BLOB) IN (SELECT CAST(value AS BLOB) FROM json_each(?2))
 ) ORDER BY at, id
 """  # noqa: S608
-_SOME_FACTS: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_SOME_FACTS: Final = columns.SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
 _BEYOND_ALL: Final = (1 << 63) - 1
 
 
 def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
-    rows = db.rows(_SEGMENTS, (json_list(ids),))
-    by_id = {stored.segment.id: stored for stored in read_rows(rows, stored_segment)}
+    rows = db.rows(_SEGMENTS, (columns.json_list(ids),))
+    by_id = {
+        stored.segment.id: stored for stored in columns.read_rows(rows, columns.stored_segment)
+    }
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
@@ -280,14 +263,14 @@ def read_page(
     descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
     edge = (after or _BEYOND_ALL) if descending else after
-    which, named = ("1", ()) if session is None else (_IN_SESSION, (pack_text(session),))
+    which, named = ("1", ()) if session is None else (_IN_SESSION, (columns.pack_text(session),))
     beyond, order = ("<", "DESC") if descending else (">", "ASC")
     query = _PAGE.format(which=which, beyond=beyond, order=order)
     stored_segments: list[StoredSegment] = []
     while len(stored_segments) < limit:  # an unreadable row must not end the page early
         wanted = limit - len(stored_segments)
         rows = db.rows(query, (*named, edge, wanted))
-        stored_segments += read_rows(rows, stored_segment)
+        stored_segments += columns.read_rows(rows, columns.stored_segment)
         if len(rows) < wanted:
             break
         edge = rows[-1][0]
@@ -297,10 +280,13 @@ def read_page(
 def list_sessions(db: Database) -> tuple[SessionSummary, ...]:
     def read(row: Row) -> SessionSummary:
         return SessionSummary(
-            session=text_of(row[0]), segments=row[1], first_said_at=row[2], last_said_at=row[3]
+            session=columns.text_of(row[0]),
+            segments=row[1],
+            first_said_at=row[2],
+            last_said_at=row[3],
         )
 
-    return tuple(read_rows(db.rows(_SESSIONS), read))
+    return tuple(columns.read_rows(db.rows(_SESSIONS), read))
 
 
 def read_passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
@@ -317,8 +303,8 @@ def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText,
         wanted = limit - len(found)
         rows = db.rows(vectors.WAITING, (complete, number, wanted))
         for sequence, passages in groupby(rows, key=lambda row: row[1]):
-            texts = read_rows(
-                db.rows(_TEXT, (sequence,)), lambda row: (row[0], unpack_long_text(row[1]))
+            texts = columns.read_rows(
+                db.rows(_TEXT, (sequence,)), lambda row: (row[0], columns.unpack_long_text(row[1]))
             )
             found += (
                 PassageText(
@@ -341,7 +327,7 @@ def read_facts(
     subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
     if ids is None:
-        about = None if subjects is None else json_list(subjects)
-        return tuple(read_rows(db.rows(_FACTS, (superseded, about)), stored_fact))
-    found = read_rows(db.rows(_SOME_FACTS, (json_list(ids),)), stored_fact)
-    return select_facts(found, ids, superseded=superseded, subjects=subjects)
+        about = None if subjects is None else columns.json_list(subjects)
+        return tuple(columns.read_rows(db.rows(_FACTS, (superseded, about)), columns.stored_fact))
+    found = columns.read_rows(db.rows(_SOME_FACTS, (columns.json_list(ids),)), columns.stored_fact)
+    return invariants.select_facts(found, ids, superseded=superseded, subjects=subjects)

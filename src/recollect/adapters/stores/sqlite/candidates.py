@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers, Scores, best_of
 from recollect.adapters.stores.sqlite.archive import LENGTH_MAX
-from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.facts import MEMBERS, load_fact_vectors
-from recollect.adapters.stores.sqlite.rows import (
+from recollect.adapters.stores.sqlite.columns import (
     form_of,
     json_list,
     pack_text,
@@ -28,6 +26,8 @@ from recollect.adapters.stores.sqlite.rows import (
     text_of,
     unpack_text,
 )
+from recollect.adapters.stores.sqlite.database import Database, Row
+from recollect.adapters.stores.sqlite.facts import MEMBERS, load_fact_vectors
 from recollect.adapters.stores.sqlite.vectors import (
     Matrices,
     VectorSearch,

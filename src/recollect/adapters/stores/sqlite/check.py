@@ -17,24 +17,9 @@ import apsw
 import numpy as np
 
 from recollect.adapters.stores.invariants import NO_NUMBERS, word_numbers
+from recollect.adapters.stores.sqlite import columns, ledger
 from recollect.adapters.stores.sqlite.connection import EncryptionKey, read_only, store_errors
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.ledger import (
-    SELECT_COMPACTION,
-    SharedIds,
-    rebuilt_turn,
-    stored_compaction,
-)
-from recollect.adapters.stores.sqlite.rows import (
-    SELECT_FACT,
-    SELECT_SEGMENT,
-    numbered_fact,
-    read_rows,
-    stored_fact,
-    stored_segment,
-    text_of,
-    unpack_ids,
-)
 from recollect.adapters.stores.sqlite.sessions import read_path
 from recollect.adapters.stores.sqlite.vectors import FLOAT_BYTES, HALF_BYTES
 from recollect.core.values.upkeep import CheckResult, SpaceSummary, Stats
@@ -159,7 +144,7 @@ def _counters(db: Database) -> Iterator[str]:
 def _facts(db: Database) -> Iterator[str]:
     unindexed = sum(
         [word for (word,) in db.rows(_FACT_WORDS, (number,))] != word_numbers(fact.words)
-        for number, fact in read_rows(db.rows(SELECT_FACT), numbered_fact)
+        for number, fact in columns.read_rows(db.rows(columns.SELECT_FACT), columns.numbered_fact)
         if fact.current
     )
     if unindexed:
@@ -206,19 +191,19 @@ def _vectors(db: Database) -> Iterator[str]:
 
 
 def _records(db: Database) -> Iterator[str]:
-    ids = SharedIds(db)
+    ids = ledger.SharedIds(db)
     readers: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
-        ("segment", SELECT_SEGMENT, stored_segment),
-        ("fact", SELECT_FACT, stored_fact),
+        ("segment", columns.SELECT_SEGMENT, columns.stored_segment),
+        ("fact", columns.SELECT_FACT, columns.stored_fact),
         ("piece", "SELECT hash, about FROM piece", lambda row: ids.unpack(row[1])),
-        ("job", "SELECT number, about FROM job", lambda row: unpack_ids(row[1])),
-        ("compaction", SELECT_COMPACTION, partial(stored_compaction, ids)),
-        ("quoted", "SELECT ids FROM quoted", lambda row: unpack_ids(row[0])),
-        ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: text_of(row[0])),
+        ("job", "SELECT number, about FROM job", lambda row: columns.unpack_ids(row[1])),
+        ("compaction", ledger.SELECT_COMPACTION, partial(ledger.stored_compaction, ids)),
+        ("quoted", "SELECT ids FROM quoted", lambda row: columns.unpack_ids(row[0])),
+        ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: columns.text_of(row[0])),
     )
     for kind, query, read in readers:
         rows = db.rows(query)
-        if bad := len(rows) - len(read_rows(rows, read)):
+        if bad := len(rows) - len(columns.read_rows(rows, read)):
             yield f"{bad} records of kind {kind} cannot be read"
 
 
@@ -235,8 +220,8 @@ def _paths(db: Database) -> Iterator[str]:
 
 def _ledger(db: Database) -> Iterator[str]:
     for packed, number in db.rows(_NEWEST_TURNS):
-        names = read_rows([(packed,)], lambda row: text_of(row[0]))
-        if names and rebuilt_turn(db, names[0], number) is None:
+        names = columns.read_rows([(packed,)], lambda row: columns.text_of(row[0]))
+        if names and ledger.rebuilt_turn(db, names[0], number) is None:
             yield f"turn {number} of a session cannot be rebuilt"
 
 

@@ -13,30 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from recollect.adapters.stores.invariants import (
-    NO_NUMBERS,
-    Numbers,
-    Scores,
-    among,
-    best_of,
-    scores_by_words,
-    session_mark,
-    word_number,
-    word_numbers,
-    writable,
-)
+from recollect.adapters.stores import invariants
+from recollect.adapters.stores.sqlite import columns
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.rows import (
-    INSERT_FACT,
-    SELECT_FACT,
-    fact_row,
-    json_list,
-    named_in,
-    numbered_fact,
-    pack_text,
-    read_rows,
-    text_of,
-)
 from recollect.adapters.stores.sqlite.sessions import gone_segments, put_tombstones
 from recollect.adapters.stores.sqlite.vectors import (
     FLOAT_BYTES,
@@ -88,7 +67,7 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
     embedder = embedder_number(db, vectors)
     size = FLOAT_BYTES * vectors.dimensions
     numbers: dict[str, int] = dict(
-        db.rows(_CURRENT, (json_list(vector.fact for vector in vectors.vectors),))
+        db.rows(_CURRENT, (columns.json_list(vector.fact for vector in vectors.vectors),))
     )
     new = [vector for vector in vectors.vectors if vector.fact in numbers]
     if any(len(vector.values) != size for vector in new):
@@ -104,7 +83,9 @@ def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactTe
     while len(texts) < limit:  # unreadable rows must not block the others
         wanted = limit - len(texts)
         rows = db.rows(_WAITING, (last, embedder, wanted))
-        texts += read_rows(rows, lambda row: FactText(fact=FactId(row[0]), text=text_of(row[1])))
+        texts += columns.read_rows(
+            rows, lambda row: FactText(fact=FactId(row[0]), text=columns.text_of(row[1]))
+        )
         if len(rows) < wanted:
             break
         last = rows[-1][0]
@@ -126,9 +107,9 @@ def load_fact_vectors(db: Database, matrix: Matrix) -> None:
 _REVISION: Final = "SELECT facts_revision FROM totals"
 _RAISE_REVISION: Final = "UPDATE totals SET facts_revision = facts_revision + 1"
 _NEXT: Final = "UPDATE totals SET next_fact = next_fact + ?1 RETURNING next_fact - ?1"
-_NAMED: Final = SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_NAMED: Final = columns.SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _NUMBERS: Final = "SELECT number, id FROM fact WHERE id IN (SELECT value FROM json_each(?))"
-_RESTING: Final = SELECT_FACT + "WHERE sources IS NOT NULL OR evidence IS NOT NULL"
+_RESTING: Final = columns.SELECT_FACT + "WHERE sources IS NOT NULL OR evidence IS NOT NULL"
 _PUT_WORD: Final = "INSERT INTO fact_word (word, fact) VALUES (?, ?)"
 _DROP_WORDS: Final = "DELETE FROM fact_word WHERE fact IN (SELECT value FROM json_each(?))"
 _DROP_VECTORS: Final = "DELETE FROM fact_vector WHERE fact IN (SELECT value FROM json_each(?))"
@@ -159,9 +140,9 @@ def raise_revision(db: Database) -> None:
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
     gone = gone_segments(db, all_rest_on(facts))
-    rows = db.rows(_NAMED, (json_list({fact.id for fact in facts}),))
-    stored_facts = {fact.id: fact for _, fact in read_rows(rows, numbered_fact)}
-    _replace(db, writable(facts, stored_facts, tombstones=tombstones, gone=gone))
+    rows = db.rows(_NAMED, (columns.json_list({fact.id for fact in facts}),))
+    stored_facts = {fact.id: fact for _, fact in columns.read_rows(rows, columns.numbered_fact)}
+    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=gone))
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
@@ -171,11 +152,11 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
     fact is removed with any segment that it names.
     """
     rows = db.rows(_RESTING)
-    resting = [fact for _, fact in read_rows(rows, numbered_fact)]
+    resting = [fact for _, fact in columns.read_rows(rows, columns.numbered_fact)]
     known = {fact.id for fact in resting}
     names = [text.encode("utf-8", "surrogatepass") for text in forgotten]
     unread = [row for row in rows if row[1] not in known]
-    removed = [row[1] for row in unread if named_in(row, names)]
+    removed = [row[1] for row in unread if columns.named_in(row, names)]
     gone = gone_segments(db, all_rest_on(resting))
     left = [(fact, still_supported(fact, gone, twins)) for fact in resting]
     removed += [fact.id for fact, now in left if now is None]
@@ -188,7 +169,7 @@ def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
     """Detach facts from these sessions. The remaining facts belong to the whole space."""
     changed = 0
     for session in sessions:
-        db.run(_LEAVE_SESSION, (pack_text(session),))
+        db.run(_LEAVE_SESSION, (columns.pack_text(session),))
         changed += db.changed()
     if changed:
         raise_revision(db)
@@ -206,16 +187,18 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
 
 def write_positions(db: Database, extracted: Iterable[ExtractedTo]) -> None:
     """Store how far sessions were read for facts."""
-    db.run_many(_READ_TO, [(session_mark(one.session), one.sequence) for one in extracted])
+    db.run_many(
+        _READ_TO, [(invariants.session_mark(one.session), one.sequence) for one in extracted]
+    )
 
 
 def extracted_to(db: Database, session: str) -> int:
-    return db.value(_READ, (session_mark(session),)) or 0
+    return db.value(_READ, (invariants.session_mark(session),)) or 0
 
 
 def _remove(db: Database, ids: Iterable[str]) -> list[str]:
-    rows = db.rows(_NUMBERS, (json_list(ids),))
-    numbers = (json_list(number for number, _ in rows),)
+    rows = db.rows(_NUMBERS, (columns.json_list(ids),))
+    numbers = (columns.json_list(number for number, _ in rows),)
     for drop in (_DROP_WORDS, _DROP_VECTORS, _DROP):
         db.run(drop, numbers)
     return [id_ for _, id_ in rows]
@@ -226,12 +209,15 @@ def _replace(db: Database, facts: Sequence[Fact]) -> None:
         return
     _remove(db, [fact.id for fact in facts])
     first: int = db.value(_NEXT, (len(facts),))
-    db.run_many(INSERT_FACT, [fact_row(fact, number) for number, fact in enumerate(facts, first)])
+    db.run_many(
+        columns.INSERT_FACT,
+        [columns.fact_row(fact, number) for number, fact in enumerate(facts, first)],
+    )
     words = (
         (word, number)
         for number, fact in enumerate(facts, first)
         if fact.current
-        for word in word_numbers(fact.words)
+        for word in invariants.word_numbers(fact.words)
     )
     db.run_many(_PUT_WORD, list(words))
     raise_revision(db)
@@ -253,27 +239,29 @@ SELECT group_concat(number) FROM (
 )
 """
 _IDS: Final = "SELECT id, number FROM fact WHERE number IN (SELECT value FROM json_each(?))"
-_CHOSEN: Final = SELECT_FACT + "WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
+_CHOSEN: Final = f"""
+{columns.SELECT_FACT} WHERE number IN (SELECT value FROM json_each(?)) ORDER BY id
+"""  # noqa: S608
 
 
 def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> FactCandidates:
     documents: int = db.value(_DOCUMENTS)
     allowed = _find_allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))
-    postings = [number_list(db.value(_HOLDING, (word_number(word),))) for word in words]
-    by_words = among(*scores_by_words(postings, documents), allowed)
+    postings = [number_list(db.value(_HOLDING, (invariants.word_number(word),))) for word in words]
+    by_words = invariants.among(*invariants.scores_by_words(postings, documents), allowed)
     chosen = [_find_pinned(db, allowed), _best(db, *by_words, query.limit)]
     if query.types:
-        session = None if query.session is None else pack_text(query.session)
-        given = (json_list(query.types), session is None, session, max(0, query.limit))
+        session = None if query.session is None else columns.pack_text(query.session)
+        given = (columns.json_list(query.types), session is None, session, max(0, query.limit))
         chosen.append(number_list(db.value(_OF_TYPES, given)))
     asked = asked_vectors(db, caches.facts, query.vectors)
     for search in asked:
         if search is not None and query.limit > 0:
-            near = search.near(query.limit, allowed=allowed, left_out=NO_NUMBERS)
+            near = search.near(query.limit, allowed=allowed, left_out=invariants.NO_NUMBERS)
             chosen.append(_best(db, *near, query.limit))
-    numbers = json_list(np.unique(np.concatenate(chosen)).tolist())
-    found = read_rows(db.rows(_CHOSEN, (numbers,)), numbered_fact)
+    numbers = columns.json_list(np.unique(np.concatenate(chosen)).tolist())
+    found = columns.read_rows(db.rows(_CHOSEN, (numbers,)), columns.numbered_fact)
     places = np.array([number for number, _ in found], dtype=np.int64)
     near_to = [
         [None] * len(found) if search is None else search.cosines(places) for search in asked
@@ -291,18 +279,20 @@ def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> Fact
     )
 
 
-def _find_allowed(db: Database, session: str | None) -> Numbers | None:
+def _find_allowed(db: Database, session: str | None) -> invariants.Numbers | None:
     if session is None:
         return None
-    return np.sort(number_list(db.value(_IN_SESSION, (pack_text(session),))))
+    return np.sort(number_list(db.value(_IN_SESSION, (columns.pack_text(session),))))
 
 
-def _find_pinned(db: Database, allowed: Numbers | None) -> Numbers:
+def _find_pinned(db: Database, allowed: invariants.Numbers | None) -> invariants.Numbers:
     pinned = number_list(db.value(_PINNED))
     return pinned if allowed is None else pinned[np.isin(pinned, allowed)]
 
 
-def _best(db: Database, facts: Numbers, scores: Scores, limit: int) -> Numbers:
-    chosen, tied, wanted = best_of(facts, scores, limit)
-    rows = sorted(db.rows(_IDS, (json_list(tied.tolist()),))) if wanted else []
+def _best(
+    db: Database, facts: invariants.Numbers, scores: invariants.Scores, limit: int
+) -> invariants.Numbers:
+    chosen, tied, wanted = invariants.best_of(facts, scores, limit)
+    rows = sorted(db.rows(_IDS, (columns.json_list(tied.tolist()),))) if wanted else []
     return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], dtype=np.int64)

@@ -12,17 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from recollect.adapters.stores.invariants import marks_of
-from recollect.adapters.stores.sqlite import archive, facts, jobs, ledger, sessions
+from recollect.adapters.stores.sqlite import archive, columns, facts, jobs, ledger, sessions
 from recollect.adapters.stores.sqlite.database import Database, Row, checkpoint
-from recollect.adapters.stores.sqlite.rows import (
-    json_list,
-    pack_body,
-    pack_long_text,
-    pack_text,
-    read_rows,
-    text_of,
-    unpack_body,
-)
 from recollect.adapters.stores.sqlite.vectors import remove_vectors
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import Batch
@@ -95,7 +86,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
 def withdraw(db: Database, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     """Remove segments within the caller's transaction, without tombstones. Return their number.
     Quotes of them stay."""
-    found = db.rows(_OF_IDS, (json_list(ids),))
+    found = db.rows(_OF_IDS, (columns.json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
         clear_separators(db, _remove(db, rows).words)
@@ -114,7 +105,7 @@ class _Removed:
 def _remove(db: Database, rows: list[Row]) -> _Removed:
     sequences = [row[0] for row in rows]
     removed = _remove_passages(db, sequences)
-    db.run(_DELETE_SEGMENTS, (json_list(sequences),))
+    db.run(_DELETE_SEGMENTS, (columns.json_list(sequences),))
     counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4)))
     db.run(_COUNT_GONE, counts)
     return removed
@@ -144,13 +135,20 @@ class _Targets:
 
 def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
     identities: set[str] = set(order.message_ids)
-    identities.update(value for (value,) in db.rows(_BY_SEGMENT, (json_list(order.segments),)))
+    identities.update(
+        value for (value,) in db.rows(_BY_SEGMENT, (columns.json_list(order.segments),))
+    )
     named = (sessions.known_session(db, session) for session in dict.fromkeys(order.sessions))
     numbers = [number for number in named if number is not None]
-    rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (json_list(identities),))}
+    rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (columns.json_list(identities),))}
     places: list[Row] = []
     if order.sessions or order.by_time:
-        given = (not order.sessions, json_list(numbers), order.said_after, order.said_before)
+        given = (
+            not order.sessions,
+            columns.json_list(numbers),
+            order.said_after,
+            order.said_before,
+        )
         places = [row for row in db.rows(_AT_PLACES, given) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
     return _Targets(
@@ -162,7 +160,7 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
 
 
 def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgotten:
-    asked = json_list({row[2] for row in targets.places})
+    asked = columns.json_list({row[2] for row in targets.places})
     twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
     unsaid = targets.identities | {row[2] for row in targets.places if row[2] not in twins}
     resting = {row[1]: twins[row[2]] for row in targets.places if row[2] in twins}
@@ -198,8 +196,10 @@ def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgo
 
 
 def _find_emptied(db: Database, order: ForgetOrder, targets: _Targets) -> list[str]:
-    numbers = json_list({row[5] for row in targets.places})
-    left = read_rows(db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: text_of(row[0]))
+    numbers = columns.json_list({row[5] for row in targets.places})
+    left = columns.read_rows(
+        db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: columns.text_of(row[0])
+    )
     return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
 
 
@@ -309,8 +309,8 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
     torn = kind != "job reasons" and stored_type != "blob"
     session: str | None = None
     try:
-        body = unpack_body(body) if _PLACES[kind].packed else body
-        session = None if name is None else text_of(name)
+        body = columns.unpack_body(body) if _PLACES[kind].packed else body
+        session = None if name is None else columns.text_of(name)
     except (ValueError, TypeError):
         torn = True
     return StoredBody(kind=kind, id=str(id_), body=body, session=session, torn=torn)
@@ -325,7 +325,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     given = {new.segment.id: new for new in order.segments}
     found = {
         SegmentId(id_): (sequence, tokens)
-        for id_, sequence, tokens in db.rows(_FIND, (json_list(given),))
+        for id_, sequence, tokens in db.rows(_FIND, (columns.json_list(given),))
     }
     vectors = _reindex(db, [(found[id_][0], given[id_]) for id_ in given if id_ in found])
     for id_, (sequence, tokens) in found.items():
@@ -347,11 +347,11 @@ def _replace_body(db: Database, new: NewBody) -> bool:
     id_: Any = new.id if new.kind == "pieces" else int(new.id)
     query = f"SELECT CAST({place.body} AS BLOB) FROM {place.table} WHERE {place.id} = ?"  # noqa: S608
     stored = db.value(query, (id_,))
-    if stored is None or (unpack_body(stored) if place.packed else stored) != new.was:
+    if stored is None or (columns.unpack_body(stored) if place.packed else stored) != new.was:
         return False
-    body: Any = pack_body(new.body) if place.packed else new.body
+    body: Any = columns.pack_body(new.body) if place.packed else new.body
     if new.kind == "job reasons":
-        body = pack_text(new.body.decode("utf-8", "surrogatepass"))
+        body = columns.pack_text(new.body.decode("utf-8", "surrogatepass"))
     db.run(f"UPDATE {place.table} SET {place.body} = ? WHERE {place.id} = ?", (body, id_))  # noqa: S608
     if new.kind == "pieces":
         db.run("UPDATE piece SET exact = 0 WHERE hash = ?", (id_,))
@@ -368,8 +368,8 @@ def _reindex(db: Database, given: Sequence[tuple[int, NewSegment]]) -> int:
 
 def _put_segment(db: Database, segment: Segment, sequence: int) -> None:
     text, tool, foreign = (
-        pack_long_text(segment.text),
-        pack_text(segment.tool),
-        pack_text(segment.foreign),
+        columns.pack_long_text(segment.text),
+        columns.pack_text(segment.tool),
+        columns.pack_text(segment.foreign),
     )
     db.run(_PUT_SEGMENT, (text, tool, foreign, segment.tokens, sequence))

@@ -11,16 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions
+from recollect.adapters.stores.sqlite import columns
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.rows import (
-    json_list,
-    pack_ids,
-    pack_text,
-    read_rows,
-    rows_quoting,
-    text_of,
-    unpack_text,
-)
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
@@ -98,9 +90,9 @@ _NO_LIMIT: Final = (1 << 63) - 1
 
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
     for job in jobs:
-        named = job.kind, pack_text(job.key)
+        named = job.kind, columns.pack_text(job.key)
         if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
-            about = pack_ids(job.about)
+            about = columns.pack_ids(job.about)
             more = job.run_at, job.cost_tokens, about, job.payload
             db.run(_ADD, (db.value(_NEXT), *named, *more))
 
@@ -115,7 +107,7 @@ def claim(
     day_tokens: int | None = None,
     max_attempts: int = 5,
 ) -> Lease | None:
-    names = json_list(kinds)
+    names = columns.json_list(kinds)
     db.run(_BURY_LOST, (now, max_attempts, names))
     left = _NO_LIMIT if day_tokens is None else max(0, day_tokens - db.value(_SPENT, (day,)))
     rows = db.rows(_DUE, (now, names, left))
@@ -125,7 +117,7 @@ def claim(
     lease = Lease(
         id=JobId(str(number)),
         kind=kind,
-        key=text_of(key),
+        key=columns.text_of(key),
         payload=payload,
         cost_tokens=cost,
         attempt=attempts + 1,
@@ -149,14 +141,14 @@ def finish(db: Database, lease: Lease) -> bool:
 
 
 def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-    db.run(_GIVE_BACK, (retry_at, pack_text(reason), _number(lease.id), lease.token))
+    db.run(_GIVE_BACK, (retry_at, columns.pack_text(reason), _number(lease.id), lease.token))
     leased = db.changed() == 1
     db.run(_JOIN_TWINS)
     return leased
 
 
 def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
-    return tuple(read_rows(db.rows(_LIST, (limit,)), _record))
+    return tuple(columns.read_rows(db.rows(_LIST, (limit,)), _record))
 
 
 def _record(row: Row) -> JobRecord:
@@ -164,12 +156,12 @@ def _record(row: Row) -> JobRecord:
     return JobRecord(
         id=JobId(str(number)),
         kind=kind,
-        key=text_of(key),
+        key=columns.text_of(key),
         state=state,
         attempts=attempts,
         run_at=run_at,
         cost_tokens=cost,
-        reason=unpack_text(reason),
+        reason=columns.unpack_text(reason),
     )
 
 
@@ -216,7 +208,7 @@ def revive(db: Database, *, at: float) -> int:
 def forget_jobs(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    return _drop(db, rows_quoting(db.rows(_ABOUT), forgotten))
+    return _drop(db, columns.rows_quoting(db.rows(_ABOUT), forgotten))
 
 
 def _drop(db: Database, numbers: Sequence[int]) -> int:
@@ -227,8 +219,8 @@ def _drop(db: Database, numbers: Sequence[int]) -> int:
 def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
     if not sessions:
         return 0
-    rows = db.rows(_OF_KINDS, (json_list(KINDS),))
-    read = read_rows(rows, lambda row: (int(row[0]), text_of(row[1]), row[2]))
+    rows = db.rows(_OF_KINDS, (columns.json_list(KINDS),))
+    read = columns.read_rows(rows, lambda row: (int(row[0]), columns.text_of(row[1]), row[2]))
     return _drop(db, jobs_of_sessions(read, sessions))
 
 

@@ -15,8 +15,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
-from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.rows import (
+from recollect.adapters.stores.sqlite.columns import (
     json_list,
     pack_body,
     pack_ids,
@@ -26,6 +25,7 @@ from recollect.adapters.stores.sqlite.rows import (
     unpack_body,
     unpack_ids,
 )
+from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.adapters.stores.sqlite.sessions import known_session, session_number
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord

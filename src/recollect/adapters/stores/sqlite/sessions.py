@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from recollect.adapters.stores.invariants import SessionOutcome
+from recollect.adapters.stores.sqlite.columns import json_list, pack_ids, pack_text, unpack_ids
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.rows import json_list, pack_ids, pack_text, unpack_ids
 from recollect.core.formats.stored_records import SoughtText, without_quotes
 from recollect.core.values.batch import SessionWrite, StoredSession
 from recollect.core.values.message import EntryKey, MessageId

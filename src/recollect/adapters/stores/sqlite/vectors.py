@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers
+from recollect.adapters.stores.sqlite.columns import json_list
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.rows import json_list
 from recollect.core.values.fact import FactVectorSet
 from recollect.core.values.recall import AskedVector
 from recollect.core.values.segment import Vector, VectorSet
