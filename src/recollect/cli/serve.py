@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from recollect.adapters.stores.postgres import PostgresFleet
     from recollect.core.facts.extract import ReadingNote
     from recollect.core.ports import Store
-    from recollect.hosts.service.app import MountedApp, MountMcp
+    from recollect.hosts.service.app import AnswerMcp, MountMcp
     from recollect.hosts.service.memories import TenantMemories
     from recollect.hosts.service.metrics import Metrics
     from recollect.system.config import Settings
@@ -403,7 +403,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
 
 
 def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
-    from recollect.hosts.service.app import server_of, service_of, watch
+    from recollect.hosts.service.app import NodeServer, service_of, watch
 
     service = service_of(settings, mcp=_mcp())
     with telling(settings) as metrics:
@@ -431,7 +431,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
             line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
             tell("draining", f"{line}; a second signal stops it at once", seconds=seconds)
 
-        server = server_of(service, settings, on_ready=on_ready, on_draining=on_draining)
+        server = NodeServer(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:
             watch(service, metrics)
         with suppress(KeyboardInterrupt):  # the server has shut down, then raises the signal again
@@ -444,7 +444,7 @@ def _mcp() -> MountMcp | None:
     if find_spec("mcp") is None:
         return None
 
-    def mount(memories: TenantMemories, secret: bytes) -> AbstractAsyncContextManager[MountedApp]:
+    def mount(memories: TenantMemories, secret: bytes) -> AbstractAsyncContextManager[AnswerMcp]:
         # This import takes seconds, and other commands do not need it.
         from recollect.hosts.service.mcp import mcp_for_tenants
 

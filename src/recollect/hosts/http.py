@@ -271,6 +271,7 @@ class BackgroundServer:
     def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
         self._socket = opened
         self.address: str = address_of(opened)
+        self.port: int = opened.getsockname()[1]
         self.url: str = self.address
         self._server = server
         self._thread = threading.Thread(

@@ -16,7 +16,7 @@ import httpx2
 from recollect.adapters.stores.postgres import PostgresFleet
 from recollect.core.values.tenant import KEY_SCOPES, KeyScope
 from recollect.hosts.http import BackgroundServer
-from recollect.hosts.service.app import MountMcp, Service, server_of, service_of
+from recollect.hosts.service.app import MountMcp, NodeServer, Service, service_of
 from recollect.hosts.service.keys import make_key, new_tenant
 from recollect.system.config import Settings, load_settings
 from recollect.system.loopback import listen_on
@@ -53,7 +53,7 @@ class Node(BackgroundServer):
         self.settings = node_settings(database, given=given, **changes)
         self.service: Service = service_of(self.settings, mcp=mcp)
         opened = listen_on(self.settings.serve.host, self.settings.serve.port, mend="")
-        super().__init__(server_of(self.service, self.settings), opened)
+        super().__init__(NodeServer(self.service, self.settings), opened)
 
 
 class Caller:

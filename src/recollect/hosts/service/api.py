@@ -50,10 +50,6 @@ class ApiRoute:
     could not be distinguished from no run, and must not be repeated."""
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        return tuple(self.path.split("/")[1:])
-
-    @property
     def operation(self) -> str:
         return self.call.__name__
 
@@ -147,23 +143,6 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         answer=m.AuditAnswer,
     ),
 )  # fmt: skip
-
-
-def matching(parts: tuple[str, ...]) -> dict[str, tuple[ApiRoute, dict[str, str]]]:
-    """Return the routes of a path after the prefix, by method, with the path's parameters."""
-    found: dict[str, tuple[ApiRoute, dict[str, str]]] = {}
-    for route in ROUTES:
-        if len(route.parts) != len(parts):
-            continue
-        named: dict[str, str] = {}
-        for pattern, part in zip(route.parts, parts, strict=True):
-            if pattern.startswith("{"):
-                named[pattern[1:-1]] = part
-            elif pattern != part:
-                break
-        else:
-            found[route.method] = (route, named)
-    return found
 
 
 _STATUSES: Final[Mapping[str, str]] = {
@@ -266,7 +245,7 @@ def _json(told: str, name: str) -> dict[str, Any]:
 
 
 def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
-    names = [part[1:-1] for part in route.parts if part.startswith("{")]
+    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
     return [
         {
             "name": name,

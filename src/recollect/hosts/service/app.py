@@ -1,4 +1,4 @@
-"""The service as an ASGI application. It checks deadline and key first, then scope, the node's
+"""The service as an HTTP application. It checks deadline and key first, then scope, the node's
 limits, the tenant's budgets, the body and the idempotency key. Only the key decides which tenant a
 request belongs to. Two requests with the same idempotency key never run at the same time.
 
@@ -13,15 +13,17 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-import msgspec
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import recollect
 from recollect.adapters.wiring import deployment_secret
@@ -29,50 +31,49 @@ from recollect.adapters.wiring.stores import SECRET_VARIABLE, require_server
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.background import METER
 from recollect.core.values.model import ModelUse
-from recollect.core.values.tenant import Tenant, tenant_space
+from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
 from recollect.hosts.http import (
     ClientDisconnect,
     HTTPException,
     HttpServer,
+    JsonAnswer,
+    Message,
     Receive,
+    Scope,
     Send,
+    application,
     read_body,
+    run_for_client,
 )
 from recollect.hosts.service import models as m
-from recollect.hosts.service.api import PREFIX, ApiRoute, matching, openapi
+from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
 from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
 from recollect.hosts.service.operations import aside
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.hosts.service.requests import (
-    Answer,
+    NO_SPACE,
     Call,
     Cursors,
-    Header,
     IdempotencyKeys,
-    Incoming,
     KeyClaim,
-    Scope,
     decoded,
+    read_names,
     read_query,
-    read_request,
-    replaying,
-    unless_gone_after,
 )
 from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from recollect.hosts.service.metrics import Metrics
 
-MountedApp: TypeAlias = Callable[[Scope, Receive, Send, Principal], Awaitable[None]]
-"""An application mounted next to the API. It gets requests whose key and space are known."""
-MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[MountedApp]]
-"""Opens the MCP application, given a node's memories and the deployment's secret."""
+AnswerMcp: TypeAlias = Callable[[Request, bytes, Principal], Awaitable[Response]]
+"""Answers an MCP message, given as a request whose body was read, for a tenant and a space."""
+MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[AnswerMcp]]
+"""Opens the MCP server, given a node's memories and the deployment's secret."""
+T = TypeVar("T")
 
 LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
@@ -86,7 +87,22 @@ PURGE_SECONDS: Final = 3_600.0
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
 """An MCP message is charged by the size of its request and answer."""
-_ENCODER: Final = msgspec.json.Encoder()
+_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_SINGLE: Final = ("authorization", "idempotency-key", "x-request-timeout")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Admitted:
+    """A tenant's request that a node has received."""
+
+    principal: Principal
+    body: bytes = field(repr=False)
+    ends_at: float
+    """Its deadline, by the monotonic clock."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ends_at - time.monotonic()
 
 
 class Service:
@@ -108,7 +124,7 @@ class Service:
         self._budgets = Budgets()
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
         self._mount_mcp = mcp
-        self._mcp: MountedApp | None = None
+        self._answer_mcp: AnswerMcp | None = None
         self._deployment_secret = secret
         self._principals = Principals(self.memories)
         self._idempotency = IdempotencyKeys(
@@ -116,21 +132,42 @@ class Service:
         )
         self._intake = Intake(MOST_REQUESTS, max_body_bytes=MOST_BODY_BYTES)
         self._purged_at = time.monotonic()
-        self._document = _ENCODER.encode(openapi())
+        self._document = openapi()
         self.draining: bool = False
+        self._app = application(
+            self._routes(), lifespan=self._lifespan, on_problem=_answer_http_error
+        )
+
+    def _routes(self) -> list[Route]:
+        routes = [
+            Route("/openapi.json", self._page("openapi", self._openapi)),
+            Route("/healthz", self._page("healthz", self._health)),
+            Route("/readyz", self._page("readyz", self._health)),
+        ]
+        by_path: dict[str, dict[str, ApiRoute]] = {}
+        for route in ROUTES:
+            by_path.setdefault(PREFIX + route.path, {})[route.method] = route
+        for path, methods in by_path.items():
+            call = self._page("other", partial(self._serve_api, methods))
+            routes.append(Route(path, call, methods=list(methods)))
+        if self._mount_mcp is not None:
+            path = f"{PREFIX}/spaces/{{space}}/mcp"
+            routes.append(Route(path, self._page("mcp", self._serve_mcp), methods=["POST"]))
+        return routes
 
     @property
     def waiting(self) -> int:
         return self._queue.waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._live(receive, send)
-        elif scope["type"] == "http":
-            await unless_gone_after(receive, lambda got: self._serve_one(scope, got, send))
+        if scope["type"] == "http":
+            await _run_after_body(receive, lambda got: self._record(scope, got, send))
+        else:
+            await self._app(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        del app
         if not self._deployment_secret:
             LOG.warning(
                 "%s is not set: cursors and idempotency keys are hashed with a public default "
@@ -146,175 +183,125 @@ class Service:
         async with AsyncExitStack() as running:
             if self._mount_mcp is not None:
                 mounted = self._mount_mcp(self.memories, self._deployment_secret)
-                self._mcp = await running.enter_async_context(mounted)
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
+                self._answer_mcp = await running.enter_async_context(mounted)
+            yield
         await self.memories.close()
-        await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
         """Answer /readyz with 503 from now on, but continue to serve."""
         self.draining = True
 
-    async def _serve_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _record(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = RequestRecord()
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                own = ((b"x-request-id", record.id.encode()), *_HEADERS)
+                message["headers"] = [*message["headers"], *own]
+            await send(message)
+
+        # Names in paths may contain an encoded slash, so routes match the path as it was sent.
+        raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+        path = bytes(raw_path).partition(b"?")[0].decode("latin-1")
+        sent = {**scope, "path": path, "state": {"record": record}}
         began = time.perf_counter()
         with measured("request", record.operation) as heard:
             try:
-                await self._answer(scope, receive, send, record)
+                await self._app(sent, receive, send_noted)
             finally:
                 record.tell(heard)
                 record.log(time.perf_counter() - began, self._deployment_secret)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
-    ) -> None:
-        async def noting(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                record.status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
-            await send(message)
+    def _page(
+        self, operation: str, work: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            request.state.record.operation = operation
+            done = await attempted(_keep_problems(work(request)))
+            if isinstance(done, Failure):
+                LOG.error("a request failed: %s", done.said)
+                done = problem_of(done.error, done.said)
+            return _answer_problem(request, done) if isinstance(done, Problem) else done
 
-        answered = await attempted(self._answered(scope, receive, noting, record))
-        if isinstance(answered, Failure):
-            LOG.error("a request failed: %s", answered.said)
-            answered = problem_of(answered.error, answered.said)
-        if isinstance(answered, Problem):
-            record.reason = answered.reason
-        if answered is None or record.status:
-            return  # the mounted application has answered already
-        if isinstance(answered, Problem):
-            await _send(noting, answered.kind.status, answered.headers(), answered.body())
-        else:
-            status, headers, body = answered
-            await _send(noting, status, headers, body)
+        return answer
 
-    async def _answered(
-        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
-    ) -> Answer | Problem | None:
-        try:
-            incoming = read_request(scope, record)
-            if (page := await self._open_page(incoming)) is not None:
-                return page
-            return await self._for_tenant(scope, incoming, receive, send)
-        except Problem as problem:
-            return problem
+    async def _openapi(self, request: Request) -> Response:
+        del request
+        return JsonAnswer(self._document)
 
-    async def _open_page(self, incoming: Incoming) -> Answer | None:
-        if incoming.parts == ("openapi.json",) and incoming.method == "GET":
-            incoming.record.operation = "openapi"
-            return 200, [(b"content-type", b"application/json")], self._document
-        if incoming.parts not in {("healthz",), ("readyz",)}:
-            return None
-        if incoming.method != "GET":
-            raise Problem(ProblemKind.METHOD, "use GET", allow="GET")
-        incoming.record.operation = incoming.parts[0]
+    async def _health(self, request: Request) -> Response:
+        record = request.state.record
         reason: m.NotReady | None = None
-        if incoming.parts == ("readyz",):
+        if record.operation == "readyz":
             reason = "draining" if self.draining else await self.memories.not_ready()
-        incoming.record.reason = reason or ""
+        record.reason = reason or ""
         state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
         told = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
-        return (
-            200 if reason is None else 503,
-            [(b"content-type", b"application/json")],
-            _ENCODER.encode(told),
-        )
+        return JsonAnswer(told, 200 if reason is None else 503)
 
-    async def _for_tenant(
-        self, scope: Scope, incoming: Incoming, receive: Receive, send: Send
-    ) -> Answer | None:
-        seconds = self._seconds(incoming)
+    async def _serve_api(self, methods: dict[str, ApiRoute], request: Request) -> Response:
+        route = methods["GET" if request.method == "HEAD" else request.method]
+        request.state.record.operation = route.operation
+        names = read_names(request)
+        async with self._admit(request, names, route.scope, counted=route.counted) as admitted:
+            call = await self._call(route, names, request, admitted)
+            async with self._queue.turn(call.tenant.id, admitted.seconds):
+                return await self._carry_out(route, call, request, admitted.body)
+
+    async def _serve_mcp(self, request: Request) -> Response:
+        names = read_names(request)
+        async with self._admit(request, names, None, counted=True) as admitted:
+            principal, space = admitted.principal, names["space"]
+            async with self._queue.turn(principal.tenant.id, admitted.seconds):
+                # if the key may write, a tool creates the space when it writes
+                if "write" not in principal.key.scopes and not await (
+                    await self.memories.records()
+                ).has_space(principal.tenant.id, space):
+                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+                assert self._answer_mcp is not None
+                whose = replace(principal, space=space)
+                answer = await self._answer_mcp(request, admitted.body, whose)
+                # Count before the answer is sent, because the client may disconnect.
+                size = len(admitted.body) + len(answer.body)
+                await self._charge(principal.tenant, size // MCP_BYTES_PER_TOKEN)
+                return answer
+
+    @asynccontextmanager
+    async def _admit(
+        self, request: Request, names: dict[str, str], scope: KeyScope | None, *, counted: bool
+    ) -> AsyncIterator[_Admitted]:
+        """Receive a tenant's request, and limit its time while the block runs."""
+        for name in _SINGLE:
+            if len(request.headers.getlist(name)) > 1:
+                raise Problem(ProblemKind.BAD_REQUEST, f"{name} appears twice")
+        asked = self._asked_seconds(request)
+        seconds = max(LEAST_SECONDS, min(asked, MOST_SECONDS))
+        ends_at = time.monotonic() + seconds
+        record = request.state.record
         try:
             async with asyncio.timeout(seconds):
-                principal = await self._principals.of(incoming.headers.get("authorization", ""))
-                record = incoming.record
-                record.tenant = principal.tenant.id
-                if self._is_mcp(incoming.parts):
-                    record.operation = "mcp"
-                    record.space = tenant_space(principal.tenant.id, incoming.parts[2])
-                    with self._intake.request(principal.tenant.id) as taking:
-                        await self._serve_mcp(scope, incoming, receive, send, principal, taking)
-                    return None
-                route, path = self._route(incoming)
-                record.operation = route.operation
-                if "space" in path:
-                    record.space = tenant_space(principal.tenant.id, path["space"])
-                if route.scope not in principal.key.scopes:
+                principal = await self._principals.of(request.headers.get("authorization", ""))
+                tenant = principal.tenant
+                record.tenant = tenant.id
+                if "space" in names:
+                    record.space = tenant_space(tenant.id, names["space"])
+                if scope is not None and scope not in principal.key.scopes:
                     raise Problem(
-                        ProblemKind.FORBIDDEN,
-                        f"this request needs a key with the scope {route.scope}",
+                        ProblemKind.FORBIDDEN, f"this request needs a key with the scope {scope}"
                     )
-                with self._intake.request(principal.tenant.id) as taking:
-                    if route.counted:
-                        await self._take(principal.tenant)
-                    incoming.body = await self._body(incoming, receive, taking)
-                    call = await self._call(route, path, incoming, principal, seconds)
-                    left = seconds - (time.monotonic() - incoming.began)
-                    async with self._queue.turn(principal.tenant.id, left):
-                        return await self._carry_out(route, call, incoming)
+                with self._intake.request(tenant.id) as taking:
+                    if counted:
+                        await self._take(tenant)
+                    body = await _read(request, taking)
+                    yield _Admitted(principal=principal, body=body, ends_at=ends_at)
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,
-                f"the request took longer than {self._asked_seconds(incoming, seconds):g} s: "
-                + again(keyed="idempotency-key" in incoming.headers),
+                f"the request took longer than {min(asked, seconds):g} s: "
+                + again(keyed="idempotency-key" in request.headers),
                 retry_after=1.0,
             ) from None
-
-    async def _serve_mcp(
-        self,
-        scope: Scope,
-        incoming: Incoming,
-        receive: Receive,
-        send: Send,
-        principal: Principal,
-        taking: Taking,
-    ) -> None:
-        assert self._mcp is not None
-        if incoming.method != "POST":
-            raise Problem(ProblemKind.METHOD, "send each message as its own POST", allow="POST")
-        tenant, space = principal.tenant, incoming.parts[2]
-        await self._take(tenant)
-        incoming.body = await self._body(incoming, receive, taking)
-        size = len(incoming.body)
-
-        async def charging(message: MutableMapping[str, Any]) -> None:
-            """Count before the answer is sent, because the client may disconnect."""
-            nonlocal size
-            if message["type"] == "http.response.body":
-                size += len(message.get("body", b""))
-                if not message.get("more_body"):
-                    await self._charge(tenant, size // MCP_BYTES_PER_TOKEN)
-            await send(message)
-
-        left = self._seconds(incoming) - (time.monotonic() - incoming.began)
-        async with self._queue.turn(tenant.id, left):
-            # if the key may write, a tool creates the space when it writes
-            if "write" not in principal.key.scopes and not await (
-                await self.memories.records()
-            ).has_space(tenant.id, space):
-                raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
-            replayed = replaying(incoming.body, receive)
-            await self._mcp(scope, replayed, charging, replace(principal, space=space))
-
-    def _is_mcp(self, parts: tuple[str, ...]) -> bool:
-        if self._mcp is None or len(parts) != 4:
-            return False
-        return (parts[0], parts[1], parts[3]) == ("v1", "spaces", "mcp")
-
-    def _route(self, incoming: Incoming) -> tuple[ApiRoute, dict[str, str]]:
-        if incoming.parts[:1] != (PREFIX[1:],):
-            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
-        found = matching(incoming.parts[1:])
-        if not found:
-            raise Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
-        if incoming.method not in found:
-            raise Problem(
-                ProblemKind.METHOD,
-                "see /openapi.json for the methods of this path",
-                allow=", ".join(sorted(found)),
-            )
-        return found[incoming.method]
 
     async def _take(self, tenant: Tenant) -> None:
         if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
@@ -323,10 +310,10 @@ class Service:
         await self._budgets.take_request(tenant, records)
         await self._budgets.check_tokens(tenant, records)
 
-    def _seconds(self, incoming: Incoming) -> float:
-        text = incoming.headers.get("x-request-timeout")
+    def _asked_seconds(self, request: Request) -> float:
+        text = request.headers.get("x-request-timeout")
         if text is None:
-            return min(self._serve.deadline_seconds, MOST_SECONDS)
+            return self._serve.deadline_seconds
         try:
             seconds = float(text)
         except ValueError:
@@ -335,67 +322,47 @@ class Service:
             raise Problem(
                 ProblemKind.BAD_REQUEST, "X-Request-Timeout must be a number of seconds above 0"
             )
-        return max(LEAST_SECONDS, min(seconds, MOST_SECONDS))
-
-    def _asked_seconds(self, incoming: Incoming, seconds: float) -> float:
-        return min(float(incoming.headers.get("x-request-timeout", seconds)), seconds)
-
-    async def _body(self, incoming: Incoming, receive: Receive, taking: Taking) -> bytes:
-        request = Request(incoming.scope, receive)
-        try:
-            body = await read_body(
-                request, most=MOST_BODY_BYTES, seconds=BODY_SECONDS, count=taking.hold
-            )
-        except HTTPException as refusal:
-            late = refusal.status_code == 408
-            kind = ProblemKind.DEADLINE if late else ProblemKind.TOO_LARGE
-            raise Problem(kind, refusal.detail, retry_after=1.0 if late else None) from None
-        except ClientDisconnect:
-            raise asyncio.CancelledError from None
-        taking.read()
-        return body
+        return seconds
 
     async def _call(
-        self,
-        route: ApiRoute,
-        path: dict[str, str],
-        incoming: Incoming,
-        principal: Principal,
-        seconds: float,
+        self, route: ApiRoute, names: dict[str, str], request: Request, admitted: _Admitted
     ) -> Call:
-        if route.body is None and incoming.body:
+        if route.body is None and admitted.body:
             raise Problem(ProblemKind.BAD_REQUEST, "this request must have no body")
-        kind = incoming.headers.get("content-type", "application/json").partition(";")[0]
+        kind = request.headers.get("content-type", "application/json").partition(";")[0]
         if route.body is not None and kind.strip().lower() != "application/json":
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
         body: m.ApiBody | None = None
         if route.body is not None:
-            body = await aside(len(incoming.body), partial(decoded, incoming.body, route.body))
+            body = await aside(len(admitted.body), partial(decoded, admitted.body, route.body))
         return Call(
-            tenant=principal.tenant,
-            key=principal.key,
+            tenant=admitted.principal.tenant,
+            key=admitted.principal.key,
             memories=self.memories,
             budgets=self._budgets,
             cursors=self._cursors,
             route=route.path,
-            path=path,
-            query=read_query(incoming.query, route.query),
+            path=names,
+            query=read_query(request.scope["query_string"], route.query),
             body=body,
             now=time.time(),
-            seconds=seconds,
+            seconds=admitted.seconds,
             writes=route.writes,
             needs_space=route.needs_space,
-            keyed=route.idempotency != "none" and "idempotency-key" in incoming.headers,
+            keyed=route.idempotency != "none" and "idempotency-key" in request.headers,
         )
 
-    async def _carry_out(self, route: ApiRoute, call: Call, incoming: Incoming) -> Answer:
-        key = incoming.headers.get("idempotency-key")
-        if key is None or route.idempotency == "none":
+    async def _carry_out(
+        self, route: ApiRoute, call: Call, request: Request, body: bytes
+    ) -> Response:
+        if not call.keyed:
             return await self._done(route, call)
+        path = request.scope["path"].encode("latin-1")
+        target = path + b"?" + request.scope["query_string"]
         claim = await self._idempotency.claim(
-            key,
+            request.headers["idempotency-key"],
             call,
-            incoming,
+            (request.method.encode(), target, body),
             keeps_answer=route.idempotency == "kept",
             to_the_end=route.to_the_end,
         )
@@ -407,14 +374,14 @@ class Service:
             claim, partial(self._work, route, call), partial(self._settle, call)
         )
 
-    async def _done(self, route: ApiRoute, call: Call) -> Answer:
+    async def _done(self, route: ApiRoute, call: Call) -> Response:
         answer = await self._work(route, call)
         if isinstance(answer, Problem):
             raise answer
         await asyncio.shield(self.memories.beside(self._settle(call)))
         return answer
 
-    async def _work(self, route: ApiRoute, call: Call) -> Answer | Problem:
+    async def _work(self, route: ApiRoute, call: Call) -> Response | Problem:
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
@@ -437,7 +404,7 @@ class Service:
             return problem
         if isinstance(answer, Problem):
             return answer
-        return 200, [(b"content-type", b"application/json")], _ENCODER.encode(answer)
+        return JsonAnswer(answer)
 
     async def _settle(self, call: Call) -> None:
         tokens, call.tokens, call.is_charged = call.tokens, 0, True
@@ -467,22 +434,60 @@ class Service:
             LOG.error("expired data could not be removed: %s", purged.said)
 
 
-async def _keep_problems(work: Awaitable[m.ApiAnswer]) -> m.ApiAnswer | Problem:
+async def _keep_problems(work: Awaitable[T]) -> T | Problem:
     try:
         return await work
     except Problem as problem:
         return problem
 
 
-async def _send(send: Send, status: int, headers: list[Header], body: bytes) -> None:
-    sent = [
-        *headers,
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        (b"x-content-type-options", b"nosniff"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": sent})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
+async def _read(request: Request, taking: Taking) -> bytes:
+    try:
+        body = await read_body(
+            request, most=MOST_BODY_BYTES, seconds=BODY_SECONDS, count=taking.hold
+        )
+    except HTTPException as refusal:
+        if refusal.status_code == 408:
+            raise Problem(ProblemKind.DEADLINE, refusal.detail, retry_after=1.0) from None
+        raise Problem(ProblemKind.TOO_LARGE, refusal.detail) from None
+    except ClientDisconnect:
+        raise asyncio.CancelledError from None
+    taking.read()
+    return body
+
+
+async def _run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
+    """Run `work`, and stop it if the client disconnects after it has sent its whole request."""
+    whole = asyncio.Event()
+
+    async def receive_noted() -> Message:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            whole.set()
+        return message
+
+    async def receive_after() -> Message:
+        await whole.wait()
+        return await receive()
+
+    await run_for_client(receive_after, work(receive_noted))
+
+
+def _answer_problem(request: Request, problem: Problem) -> Response:
+    request.state.record.reason = problem.reason
+    return Response(problem.body(), problem.kind.status, problem.headers())
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem = Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
+    if error.status_code == 405:
+        problem = Problem(
+            ProblemKind.METHOD,
+            "see /openapi.json for the methods of this path",
+            allow=(error.headers or {}).get("Allow", ""),
+        )
+    return _answer_problem(request, problem)
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
@@ -501,39 +506,40 @@ def watch(service: Service, metrics: Metrics) -> None:
     )
 
 
-def server_of(
-    service: Service,
-    settings: Settings,
-    *,
-    on_ready: Callable[[], None] = lambda: None,
-    on_draining: Callable[[], None] = lambda: None,
-) -> uvicorn.Server:
-    """Make the HTTP server of a node, which drains before it stops."""
-    server = HttpServer(service, stop_seconds=round(MOST_SECONDS))
+class NodeServer(HttpServer):
+    """The HTTP server of a node, which drains before it stops."""
 
-    def end() -> None:
-        server.force_exit = server.should_exit
-        server.should_exit = True
+    def __init__(
+        self,
+        service: Service,
+        settings: Settings,
+        *,
+        on_ready: Callable[[], None] = lambda: None,
+        on_draining: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(service, stop_seconds=round(MOST_SECONDS))
+        self._service = service
+        self._drain_seconds = settings.serve.drain_seconds
+        self._on_ready = on_ready
+        self._on_draining = on_draining
 
-    def drain_first(sig: int, frame: FrameType | None) -> None:
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Replace uvicorn's handler, which would end the process by the signal, as if it had
         failed."""
         del sig, frame
-        if service.draining:
-            end()
+        if self._service.draining:
+            self._end()
             return
-        service.drain()
+        self._service.drain()
         loop = asyncio.get_running_loop()
-        loop.call_later(settings.serve.drain_seconds, end)
-        loop.call_soon(on_draining)  # run outside of the signal handler, and do not delay the end
+        loop.call_later(self._drain_seconds, self._end)
+        loop.call_soon(self._on_draining)  # run outside of the signal handler
 
-    start = server.startup
-
-    async def tell_when_ready(sockets: list[socket.socket] | None = None) -> None:
-        await start(sockets)
-        if server.started:
-            on_ready()
-
-    server.startup = tell_when_ready  # type: ignore[method-assign]
-    server.handle_exit = drain_first  # type: ignore[method-assign]
-    return server
+    def _end(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True

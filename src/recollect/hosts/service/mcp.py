@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp.server.request_state import RequestStateSecurity
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
-from recollect.hosts.http import Receive, Send
+from recollect.hosts.http import Message
 from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.memory import ServedMemory
 from recollect.hosts.mcp.server import server_over
-from recollect.hosts.service.app import MountedApp
+from recollect.hosts.service.app import AnswerMcp
 from recollect.hosts.service.keys import Principal
 from recollect.hosts.service.memories import TenantMemories
-from recollect.hosts.service.requests import Scope
 
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
@@ -76,8 +78,8 @@ class RequestMemory(ServedMemory):
 
 
 @contextlib.asynccontextmanager
-async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[MountedApp]:
-    """Return the application for paths that end in `/mcp`, while the block runs. `secret` is the
+async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[AnswerMcp]:
+    """Return the handler for paths that end in `/mcp`, while the block runs. `secret` is the
     deployment's: with it, any node accepts the answer to another node's question."""
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
@@ -94,16 +96,36 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 
-    async def serve(scope: Scope, receive: Receive, send: Send, principal: Principal) -> None:
+    async def answer(request: Request, body: bytes, principal: Principal) -> Response:
         async with memories.memory(principal.tenant.id, principal.space) as memory:
             reset = _ASKED.set(AskedMemory(memory.engine, principal))
             try:
-                await manager.asgi_app(scope, receive, send)
+                return await _collect(manager.asgi_app, request, body)
             finally:
                 _ASKED.reset(reset)
 
     async with manager.run():
-        yield serve
+        yield answer
+
+
+async def _collect(app: ASGIApp, request: Request, body: bytes) -> Response:
+    """Return an application's answer to a request whose body was read. The answer is one JSON
+    object, so nothing is lost by waiting for its end."""
+    left, messages = [body], list[Message]()
+
+    async def receive() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await request.receive()
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    await app(request.scope, receive, send)
+    start, *rest = messages
+    response = Response(b"".join(one.get("body", b"") for one in rest), start["status"])
+    response.raw_headers = list(start["headers"])
+    return response
 
 
 def _whose(context: Any) -> str:

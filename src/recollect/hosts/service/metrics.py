@@ -7,22 +7,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from math import nan
 from typing import TYPE_CHECKING, Final
-from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import (
+    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     Info,
     ProcessCollector,
-    start_http_server,
+    generate_latest,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import recollect
-from recollect.errors import RecollectError
+from recollect.hosts.http import BackgroundServer, HttpServer, application
+from recollect.system.loopback import listen_on
 from recollect.system.telemetry import CountedEvent, Measured, MeasuredKind
 
 if TYPE_CHECKING:
@@ -198,12 +202,12 @@ class PoolCollector(Collector):
             yield family
 
 
-def serve_metrics(metrics: Metrics, host: str, port: int) -> WSGIServer:
-    """Serve the metrics on their own port. Raise RecollectError if the port is taken."""
-    try:
-        return start_http_server(port, addr=host, registry=metrics.registry)[0]
-    except OSError as error:
-        raise RecollectError(
-            f"port {port} of {host} cannot be used for metrics ({error.strerror or error}): set "
-            "another as telemetry.metrics_port, or stop what listens there"
-        ) from None
+def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
+    """Make the server of /metrics. Raise RecollectError if the port is taken."""
+
+    async def page(request: Request) -> Response:
+        del request
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    opened = listen_on(host, port, mend="set another as telemetry.metrics_port")
+    return BackgroundServer(HttpServer(application([Route("/metrics", page)])), opened)

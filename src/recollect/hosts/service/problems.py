@@ -20,8 +20,6 @@ from recollect.errors import (
 )
 from recollect.hosts.service.models import ProblemAnswer
 
-PROBLEM_TYPE: Final = b"application/problem+json"
-
 
 class ProblemKind(Enum):
     """A stable name for programs, the status, and a title."""
@@ -78,14 +76,14 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
             )
         )
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        sent = [(b"content-type", PROBLEM_TYPE)]
+    def headers(self) -> dict[str, str]:
+        sent = {"content-type": "application/problem+json"}
         if self.retry_after is not None:
-            sent.append((b"retry-after", str(max(1, round(self.retry_after + 0.499))).encode()))
+            sent["retry-after"] = str(max(1, round(self.retry_after + 0.499)))
         if self.kind is ProblemKind.UNAUTHORIZED:
-            sent.append((b"www-authenticate", b'Bearer realm="recollect"'))
+            sent["www-authenticate"] = 'Bearer realm="recollect"'
         if self.allow:
-            sent.append((b"allow", self.allow.encode()))
+            sent["allow"] = self.allow
         return sent
 
 

@@ -14,88 +14,54 @@ import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote_to_bytes
 from uuid import UUID
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
 from recollect.core.values.tenant import ApiKey, Tenant
-from recollect.hosts.http import Receive, run_for_client
 from recollect.hosts.service import models as m
 from recollect.hosts.service.limits import Budgets
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.hosts.service.telemetry import RequestRecord
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.tenants import TenantRecords
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Header: TypeAlias = tuple[bytes, bytes]
-Answer: TypeAlias = tuple[int, list[Header], bytes]
-
 _MOST_NAME: Final = 512
 
 
-@dataclass(slots=True, kw_only=True)
-class Incoming:
-    """A request before its route is known."""
-
-    method: str
-    parts: tuple[str, ...]
-    query: str
-    headers: dict[str, str]
-    target: bytes
-    began: float
-    record: RequestRecord
-    scope: Scope
-    body: bytes = field(default=b"", repr=False)
-
-
-def read_request(scope: Scope, record: RequestRecord) -> Incoming:
-    """Read a request's line and headers. Raise a Problem if they cannot be read."""
-    raw = bytes(scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape"))
-    raw = raw.partition(b"?")[0]
-    try:
-        parts = tuple(unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:])
-        query = bytes(scope.get("query_string") or b"").decode("ascii")
-    except UnicodeDecodeError:
-        raise Problem(ProblemKind.BAD_REQUEST, "the path is not UTF-8") from None
-    for part in parts:
-        if part in {"", ".", ".."} or len(part) > _MOST_NAME or not part.strip():
+def read_names(request: Request) -> dict[str, str]:
+    """Return the names in a request's path. Raise a Problem if one cannot be read."""
+    names: dict[str, str] = {}
+    for part, text in request.path_params.items():
+        try:
+            name = unquote_to_bytes(text).decode()
+        except UnicodeDecodeError:
+            raise Problem(ProblemKind.BAD_REQUEST, "the path is not UTF-8") from None
+        if name in {".", ".."} or len(name) > _MOST_NAME or not name.strip():
             raise Problem(
                 ProblemKind.NOT_FOUND,
                 "a name in the path is empty or too long: see /openapi.json for the paths",
             )
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key = name.decode("latin-1").lower()
-        if key in headers and key in {"authorization", "idempotency-key", "x-request-timeout"}:
-            raise Problem(ProblemKind.BAD_REQUEST, f"{key} appears twice")
-        headers[key] = value.decode("latin-1")
-    return Incoming(
-        method=scope["method"],
-        parts=parts,
-        query=query,
-        headers=headers,
-        target=raw + b"?" + query.encode(),
-        began=time.monotonic(),
-        record=record,
-        scope=scope,
-    )
+        names[part] = name
+    return names
 
 
-def read_query(text: str, kind: type[m.ApiBody]) -> m.ApiBody:
+def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
     """Read the parameters of a request. Raise a Problem if they are invalid."""
     try:
+        text = raw.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
         if len({name for name, _ in pairs}) != len(pairs):
             raise Problem(ProblemKind.BAD_REQUEST, "a parameter appears twice")
@@ -117,35 +83,6 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         raise Problem(ProblemKind.INVALID, f"{error}; the body takes {takes}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
-
-
-async def unless_gone_after(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Run `work`, and stop it if the client disconnects after it has sent its whole request."""
-    whole = asyncio.Event()
-
-    async def noting() -> MutableMapping[str, Any]:
-        message = await receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            whole.set()
-        return message
-
-    async def watching() -> MutableMapping[str, Any]:
-        await whole.wait()
-        return await receive()
-
-    await run_for_client(watching, work(noting))
-
-
-def replaying(body: bytes, receive: Receive) -> Receive:
-    """Return a function that reads the body again, followed by the client's later messages."""
-    left = [body]
-
-    async def replayed() -> MutableMapping[str, Any]:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        return await receive()
-
-    return replayed
 
 
 NO_SPACE: Final = "the tenant has no space with this name"
@@ -306,10 +243,16 @@ class IdempotencyKeys:
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 
     async def claim(
-        self, key: str, call: Call, incoming: Incoming, *, keeps_answer: bool, to_the_end: bool
-    ) -> KeyClaim | Answer | None:
-        """Return a claim to execute the request, or its earlier answer. None means: execute it
-        again."""
+        self,
+        key: str,
+        call: Call,
+        request: tuple[bytes, bytes, bytes],
+        *,
+        keeps_answer: bool,
+        to_the_end: bool,
+    ) -> KeyClaim | Response | None:
+        """Return a claim to execute the request (method, target and body), or its earlier answer.
+        None means: execute it again."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
                 ProblemKind.BAD_REQUEST,
@@ -322,7 +265,7 @@ class IdempotencyKeys:
         claimed = await records.claim(
             call.tenant.id,
             key_hash,
-            self._mark(call, b"request", incoming.method.encode(), incoming.target, incoming.body),
+            self._mark(call, b"request", *request),
             now=call.now,
             lease_seconds=lease_seconds,
             keep_seconds=self._keep_seconds,
@@ -341,8 +284,12 @@ class IdempotencyKeys:
         if claimed.status is not None:
             if not keeps_answer:
                 return None
-            again = [(b"content-type", b"application/json"), (b"idempotency-replayed", b"true")]
-            return claimed.status, again, claimed.answer or b"{}"
+            return Response(
+                claimed.answer or b"{}",
+                claimed.status,
+                {"idempotency-replayed": "true"},
+                media_type="application/json",
+            )
         assert claimed.lease_token is not None
         return KeyClaim(
             records=records,
@@ -357,9 +304,9 @@ class IdempotencyKeys:
     async def carry_out(
         self,
         claim: KeyClaim,
-        work: Callable[[], Awaitable[Answer | Problem]],
+        work: Callable[[], Awaitable[Response | Problem]],
         settle: Callable[[], Awaitable[None]],
-    ) -> Answer:
+    ) -> Response:
         """Run the claimed request, store its answer, then charge its usage."""
         task = self._memories.beside(self._done_once(claim, work, settle))
         try:
@@ -376,9 +323,9 @@ class IdempotencyKeys:
     async def _done_once(
         self,
         claim: KeyClaim,
-        work: Callable[[], Awaitable[Answer | Problem]],
+        work: Callable[[], Awaitable[Response | Problem]],
         settle: Callable[[], Awaitable[None]],
-    ) -> Answer | Problem:
+    ) -> Response | Problem:
         try:
             answer = await work()
         except BaseException:
@@ -388,8 +335,8 @@ class IdempotencyKeys:
             self._release(claim)
             return answer
         claim.is_done = True
-        kept = answer[2] if claim.keeps_answer else b""
-        self._memories.beside(self._keep_answer(claim, answer[0], kept))
+        kept = bytes(answer.body) if claim.keeps_answer else b""
+        self._memories.beside(self._keep_answer(claim, answer.status_code, kept))
         await claim.was_tried.wait()  # if storing the answer failed, the caller still gets it
         await settle()
         return answer

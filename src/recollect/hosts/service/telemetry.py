@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
-from recollect.errors import MissingExtra
+from recollect.hosts import require_extra
 from recollect.system.config import Settings
 from recollect.system.config.settings import LogFormat
 from recollect.system.telemetry import LISTENERS, Measured, TelemetryListener
@@ -33,9 +33,13 @@ def telling(settings: Settings) -> Iterator[Metrics | None]:
         if telemetry.log_format is not None:
             ending.callback(end_logging, begin_logging(telemetry.log_format))
         if telemetry.metrics_port is not None:
-            metrics = _metrics()
+            require_extra("serve")
+            from recollect.hosts.service.metrics import Metrics, metrics_server
+
+            metrics = Metrics()
             ending.enter_context(_listening(metrics))
-            ending.enter_context(_serve(metrics, settings))
+            server = metrics_server(metrics, telemetry.metrics_host, telemetry.metrics_port)
+            metrics.port = ending.enter_context(server).port
         yield metrics
 
 
@@ -46,28 +50,6 @@ def _listening(listener: TelemetryListener) -> Iterator[None]:
         yield
     finally:
         LISTENERS.remove(listener)
-
-
-@contextmanager
-def _serve(metrics: Metrics, settings: Settings) -> Iterator[None]:
-    from recollect.hosts.service.metrics import serve_metrics
-
-    telemetry = settings.telemetry
-    server = serve_metrics(metrics, telemetry.metrics_host, telemetry.metrics_port or 0)
-    metrics.port = server.server_port
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def _metrics() -> Metrics:
-    try:
-        from recollect.hosts.service.metrics import Metrics
-    except ImportError:
-        raise MissingExtra(feature="telemetry.metrics_port", extra="serve") from None
-    return Metrics()
 
 
 REQUESTS: Final = logging.getLogger("recollect.requests")
