@@ -17,21 +17,11 @@ import click
 
 from recollect.cli.store_options import check_url, confirmed, json_option, print_json
 from recollect.errors import RecollectError, SettingsError
+from recollect.system.config import trust as project_trust
 from recollect.system.config.fields import holds_text
 from recollect.system.config.keys import known_keys
 from recollect.system.config.load import parse_file
-from recollect.system.config.trust import (
-    FILE_NAME,
-    ProjectFile,
-    UnreadFile,
-    is_trusted,
-    printable,
-    read_project_file,
-    record_trust,
-    revoke_trust,
-    trust_records,
-    withheld_values,
-)
+from recollect.system.config.trust import FILE_NAME, ProjectFile, printable, read_project_file
 from recollect.system.plain_text import number_of, window_from
 
 if TYPE_CHECKING:
@@ -246,7 +236,7 @@ def _trust_own(folder: Path, text: str) -> None:
     found = read_project_file(folder)
     if isinstance(found, ProjectFile) and found.data == text.encode():
         try:
-            record_trust(found)
+            project_trust.record_trust(found)
         except SettingsError as problem:
             click.echo(f"{problem}: run `recollect trust` in {printable(folder)}", err=True)
 
@@ -280,7 +270,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
         return
     found = _find(folder)
     withheld = _withheld(found)
-    trusted = is_trusted(found)
+    trusted = project_trust.is_trusted(found)
     if withheld and not trusted:
         if not as_json:
             count = number_of(len(withheld), "setting")
@@ -292,7 +282,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
             and confirmed("Trust this file?", "the file would be trusted as it is", as_json=False)
         )
         if trusted:
-            record_trust(found)
+            project_trust.record_trust(found)
     if as_json:
         shown = [{"key": key, "value": value} for key, value in withheld.items()]
         value = {"file": str(found.path), "trusted": trusted or not withheld, "settings": shown}
@@ -310,7 +300,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 def _withheld(file: ProjectFile) -> dict[str, Any]:
     """Return the settings of a project's file that only the user may decide. Text values come
     first."""
-    withheld = withheld_values(parse_file(file.data, file.path))
+    withheld = project_trust.withheld_values(parse_file(file.data, file.path))
     keys = sorted(withheld, key=lambda key: not holds_text(known_keys()[key].hint))
     return {key: withheld[key].value for key in keys}
 
@@ -339,7 +329,7 @@ def _folder_of(file: Path) -> Path:
 
 def _find(folder: Path) -> ProjectFile:
     found = read_project_file(folder)
-    if isinstance(found, UnreadFile):
+    if isinstance(found, project_trust.UnreadFile):
         raise RecollectError(
             f"{found}; replace it with a plain file, or name it in RECOLLECT_CONFIG"
         )
@@ -352,7 +342,7 @@ def _find(folder: Path) -> ProjectFile:
 
 
 def _revoke(path: Path, *, as_json: bool) -> None:
-    revoked = revoke_trust(path)
+    revoked = project_trust.revoke_trust(path)
     if as_json:
         print_json({"file": str(path), "revoked": revoked})
     else:
@@ -364,7 +354,7 @@ def _revoke(path: Path, *, as_json: bool) -> None:
 
 
 def _list_trusted(*, as_json: bool) -> None:
-    rows = [(record.path, _state(record.path)) for record in trust_records()]
+    rows = [(record.path, _state(record.path)) for record in project_trust.trust_records()]
     if as_json:
         print_json({"files": [{"file": str(path), "state": state} for path, state in rows]})
         return
@@ -378,4 +368,4 @@ def _state(path: Path) -> str:
     found = read_project_file(path.parent)
     if not isinstance(found, ProjectFile):
         return "missing"
-    return "trusted" if is_trusted(found) else "changed"
+    return "trusted" if project_trust.is_trusted(found) else "changed"

@@ -81,8 +81,6 @@ async def init(*, server: str, app_role: str, password_file: TextIO | None, as_j
     made = await initialize(server, app_role=app_role, app_password=password, waiting=_report_lock)
     lines = {"applied": made.applied, "set": made.settings, "left to a superuser:": made.cannot}
     _show(asdict(made), lines, "Schema, role and settings are up to date.", as_json=as_json)
-    if made.cannot:
-        raise SystemExit(1)
 
 
 @db.command("migrate")
@@ -155,8 +153,6 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
         "left to do:": done.cannot,
     }
     _show(asdict(done), lines, "Every table is distributed.", as_json=as_json)
-    if done.cannot:
-        raise SystemExit(1)
 
 
 @db.command("check")
@@ -199,11 +195,11 @@ def _report_lock(name: str) -> None:
 def _show(
     value: dict[str, Any], lines: dict[str, tuple[str, ...]], nothing: str, *, as_json: bool
 ) -> None:
+    """Print the result. Exit with 1 if something is left to another person."""
     if as_json:
         print_json(value)
-        return
-    for what, found in lines.items():
-        for line in found:
-            click.echo(f"{what}  {plain_line(line)}")
-    if not any(lines.values()):
-        click.echo(nothing)
+    else:
+        texts = [f"{what}  {plain_line(line)}" for what, found in lines.items() for line in found]
+        click.echo("\n".join(texts or [nothing]))
+    if value.get("cannot"):
+        raise SystemExit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -23,6 +22,7 @@ from recollect.cli.store_options import (
     shown_id,
     speaker,
     statement,
+    text_argument,
     when,
 )
 from recollect.core.values.fact import EXTRACTED_TYPES, FactType, type_named
@@ -228,7 +228,7 @@ def _version_lines(version: FactVersion) -> Iterator[str]:
 
 
 @click.command("add")
-@click.argument("text", metavar="TEXT")
+@text_argument
 @click.option(
     "--type",
     "kind",
@@ -245,24 +245,20 @@ async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: M
     Replaces the facts that it corrects; they stay as its history.
     """
     async with memory.open() as store:
-        written = await book_of(store, memory).add(_words(text), type=kind, subject=subject)
+        written = await book_of(store, memory).add(text, type=kind, subject=subject)
     _print_written(memory, written)
 
 
 @click.command("edit")
 @click.argument("id_", metavar="ID")
-@click.argument("text", metavar="TEXT")
+@text_argument
 @memory_options
 async def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
     """Correct a fact: write a new version of it. The old version stays in its history."""
     async with memory.open() as store:
         book = book_of(store, memory)
-        written = await book.edit((await book.find(id_)).id, _words(text))
+        written = await book.edit((await book.find(id_)).id, text)
     _print_written(memory, written)
-
-
-def _words(text: str) -> str:
-    return sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
 
 
 def _print_written(memory: Memory, written: FactWritten) -> None:

@@ -306,9 +306,7 @@ async def redact(
     lines = [certificates.redaction_text(report)]
     if done.secrets and not apply_:
         lines.append("\nMask them with the same command and --apply.")
-    memory.show(certificates.redaction_json(report), lines)
-    if done.in_clear:
-        raise SystemExit(1)
+    memory.show(certificates.redaction_json(report), lines, failed=bool(done.in_clear))
 
 
 async def _redact(

@@ -117,9 +117,8 @@ def import_(
         raise FormatError("the folder has no file that looks like a session; name the files")
     value = {"files": [asdict(outcome) for outcome in outcomes], "totals": _totals(outcomes)}
     several = len(outcomes) > 1
-    memory.show(value, [f"in all: {_count(_sum(outcomes))}"] if several else [])
-    if any(outcome.problem for outcome in outcomes):
-        raise SystemExit(1)
+    failed = any(outcome.problem for outcome in outcomes)
+    memory.show(value, [f"in all: {_count(_sum(outcomes))}"] if several else [], failed=failed)
 
 
 def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
@@ -443,10 +442,9 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
         "totals": _totals(outcomes),
     }
     sums = f"in all: {number_of(len(outcomes), 'file')}, {_count(_sum(outcomes))}"
-    memory.show(value, [sums] if wanted else [])
-    broken = any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)
-    if any(outcome.problem for outcome in outcomes) or (wanted and broken):
-        raise SystemExit(1)
+    broken = wanted and any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)
+    failed = broken or any(outcome.problem for outcome in outcomes)
+    memory.show(value, [sums] if wanted else [], failed=failed)
 
 
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
@@ -537,9 +535,8 @@ async def export(*, folder: Path, force: bool, memory: Memory) -> None:
                 facts = await export_facts(store, file)
     waiting = memory.spool_waiting
     value = {"folder": str(folder), "segments": segments, "facts": facts, "spool_waiting": waiting}
-    memory.show(value, [f"{folder}: {segments:,} messages, {facts:,} facts"])
-    if waiting:
-        raise SystemExit(1)
+    line = f"{folder}: {segments:,} messages, {facts:,} facts"
+    memory.show(value, [line], failed=waiting > 0)
 
 
 def _create_folder(folder: Path, *, force: bool) -> None:

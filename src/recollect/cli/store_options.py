@@ -13,7 +13,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from recollect.system.plain_text import harmless, number_of, plain_line
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from recollect.adapters.stores.postgres import PostgresFleet
     from recollect.adapters.stores.spool import FileSpool
     from recollect.core.ports import Store
     from recollect.core.values.fact import Fact
@@ -63,6 +64,11 @@ _space_option = click.option(
 )
 _new_space_option = click.option(
     "--space", metavar="NAME", help="Use this memory. Default: that of this folder's project."
+)
+text_argument: Final = click.argument(
+    "text",
+    metavar="TEXT",
+    callback=lambda _context, _parameter, text: _read_stdin() if text == "-" else text,
 )
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -182,13 +188,16 @@ class Memory:
         self.named = space
         return session_meant(lines, wanted).session_id
 
-    def show(self, value: object, lines: Iterable[str]) -> None:
-        """Print the value as JSON if `--json` was given, else the lines."""
+    def show(self, value: object, lines: Iterable[str], *, failed: bool = False) -> None:
+        """Print the value as JSON if `--json` was given, else the lines. Exit with 1 if the command
+        has `failed`."""
         if self.as_json:
             print_json(value)
-            return
-        for line in lines:
-            click.echo(line)
+        else:
+            for line in lines:
+                click.echo(line)
+        if failed:
+            raise SystemExit(1)
 
 
 def _memory_options(*, create: bool = False, space: bool = True) -> Callable[[Command], Any]:
@@ -227,43 +236,40 @@ async def choose_space(
     use an existing `default`, which programs that use the library create. If the store is a file,
     it is the one space in that file. A store given with `--store` does not belong to the folder.
     """
-    from recollect.adapters.wiring.stores import is_server, is_stored
+    from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
+    from recollect.adapters.wiring.stores import is_stored
 
     store = settings.store.url if url is None else url
     if store is not None and not is_server(store):
-        return _space_of_file(store, settings) or DEFAULT_SPACE
+        if not sqlite_path(store, DEFAULT_SPACE).is_file():
+            return DEFAULT_SPACE
+        (only,) = await stored_spaces(store, key=settings.store.key)
+        return only.space or DEFAULT_SPACE
     if url is not None:
         return DEFAULT_SPACE
     project = project_space(str(folder))
     wanted = [project, str(folder), *([] if create else [DEFAULT_SPACE])]
     if store is None:
         return next((space for space in wanted if is_stored(None, space)), project)
-    return await _first_stored(store, wanted) or project
+    async with open_server(store) as fleet:
+        found = [space for space in wanted if await fleet.has_space(space)]
+    return found[0] if found else project
 
 
-def _space_of_file(url: str, settings: Settings) -> str | None:
-    from recollect.adapters.stores.sqlite.check import glance_at
-    from recollect.adapters.stores.sqlite.connection import read_key
-    from recollect.adapters.wiring.stores import sqlite_path
-
-    path = sqlite_path(url, DEFAULT_SPACE)
-    if not path.is_file():
-        return None
-    key = settings.store.key
-    return glance_at(path, key=None if key is None else read_key(key)).space
-
-
-async def _first_stored(url: str, wanted: Sequence[str]) -> str | None:
+@asynccontextmanager
+async def open_server(url: str) -> AsyncIterator[PostgresFleet]:
+    """Open the spaces of a PostgreSQL server."""
     from recollect.adapters.wiring import open_fleet
 
     fleet = await open_fleet(url)
     try:
-        for space in wanted:
-            if await fleet.has_space(space):
-                return space
+        yield fleet
     finally:
         await fleet.close()
-    return None
+
+
+def _read_stdin() -> str:
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def check_url(url: str | None) -> None:

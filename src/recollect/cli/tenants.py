@@ -24,6 +24,7 @@ from recollect.cli.store_options import (
     age_from,
     confirmed,
     instant,
+    open_server,
     print_json,
     service_options,
     size_text,
@@ -46,18 +47,15 @@ PAGE: Final = 500
 @asynccontextmanager
 async def service_of(memory: Memory) -> AsyncIterator[PostgresFleet]:
     """Open the database of a service."""
-    from recollect.adapters.wiring.stores import is_server, open_fleet
+    from recollect.adapters.wiring import is_server
 
     url = memory.store_url(config.load_settings().settings)
     if url is None or not is_server(url):
         raise RecollectError(
             "tenants are for a service on PostgreSQL: give --store postgresql://USER@HOST/DATABASE"
         )
-    fleet = await open_fleet(url)
-    try:
+    async with open_server(url) as fleet:
         yield fleet
-    finally:
-        await fleet.close()
 
 
 def actor() -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from recollect.cli.store_options import (
     memory_options,
     new_memory_options,
     print_json,
+    text_argument,
     when,
 )
 from recollect.core.values.batch import EXTRACT_JOB, extract_key
@@ -44,7 +44,7 @@ _MOST_JOBS: Final = 100
 
 
 @click.command("add")
-@click.argument("text", metavar="TEXT")
+@text_argument
 @click.option(
     "--session",
     default="notes",
@@ -58,13 +58,12 @@ async def memory_add(*, text: str, session: str, memory: Memory) -> None:
     from recollect.core.engine.lookup import keep_note
     from recollect.core.rules.tokens import Weigher
 
-    note = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
-    if not note.strip():
+    if not text.strip():
         raise RecollectError("the note is empty; pass its text")
     async with memory.open() as store:
         noted = await keep_note(
             store,
-            note.strip(),
+            text.strip(),
             session=session,
             secret=memory.secret,
             weigher=Weigher(memory.settings.tokens.counter),
@@ -255,9 +254,7 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
         batches = number_of(retried, "refused batch", "refused batches")
         lines.insert(0, f"{batches} queued again")
     value = {"checked": checked, "problems": problems, "spool": asdict(state), "retried": retried}
-    memory.show(value, lines)
-    if problems:
-        raise SystemExit(1)
+    memory.show(value, lines, failed=bool(problems))
 
 
 def _spool_problems(state: SpoolState) -> list[str]:

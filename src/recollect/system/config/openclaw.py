@@ -119,18 +119,13 @@ def _minutes(value: Any) -> Any:
     return f"{value}m" if isinstance(value, str) and value.strip().isdigit() else value
 
 
-def _first(value: Any, meaning: Mapping[Any, Any]) -> Any:
-    """Translate a value that OpenClaw writes differently. `1` is not `True`."""
-    same = (one for one in meaning if one == value and type(one) is type(value))
-    return next((meaning[one] for one in same), value)
-
-
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "evictionDays": lambda value: _first(value, {0: None}),  # in OpenClaw 0 means "no limit"
-    "crossSession": lambda value: _first(value, {True: "space", False: "session"}),
+    "evictionDays": lambda value: None if value == 0 and value is not False else value,  # no limit
+    "crossSession": lambda value: ("session", "space")[value] if isinstance(value, bool) else value,
     "tools.allow": lambda value: ["*"] if value == [] else value,
     "ttl": _minutes,
 }
+"""Values that OpenClaw writes differently."""
 
 
 @cache
