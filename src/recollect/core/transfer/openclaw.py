@@ -43,7 +43,7 @@ from recollect.core.transfer.transcripts import (
 from recollect.core.turn.ingest import index
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, fact_identity
-from recollect.core.values.message import EntryKey, Message, MessageId, Text
+from recollect.core.values.message import EntryKey, Message, Text
 from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.system.config.settings import Redaction
 
@@ -80,51 +80,37 @@ async def import_segments(
     counts = FileCounts()
     done = 0
     for chunk in chunks(read_segment_lines(lines, passed_over)):
-        placed = [_place(line, rules, session) for line in chunk]
-        counts = counts.plus(await _write_placed(store, placed, rules))
+        segments = [(line, _segment(line, rules, session)) for line in chunk]
+        counts = counts.plus(await _write_lines(store, segments, rules))
         done += len(chunk)
         if progress is not None:
             progress(done, done)
     return replace(counts, passed_over=tuple(passed_over))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
-    line: SegmentLine
-    id: SegmentId
-    session: str
-    key: EntryKey
-    message_id: MessageId
-
-
-def _place(line: SegmentLine, rules: ImportRules, session: str | None) -> _Placed:
-    message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
-    identity = identify(message, rules.secret)
-    key = chain(_line_key(line.id), identity)
-    named = clean_text(line.session if session is None else session)
-    return _Placed(
-        line=line, id=segment_id(named, key), session=named, key=key, message_id=identity
-    )
-
-
-async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRules) -> FileCounts:
+async def _write_lines(
+    store: Store, lines: Sequence[tuple[SegmentLine, Segment]], rules: ImportRules
+) -> FileCounts:
     # an id that Recollect made: an export of this space is imported again
-    own = {other.id: SegmentId(clean_text(other.line.id)) for other in placed}
+    own = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
     known = await store.known({*own, *own.values()})
-    fresh = {other.id: other for other in placed if not {other.id, own[other.id]} & known}
-    made = [_new_segment(other, rules) for other in fresh.values()]
-    segments = tuple(new for new, _ in made)
-    if not segments:
-        return FileCounts(messages=ImportCounts(read=len(placed), known=len(placed)))
+    fresh = {
+        segment.id: _new_segment(line, segment, rules)
+        for line, segment in lines
+        if known.isdisjoint((segment.id, own[segment.id]))
+    }
+    if not fresh:
+        return FileCounts(messages=ImportCounts(read=len(lines), known=len(lines)))
+    segments = tuple(new for new, _ in fresh.values())
     jobs = rules.reading(dict.fromkeys(new.segment.session for new in segments))
     written = await store.write(Batch(at=rules.now, segments=segments, jobs=jobs))
     stored, forgotten = set(written.stored), set(written.forgotten)
-    kept = [(new, altered) for new, altered in made if new.segment.id in stored]
+    kept = [fresh[id_] for id_ in fresh.keys() & stored]
     return FileCounts(
         messages=ImportCounts(
-            read=len(placed),
+            read=len(lines),
             stored=len(stored),
-            known=len(placed) - len(stored) - len(forgotten),
+            known=len(lines) - len(stored) - len(forgotten),
             forgotten=len(forgotten),
             noise=sum(new.segment.noise is not None for new, _ in kept),
         ),
@@ -132,39 +118,43 @@ async def _write_placed(store: Store, placed: Sequence[_Placed], rules: ImportRu
     )
 
 
-def _new_segment(placed: _Placed, rules: ImportRules) -> tuple[NewSegment, bool]:
-    line = placed.line
-    value, altered = mask_object(line.value, SEGMENT_FIELDS, rules.redaction)
-    text = clean_text(str(value["content"]))
-    segment = Segment(
-        id=placed.id,
-        session=placed.session,
-        key=placed.key,
-        message_id=placed.message_id,
+def _segment(line: SegmentLine, rules: ImportRules, session: str | None) -> Segment:
+    """Return the segment of a line, still without its text. Its key is made from the line's id,
+    because lines have no place in a history."""
+    message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
+    identity = identify(message, rules.secret)
+    named = line.id.encode("utf-8", "surrogatepass")
+    hashed = blake2b(named, digest_size=16, person=b"recollect-line").hexdigest()
+    key = chain(EntryKey(hashed), identity)
+    session = clean_text(line.session if session is None else session)
+    return Segment(
+        id=segment_id(session, key),
+        session=session,
+        key=key,
+        message_id=identity,
         role=line.role,
-        text=text,
+        text="",
         tokens=rules.weigher.text(line.content) if line.tokens is None else line.tokens,
         said_at=rules.now if line.said_at is None else line.said_at,
         source="import",
         trust=trust_of_role(line.role),
-        noise=_noise(line, text),
         origin=f"segments.jsonl:{line.number}",
+    )
+
+
+def _new_segment(
+    line: SegmentLine, segment: Segment, rules: ImportRules
+) -> tuple[NewSegment, bool]:
+    value, altered = mask_object(line.value, SEGMENT_FIELDS, rules.redaction)
+    text = clean_text(str(value["content"]))
+    noise = is_noise(text)
+    segment = replace(
+        segment,
+        text=text,
+        noise="system" if line.role == "system" else noise and noise.value,
         foreign=line_again(value, line.line) if altered else line.line,
     )
     return NewSegment(segment=segment, passages=index(segment)), altered
-
-
-def _noise(line: SegmentLine, text: str) -> str | None:
-    if line.role == "system":
-        return "system"
-    reason = is_noise(text)
-    return None if reason is None else reason.value
-
-
-def _line_key(name: str) -> EntryKey:
-    """Make a key from a line's id, because lines have no place in a history."""
-    named = name.encode("utf-8", "surrogatepass")
-    return EntryKey(blake2b(named, digest_size=16, person=b"recollect-line").hexdigest())
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
@@ -272,16 +262,14 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
         words=tuple(tokenize(text)),
         foreign=foreign_of(line.number, line_again(value, line.line) if altered else line.line),
     )
-    return _cleaned(with_own_keys(bare, value, restored=restored)), altered
-
-
-def _cleaned(fact: Fact) -> Fact:
-    return replace(
+    fact = with_own_keys(bare, value, restored=restored)
+    fact = replace(
         fact,
         subject=clean_text(fact.subject),
         attribute=clean_text(fact.attribute),
         session=None if fact.session is None else clean_text(fact.session),
     )
+    return fact, altered
 
 
 async def export_segments(
