@@ -120,7 +120,7 @@ def test_forgetting_a_fact_reads_no_messages(facts: Facts, monkeypatch: pytest.M
     def walked(*_: Any) -> None:
         raise AssertionError("the whole archive was walked through")
 
-    monkeypatch.setattr(matching, "covers_content", walked)
+    monkeypatch.setattr(matching.OrderMatcher, "covers_content", walked)
     assert "1 fact would be forgotten" in facts.run("forget", "f1").stderr
     facts.text("forget", "f1", "--yes")
     assert facts.statements() == ["two"]

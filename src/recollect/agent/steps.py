@@ -104,9 +104,13 @@ class SentRequest:
     wire_messages: int
     """Number of messages of the history in this request."""
     report: Report
-    shape: Shape
-    workspace: LoadedWorkspace
     reply: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+def _sent_request(context: Context, wire: WireHistory) -> SentRequest:
+    return SentRequest(
+        request=context.request, wire_messages=len(wire.messages), report=context.report
+    )
 
 
 _T = TypeVar("_T")
@@ -386,17 +390,8 @@ class TurnSteps:
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
-        self.last = self._request(context, wire)
+        self.last = _sent_request(context, wire)
         return context, self.last
-
-    def _request(self, context: Context, wire: WireHistory) -> SentRequest:
-        return SentRequest(
-            request=context.request,
-            wire_messages=len(wire.messages),
-            report=context.report,
-            shape=self.shape,
-            workspace=self.workspace,
-        )
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
         """Return the last request of this run. If there is none, return the request that the engine
@@ -409,7 +404,7 @@ class TurnSteps:
         context = await self.engine.preview(
             self.conversation.session_id, body, format=self.shape.speaker.format, recall=False
         )
-        return self._request(context, wire), "next"
+        return _sent_request(context, wire), "next"
 
     async def status(self) -> ContextStatus:
         conversation = self.conversation
@@ -428,10 +423,10 @@ class TurnSteps:
                 made.report,
                 which,
                 self.engine._weigher,
-                tools=made.shape.wire_tools(),
-                workspace=made.workspace,
+                tools=self.shape.wire_tools(),
+                workspace=self.workspace,
                 # In Chat Completions the system prompt is a message.
-                spelled=not made.shape.leading,
+                spelled=not self.shape.leading,
             ),
         )
 

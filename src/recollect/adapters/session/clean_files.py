@@ -35,7 +35,7 @@ from recollect.adapters.session.workspace import LONG_TERM_NOTES, MOST_BYTES
 from recollect.core.formats.pi_session import read_session
 from recollect.core.upkeep.certificates import FILES_CANNOT
 from recollect.core.upkeep.masks import Masks, new_masks
-from recollect.core.upkeep.matching import TextMatcher
+from recollect.core.upkeep.matching import OrderMatcher
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.system.places import chat_history_file, sessions_folder
@@ -280,7 +280,7 @@ class _Forgetting(_Walk):
         super().run(workspace)
         self._drop_rows()
         index = self._index.path
-        if index.is_file() and TextMatcher(self._order).in_bytes(index.read_bytes()):
+        if index.is_file() and OrderMatcher(self._order).in_bytes(index.read_bytes()):
             self.found.cannot.append(
                 f"{index.name}, the index of sessions: a name in it contains the text; forget "
                 "that session with --session, or edit the file"
@@ -335,7 +335,7 @@ class _Forgetting(_Walk):
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]
-        gone = {at for span in TextMatcher(self._order).spans(text) for at in _lines(text, span)}
+        gone = {at for span in OrderMatcher(self._order).spans(text) for at in _lines(text, span)}
         for one in self._note_texts:
             spans = one.count("\n") + 1
             for at in range(len(lines) - spans + 1):

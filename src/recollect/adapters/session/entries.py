@@ -27,7 +27,7 @@ from recollect.core.formats.pi_session import (
 from recollect.core.rules.redaction import redact
 from recollect.core.rules.text import segment_text, without_thinking
 from recollect.core.upkeep.masks import Masks, strings_in
-from recollect.core.upkeep.matching import TextMatcher
+from recollect.core.upkeep.matching import OrderMatcher
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
 
@@ -224,11 +224,11 @@ class EntrySearch:
     def __init__(
         self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
     ) -> None:
-        self.matcher: TextMatcher = TextMatcher(order)
+        self.matcher: OrderMatcher = OrderMatcher(order)
         self._order = order if by_time and order.by_time else None
         self._said = tuple(text for text in map(comparable, said) if text)
         long = [text for text in said if len(text.strip()) >= LEAST_CHARS]
-        self._held = [TextMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
+        self._held = [OrderMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
 
     def is_timely(self, seconds: float) -> bool:
         return self._order is not None and self._order.said_then(seconds)

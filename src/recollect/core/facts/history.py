@@ -86,7 +86,6 @@ class FactVersion:
 class FactHistory:
     """A fact's versions, oldest first."""
 
-    asked: Fact
     versions: tuple[FactVersion, ...]
 
     @property
@@ -304,7 +303,7 @@ def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
         shown.append(FactVersion(fact=version, until=_end_of(version, known)))
         if version.superseded_by is not None and version.superseded_by not in known:
             shown.append(FactVersion(fact=None, id=version.superseded_by))
-    return FactHistory(asked=fact, versions=tuple(shown))
+    return FactHistory(versions=tuple(shown))
 
 
 def _order(fact: Fact) -> tuple[float, bool, float, str]:
@@ -330,27 +329,24 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
     """Return all linked versions, in both directions. Across a gap they are found by the same
     name."""
-    fact_ids: set[FactId] = set()
-    waiting = [id]
-    before: dict[FactId, list[FactId]] = {}
-    same: dict[tuple[str, str], list[FactId]] = {}
+    by_link: dict[object, list[FactId]] = {}
     for fact in known.values():
-        if fact.superseded_by is not None:
-            before.setdefault(fact.superseded_by, []).append(fact.id)
-        if fact.subject and fact.attribute:
-            same.setdefault((fact.subject, fact.attribute), []).append(fact.id)
+        for link in _links(fact):
+            by_link.setdefault(link, []).append(fact.id)
+    found: set[FactId] = set()
+    waiting = [id]
     while waiting:
         one = waiting.pop()
-        if one in fact_ids:
-            continue
-        fact_ids.add(one)
-        fact = known[one]
-        if fact.superseded_by is not None:
-            here = fact.superseded_by in known
-            waiting.extend([fact.superseded_by] if here else before[fact.superseded_by])
-        waiting.extend(before.get(one, ()))
-        waiting.extend(same.get((fact.subject, fact.attribute), ()))
-    return fact_ids
+        if one not in found:
+            found.add(one)
+            waiting += [other for link in _links(known[one]) for other in by_link[link]]
+    return found
+
+
+def _links(fact: Fact) -> list[object]:
+    """Return the values that a fact shares with other versions."""
+    name = (fact.subject, fact.attribute)
+    return [fact.id, *filter(None, [fact.superseded_by]), *([name] if all(name) else [])]
 
 
 Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]

@@ -199,9 +199,19 @@ class Unread:
     """True if the file is refused in its current form. Otherwise it may be read next time."""
 
 
-def read_file(
-    file: FoundFile, *, owner: str, secret: bytes, weigher: Weigher, redaction: Redaction
-) -> ReadFile | Unread:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRules:
+    """Rules for storing sections."""
+
+    secret: bytes = field(repr=False)
+    """Key with which the space's message ids are hashed."""
+    redaction: Redaction
+    weigher: Weigher
+    embedders: tuple[str, ...] = ()
+    """Embedders that compute vectors of new passages."""
+
+
+def read_file(file: FoundFile, *, owner: str, rules: FileRules) -> ReadFile | Unread:
     """Read a file that was found. `owner` is a result of `owner_of`."""
     data = _read(file)
     if isinstance(data, Unread):
@@ -210,13 +220,12 @@ def read_file(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return Unread(reason="it is not UTF-8", refused=True)
+    redaction = rules.redaction
     masked = redact(text, pii=redaction.pii).spans if redaction.enabled else ()
     sections = read_sections(_masked(text, masked))
     return ReadFile(
         sections=tuple(
-            _name_sections(
-                sections[:MOST_SECTIONS], text, masked, file.label, owner, secret, weigher
-            )
+            _name_sections(sections[:MOST_SECTIONS], text, masked, file.label, owner, rules)
         ),
         left_out=max(0, len(sections) - MOST_SECTIONS),
     )
@@ -283,8 +292,7 @@ def _name_sections(
     masked: Sequence[RedactedSpan],
     label: str,
     owner: str,
-    secret: bytes,
-    weigher: Weigher,
+    rules: FileRules,
 ) -> Iterator[ReadSection]:
     """Give the sections ids. Repeated sections are numbered. A section's message id is made from
     the unmasked `text`, so that a tombstone still applies if masks change."""
@@ -294,7 +302,7 @@ def _name_sections(
     like: Counter[EntryKey] = Counter()
     for section in sections:
         first, last = section.first_line, section.last_line
-        identity = identify(_message("\n".join(lines[first - 1 : last])), secret)
+        identity = identify(_message("\n".join(lines[first - 1 : last])), rules.secret)
         key = _key(owner, identity, section.headings, 0)
         like[key] += 1
         key = _key(owner, identity, section.headings, like[key])
@@ -309,7 +317,7 @@ def _name_sections(
                 key=key,
                 id=identity,
                 message=message,
-                tokens=weigher.message(message.parts),
+                tokens=rules.weigher.message(message.parts),
                 role=message.role,
                 raw=b"",
             ),
@@ -324,18 +332,6 @@ def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: i
     text = "\0".join((identity, str(occurrence), *headings))
     hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
     return EntryKey(f"{owner}{hashed.hexdigest()}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRules:
-    """Rules for storing sections."""
-
-    secret: bytes = field(repr=False)
-    """Key with which the space's message ids are hashed."""
-    redaction: Redaction
-    weigher: Weigher
-    embedders: tuple[str, ...] = ()
-    """Embedders that compute vectors of new passages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,7 +182,8 @@ class MemoryFiles:
             look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
             return True
         try:
-            read = await self._thread.run(lambda: self._read(file))
+            owner = self._owners[file.outside]
+            read = await self._thread.run(lambda: read_file(file, owner=owner, rules=self._rules))
             if isinstance(read, Unread):
                 await self._pass_over(file, read, stored, look)
             else:
@@ -197,7 +198,9 @@ class MemoryFiles:
     ) -> None:
         look.skip(file.label, read.reason)
         if read.refused and stored is not None:
-            await self._withdraw(stored, self._owners[file.outside], look)
+            owner = self._owners[file.outside]
+            segments = await stored_sections(look.archive, stored.session, owner)
+            await self._withdraw(file.label, segments, look)
 
     async def _keep(
         self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan
@@ -241,15 +244,6 @@ class MemoryFiles:
             await self._write(Batch(at=look.now, segments=batch, jobs=jobs))
         look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
 
-    def _read(self, file: FoundFile) -> ReadFile | Unread:
-        return read_file(
-            file,
-            owner=self._owners[file.outside],
-            secret=self._rules.secret,
-            weigher=self._rules.weigher,
-            redaction=self._rules.redaction,
-        )
-
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
         """Skip this file from now on if it is unchanged. After a change, the next scan checks it
         again."""
@@ -271,7 +265,8 @@ class MemoryFiles:
         label = summary.session.removeprefix(SESSION_PREFIX)
         ours = False
         for outside, owner in self._owners.items():
-            if not await stored_sections(look.archive, summary.session, owner):
+            segments = await stored_sections(look.archive, summary.session, owner)
+            if not segments:
                 continue
             ours = True
             if withdraw:
@@ -279,7 +274,7 @@ class MemoryFiles:
             else:
                 gone = await self._is_gone(label, look.found, outside=outside)
             if gone:
-                await self._withdraw(summary, owner, look)
+                await self._withdraw(label, segments, look)
         if not ours:
             self._settled[summary.session] = _Settled(stored=summary)
 
@@ -291,13 +286,11 @@ class MemoryFiles:
         except OSError:
             return False
 
-    async def _withdraw(self, summary: SessionSummary, owner: str, look: _Scan) -> None:
-        segments = await stored_sections(look.archive, summary.session, owner)
-        if not segments:
-            return
-        label = summary.session.removeprefix(SESSION_PREFIX)
-        look.tell(label, "withdrawn", FileChange(gone=tuple(segments)))
-        await look.archive.withdraw(tuple(segments))
+    async def _withdraw(self, label: str, segments: Iterable[SegmentId], look: _Scan) -> None:
+        gone = tuple(segments)
+        if gone:
+            look.tell(label, "withdrawn", FileChange(gone=gone))
+            await look.archive.withdraw(gone)
 
 
 def _outcome(change: FileChange, *, known: bool) -> FileOutcome:

@@ -16,10 +16,9 @@ from recollect.core.upkeep.masks import Masks, own_patterns
 from recollect.core.upkeep.matching import (
     ForgetSet,
     ForgetTargets,
-    TextMatcher,
+    OrderMatcher,
     covered_facts,
     covered_segments,
-    covers_content,
     damaged_parts,
     find_copies,
     readable_state,
@@ -87,7 +86,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     rest."""
     if order.pattern is None:
         return Forgotten()
-    matcher = TextMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
+    matcher = OrderMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
     masks = Masks(patterns=own_patterns((order.pattern,)))
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
@@ -262,7 +261,7 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     stored += copies
     gone = ForgetSet.of(order)
     said = (one.segment for one in stored)
-    gone.message_ids.update(one.message_id for one in said if covers_content(order, one))
+    gone.message_ids.update(one.message_id for one in said if gone.matcher.covers_content(one))
     for spool in spools:
         await spool.rewrite(gone.look_at)
     known = {one.segment.id for one in stored}
@@ -273,7 +272,7 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
         for fact in (*await store.facts(superseded=True), *gone.spooled_facts.values()):
             if still_supported(fact, removed, twins) is None:
                 facts.setdefault(fact.id, fact)
-    matcher = TextMatcher(order)
+    matcher = gone.matcher
     records = 0
     if matcher:
         async for body in _bodies(store):
@@ -292,7 +291,7 @@ async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forget
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))
     named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
-    if not TextMatcher(order):
+    if not OrderMatcher(order):
         return named
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
     segment_ids = [one.segment.id for one in await covered_segments(store, by_text)]

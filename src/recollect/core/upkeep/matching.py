@@ -3,11 +3,9 @@ spooled batch without any of them is not changed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Self
 
 from recollect.core.formats.openclaw_files import split_foreign
@@ -47,14 +45,18 @@ class ForgetTargets:
         return len(self.stored) + len(self.spooled)
 
 
-class TextMatcher:
-    """Finds an order's text and pattern in store, spool and files."""
+class OrderMatcher:
+    """Decides which segments and facts an order covers, and finds its text and pattern in store,
+    spool and files."""
 
     def __init__(self, order: ForgetOrder) -> None:
+        self._order = order
         self._text = None if order.matching is None else SoughtText(order.matching)
-        self._pattern = None if order.pattern is None else compiled(order.pattern)
+        patterns = () if order.pattern is None else own_patterns((order.pattern,))
+        self._pattern = next(iter(patterns), None)
 
     def __bool__(self) -> bool:
+        """Return whether there is a text or a pattern to find."""
         return self._text is not None or self._pattern is not None
 
     def in_text(self, text: str) -> bool:
@@ -74,55 +76,42 @@ class TextMatcher:
     def spans(self, text: str) -> list[tuple[int, int]]:
         return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
 
+    def covers_content(self, segment: Segment) -> bool:
+        """Return whether the order covers a segment's content, wherever it appears."""
+        return (
+            segment.id in self._order.segments
+            or segment.message_id in self._order.message_ids
+            or self._occurs_in((segment.text,), segment.foreign)
+        )
 
-@lru_cache(maxsize=8)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Compile the pattern of an order. Raise SettingsError if it is invalid."""
-    (made,) = own_patterns((pattern,))
-    return made
+    def covers_place(self, segment: Segment) -> bool:
+        """Return whether the order covers this segment by its session, its time, or both."""
+        order = self._order
+        if not order.sessions and not order.by_time:
+            return False
+        is_session = not order.sessions or segment.session in order.sessions
+        return is_session and order.said_then(segment.said_at)
 
+    def covers_fact(self, fact: Fact) -> bool:
+        """Return whether the order covers a fact itself, not its source."""
+        said = (fact.content, fact.context, fact.subject, fact.attribute)
+        _, line = split_foreign(fact.foreign or "")
+        return fact.id in self._order.facts or self._occurs_in(said, line)
 
-def covers_content(order: ForgetOrder, segment: Segment) -> bool:
-    """Return whether the order covers a segment's content, wherever it appears."""
-    return (
-        segment.id in order.segments
-        or segment.message_id in order.message_ids
-        or _holds(order, (segment.text,), segment.foreign)
-    )
-
-
-def covers_place(order: ForgetOrder, segment: Segment) -> bool:
-    """Return whether the order covers this segment by its session, its time, or both."""
-    if not order.sessions and not order.by_time:
-        return False
-    return (not order.sessions or segment.session in order.sessions) and order.said_then(
-        segment.said_at
-    )
-
-
-def covers_fact(order: ForgetOrder, fact: Fact) -> bool:
-    """Return whether the order covers a fact itself, not its source."""
-    said = (fact.content, fact.context, fact.subject, fact.attribute)
-    _, line = split_foreign(fact.foreign or "")
-    return fact.id in order.facts or _holds(order, said, line)
-
-
-def _holds(order: ForgetOrder, texts: tuple[str, ...], line: str | None) -> bool:
-    matcher = TextMatcher(order)
-    if not matcher:
-        return False
-    raw = (line or "").encode("utf-8", "surrogatepass")
-    return any(map(matcher.in_text, texts)) or (bool(raw) and matcher.in_bytes(raw))
+    def _occurs_in(self, texts: tuple[str, ...], line: str | None) -> bool:
+        raw = (line or "").encode("utf-8", "surrogatepass")
+        return bool(self) and (any(map(self.in_text, texts)) or self.in_bytes(raw))
 
 
 async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
     """Return the segments of a store that the order covers, in order of arrival. Reads all
     segments."""
+    matcher = OrderMatcher(order)
     return [
         stored
         async for page in read_pages(store)
         for stored in page
-        if covers_content(order, stored.segment) or covers_place(order, stored.segment)
+        if matcher.covers_content(stored.segment) or matcher.covers_place(stored.segment)
     ]
 
 
@@ -132,7 +121,8 @@ async def find_copies(
     """Return other segments with the same words: those to remove as well, and those that become new
     sources of facts."""
     known = {segment.segment.id for segment in meant}
-    content = {one.segment.message_id for one in meant if covers_content(order, one.segment)}
+    covers = OrderMatcher(order).covers_content
+    content = {one.segment.message_id for one in meant if covers(one.segment)}
     by_place = {segment.segment.message_id for segment in meant} - content
     copies: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
@@ -156,10 +146,11 @@ async def find_copies(
 
 
 async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
-    if not TextMatcher(order) and not order.facts:
+    matcher = OrderMatcher(order)
+    if not matcher and not order.facts:
         return ()
     facts = await store.facts(superseded=True)
-    meant = {fact.id: fact for fact in facts if covers_fact(order, fact)}
+    meant = {fact.id: fact for fact in facts if matcher.covers_fact(fact)}
     # A digest repeats the facts that it was made from.
     subjects = {fact.subject for fact in meant.values() if fact.subject}
     sources = {source for fact in meant.values() for source in fact.sources}
@@ -194,6 +185,10 @@ class ForgetSet:
     spooled_facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)
     """All facts of spools."""
     unread: int = 0
+    matcher: OrderMatcher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.matcher = OrderMatcher(self.order)
 
     @classmethod
     def of(cls, order: ForgetOrder) -> Self:
@@ -232,9 +227,9 @@ class ForgetSet:
 
     def _add(self, batch: Batch) -> None:
         for segment in (new.segment for new in batch.segments):
-            if segment.message_id in self.message_ids or covers_content(self.order, segment):
+            if segment.message_id in self.message_ids or self.matcher.covers_content(segment):
                 self.message_ids.add(segment.message_id)
-            elif segment.id in self.segments or covers_place(self.order, segment):
+            elif segment.id in self.segments or self.matcher.covers_place(segment):
                 # The place has its own tombstone. Quotes of it in this record are removed, because
                 # it is unknown here whether the same words are stored elsewhere.
                 self.message_ids.add(MessageId(segment.id))
@@ -245,12 +240,12 @@ class ForgetSet:
             self.spooled[segment.id] = segment
         for fact in batch.facts:
             self.spooled_facts[fact.id] = fact
-            if covers_fact(self.order, fact):
+            if self.matcher.covers_fact(fact):
                 self.facts.add(fact.id)
                 self.message_ids.add(fact_identity(fact.id))
 
     def _without_text(self, batch: Batch) -> Batch:
-        matcher = TextMatcher(self.order)
+        matcher = self.matcher
         if not matcher:
             return batch
         state = b"" if batch.session is None else readable_state(batch.session.state)
