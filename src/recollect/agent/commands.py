@@ -149,7 +149,14 @@ async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
     only = session_id if engine.settings.recall.scope == "session" else None
     tools = MemoryTools(engine, session=only)
     if action == "show":
-        return "\n".join([*await tools.lines("memory_recall"), await _stored_text(engine)])
+        await engine._read_files()
+        found = await engine._look_up(lambda store: store.sessions())
+        said = [one for one in found if not one.session.startswith(FILE_SESSIONS)]
+        stored = (
+            f"Stored: {sum(one.segments for one in said):,} messages of {len(said):,} sessions, "
+            f"{len(found) - len(said):,} memory files. /memory search WORDS searches them."
+        )
+        return "\n".join([*await tools.lines("memory_recall"), stored])
     if action == "search":
         await engine.settle()
         return "\n".join(await tools.lines("memory_search", query=rest))
@@ -167,16 +174,6 @@ def _read_memory(argument: str) -> tuple[MemoryAction | None, str]:
         if action == (word or "show"):
             return action, rest.strip()
     return None, ""
-
-
-async def _stored_text(engine: Engine) -> str:
-    await engine._read_files()
-    found = await engine._look_up(lambda store: store.sessions())
-    said = [one for one in found if not one.session.startswith(FILE_SESSIONS)]
-    return (
-        f"Stored: {sum(one.segments for one in said):,} messages of {len(said):,} sessions, "
-        f"{len(found) - len(said):,} memory files. /memory search WORDS searches them."
-    )
 
 
 MOST_RESULT_LINES: Final = 40

@@ -294,7 +294,9 @@ class _Forgetting(_Walk):
     def _transcript(self, path: Path, data: bytes) -> _Change:
         search = self._search(path, data)
         if self._order.sessions and search is not self._anywhere:
-            self._said_in_named |= _users_words(data)
+            entries = [one for one in read_session(data).entries if one.role in ("user", None)]
+            said = {comparable(text) for entry in entries for text in said_in(entry.value)}
+            self._said_in_named |= said - {""}
         if search is None:
             return _Change(data=None, does={"transcripts deleted": 1})
         left = forget_entries(data, search)
@@ -443,12 +445,6 @@ def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
         own = path.parent == folder and _DAILY.fullmatch(path.name) is not None
         (daily if own and stat.S_ISREG(path.lstat().st_mode) else others).append(path)
     return daily, others
-
-
-def _users_words(data: bytes) -> set[str]:
-    entries = read_session(data).entries
-    said = [entry.value for entry in entries if entry.role in ("user", None)]
-    return {comparable(text) for value in said for text in said_in(value)} - {""}
 
 
 def _lines(text: str, span: tuple[int, int]) -> range:

@@ -104,42 +104,36 @@ async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterato
     """Open the agent of a chat. `ask` asks the person, if there is one."""
     from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
+    from recollect.hosts.inspect.sessions import session_meant, sessions_of
+
+    async def confirm_forget(wanted: ForgetRequest) -> bool:
+        return ask is not None and await ask(PersonQuestion(kind="forget", text=wanted.whole()))
+
+    def resumed() -> str | None:
+        if order.resume is None:
+            return None
+        return session_meant(sessions_of(order.space_name), order.resume).session_id
 
     shell = await asyncio.to_thread(shell_rule, order, ask)
     if order.new:
         index = SessionIndex.of_space(order.space_name)
         await asyncio.to_thread(index.begin_anew, order.key)
-    resumed = await asyncio.to_thread(_resume, order)
+    session_id = await asyncio.to_thread(resumed)
     try:
         async with open_agent(
             order.workspace,
             key=order.key,
-            session_id=resumed,
+            session_id=session_id,
             space=order.space,
             store=order.store,
             read_only=order.read_only,
             shell=shell,
-            confirm_forget=None if ask is None else _forget_question(ask),
+            confirm_forget=None if ask is None else confirm_forget,
             settings=order.settings,
         ) as agent:
             yield agent
     except TranscriptLocked:
         raise TranscriptLocked(OPEN_ELSEWHERE) from None
-
-
-def _resume(order: ChatOrder) -> str | None:
-    from recollect.hosts.inspect.sessions import session_meant, sessions_of
-
-    if order.resume is None:
-        return None
-    return session_meant(sessions_of(order.space_name), order.resume).session_id
-
-
-def _forget_question(ask: Ask) -> Callable[[ForgetRequest], Awaitable[bool]]:
-    async def confirm(wanted: ForgetRequest) -> bool:
-        return await ask(PersonQuestion(kind="forget", text=wanted.whole()))
-
-    return confirm
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:

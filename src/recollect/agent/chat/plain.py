@@ -157,20 +157,16 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
         listening.add_done_callback(lambda _: waiting.put_nowait(None))
         try:
             while (text := await waiting.get()) is not None:
-                ended = await _json_turn(agent, text, out)
+                last: dict[str, Any] = {}
+                async with aclosing(agent.run(text)) as events:
+                    async for event in events:
+                        last = event_dict(event)
+                        _write_line(out, last)
+                ended = 0 if last.get("reason") in ("done", "command") else 1
             await listening  # raises its exception
         finally:
             listening.cancel()
     return ended
-
-
-async def _json_turn(agent: Agent, text: str, out: TextIO) -> int:
-    last: dict[str, Any] = {}
-    async with aclosing(agent.run(text)) as events:
-        async for event in events:
-            last = event_dict(event)
-            _write_line(out, last)
-    return 0 if last.get("reason") in ("done", "command") else 1
 
 
 def _write_line(out: TextIO, value: dict[str, Any]) -> None:

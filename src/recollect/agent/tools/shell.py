@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,7 +135,9 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
         late = True
     finally:  # also if the turn is aborted
         try:
-            _kill_group(process)
+            # The process id of the session's leader is the id of its group.
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait({drained}, timeout=_DRAIN_SECONDS)
             await process.wait()
         finally:
@@ -173,11 +176,3 @@ def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
 
     loop.add_reader(pipe, readable)
     return drained
-
-
-def _kill_group(process: Process) -> None:
-    try:
-        # The process id of the session's leader is the id of its group.
-        os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

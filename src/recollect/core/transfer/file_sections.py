@@ -112,13 +112,12 @@ class _MarkdownLines:
                 yield from ((at, at) for at in range(first, last + 1) if self.lines[at].strip())
 
     def _blocks(self, body: int, end: int) -> Iterator[tuple[int, int]]:
-        for has_text, run in groupby(range(body, end), self._has_text):
+        for has_text, run in groupby(
+            range(body, end), lambda at: at in self.fenced or bool(self.lines[at].strip())
+        ):
             if has_text:
                 lines = list(run)
                 yield lines[0], lines[-1]
-
-    def _has_text(self, at: int) -> bool:
-        return at in self.fenced or bool(self.lines[at].strip())
 
     def _size(self, first: int, last: int) -> int:
         return self.sizes[last + 1] - self.sizes[first] - 1

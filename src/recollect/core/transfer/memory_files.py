@@ -21,7 +21,6 @@ from recollect.core.transfer.file_sections import (
     FileChange,
     FileRules,
     ReadFile,
-    Unread,
     compare,
     new_segments,
     owner_of,
@@ -184,23 +183,17 @@ class MemoryFiles:
         try:
             owner = self._owners[file.outside]
             read = await self._thread.run(lambda: read_file(file, owner=owner, rules=self._rules))
-            if isinstance(read, Unread):
-                await self._pass_over(file, read, stored, look)
-            else:
+            if isinstance(read, ReadFile):
                 await self._keep(file, read, stored, look)
+                return True
+            look.skip(file.label, read.reason)
+            if read.refused and stored is not None:
+                segments = await stored_sections(look.archive, stored.session, owner)
+                await self._withdraw(file.label, segments, look)
         except TimeoutError:
             look.skip(file.label, "it does not answer; the rest waits for the next look")
             return False
         return True
-
-    async def _pass_over(
-        self, file: FoundFile, read: Unread, stored: SessionSummary | None, look: _Scan
-    ) -> None:
-        look.skip(file.label, read.reason)
-        if read.refused and stored is not None:
-            owner = self._owners[file.outside]
-            segments = await stored_sections(look.archive, stored.session, owner)
-            await self._withdraw(file.label, segments, look)
 
     async def _keep(
         self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan

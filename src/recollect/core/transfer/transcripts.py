@@ -68,7 +68,9 @@ def place_items(
     state = SessionState(aliases=aliases)
     for context in contexts:
         state = _follow(state, context, readings, keys)
-    _place_unshown(readings, keys)
+    parent = ROOT
+    for item, reading in enumerate(readings):  # this includes items that no request shows
+        parent = keys.setdefault(item, chain(parent, reading.id))
     placed = tuple([keys[item] for item in range(len(readings))])
     return PlacedItems(keys=placed, state=state)
 
@@ -111,14 +113,6 @@ def _recognised(
     for item, key in zip(context, alignment.keys, strict=True):
         if key in keys:
             yield item, key
-
-
-def _place_unshown(readings: Sequence[Reading], keys: dict[int, EntryKey]) -> None:
-    parent = ROOT
-    for item, reading in enumerate(readings):
-        if item not in keys:
-            keys[item] = chain(parent, reading.id)
-        parent = keys[item]
 
 
 def _contexts(transcript: RecordedSession) -> list[Runs]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from re import _parser  # type: ignore[attr-defined]
@@ -159,7 +159,15 @@ class Masks:
                 text = _read(self._own_in_json(_written(text), leave, levels - 1))
             return self._own(text)
 
-        return _written(_change_strings(_read(raw), change, leave))
+        text = _read(raw)
+        pieces: list[str] = []
+        done = 0
+        for match, said in _strings(text, leave=leave):
+            new = change(said) if said else said
+            if new != said:
+                pieces += (text[done : match.start()], _spelled(new))
+                done = match.end()
+        return _written("".join((*pieces, text[done:])))
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
@@ -246,17 +254,6 @@ def _strings(
                 yield match, said
             if is_key:
                 left[-1] = said in leave
-
-
-def _change_strings(text: str, change: Callable[[str], str], leave: frozenset[str]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for match, said in _strings(text, leave=leave):
-        new = change(said) if said else said
-        if new != said:
-            pieces += (text[done : match.start()], _spelled(new))
-            done = match.end()
-    return "".join((*pieces, text[done:]))
 
 
 def _spelled(text: str) -> str:
