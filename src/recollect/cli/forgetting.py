@@ -323,10 +323,5 @@ async def _redact(
             done = await redact_all(
                 store, [spool], masks, now=time.time(), apply=apply, progress=progress.show
             )
-    done.cannot = list(dict.fromkeys([*files.cannot, *done.cannot]))
-    done.kinds |= files.kinds
-    done.changed += files.counts
-    done.sessions += files.sessions
-    done.left += files.left
-    done.unread += files.unread
+    done.add(files)
     return done

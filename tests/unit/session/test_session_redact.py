@@ -66,7 +66,7 @@ def test_typed_input_and_notes(tmp_path: Path) -> None:
     (notes / "mine.md").write_text("ACME-2\n")
     masks = Masks(patterns=own_patterns([r"ACME-\d"]))
     done = redact_in_files(SPACE, masks, workspace=tmp_path, apply=True)
-    assert set(done.counts) == {"transcripts", "daily notes", "history files of chats"}
+    assert set(done.changed) == {"transcripts", "daily notes", "history files of chats"}
     assert typed.read_text() == "\n# 2026-02-13\n+mine is [REDACTED:own-pattern-1]\n"
     assert (notes / "2026-02-13.md").read_text() == "- [REDACTED:own-pattern-1]\n- water\n"
     assert (notes / "mine.md").read_text() == "ACME-2\n", "the user's own"

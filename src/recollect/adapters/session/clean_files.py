@@ -33,7 +33,7 @@ from recollect.adapters.session.files import (
 )
 from recollect.adapters.session.workspace import LONG_TERM_NOTES, MOST_BYTES
 from recollect.core.formats.pi_session import read_session
-from recollect.core.upkeep.certificates import FILES_CANNOT
+from recollect.core.upkeep.certificates import FILES_CANNOT, RedactionResult
 from recollect.core.upkeep.masks import Masks, new_masks
 from recollect.core.upkeep.matching import OrderMatcher
 from recollect.core.values.upkeep import ForgetOrder
@@ -77,21 +77,13 @@ class FilesOrder:
     workspace: Path | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilesChanged:
     """Changes to files, made or planned; counts and names, never content."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    kinds: dict[str, Counter[str]] = field(default_factory=dict)
-    """Masked secrets per place and kind."""
-    sessions: Counter[str] = field(default_factory=Counter)
-    """Secrets per transcript."""
-    covers: tuple[str, ...] = ()
-    cannot: list[str] = field(default_factory=list)
-    left: int = 0
-    """Secrets that were found but not masked, in files that are open or must not be changed."""
-    unread: int = 0
-    """Files that could not be read."""
+    counts: Mapping[str, int]
+    covers: tuple[str, ...]
+    cannot: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,23 +101,21 @@ def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -
     nothing is changed, and the result lists what would be."""
     walk = _Forgetting(space, files, apply=not only_look)
     walk.run(files.workspace)
-    found = walk.found
-    found.covers = (COVERS_TRANSCRIPTS,)
-    if files.workspace is not None:
-        found.covers += (COVERS_NOTES,)
-        found.cannot.append(_OTHER_WORDS)
-    found.cannot += FILES_CANNOT
-    return found
+    with_notes = files.workspace is not None
+    return FilesChanged(
+        counts=walk.counts,
+        covers=(COVERS_TRANSCRIPTS, COVERS_NOTES) if with_notes else (COVERS_TRANSCRIPTS,),
+        cannot=(*walk.cannot, *((_OTHER_WORDS,) if with_notes else ()), *FILES_CANNOT),
+    )
 
 
 def redact_in_files(
     space: str, masks: Masks, *, workspace: Path | None = None, apply: bool
-) -> FilesChanged:
+) -> RedactionResult:
     """Mask secrets in the same files. If `apply` is false, only count them."""
     walk = _Masking(space, masks, apply=apply)
     walk.run(workspace)
-    if apply:
-        walk.found.cannot += FILES_CANNOT
+    walk.found.cannot = [*walk.cannot, *(FILES_CANNOT if apply else ())]
     return walk.found
 
 
@@ -144,7 +134,7 @@ class _Walk:
     again = "then repeat it"
 
     def __init__(self, space: str, *, apply: bool) -> None:
-        self.found = FilesChanged()
+        self.cannot: list[str] = []
         self._space = space
         self._apply = apply
 
@@ -163,7 +153,7 @@ class _Walk:
     def leave(self, line: str, change: _Change | None) -> None:
         """Report a file that is not changed; `change` is None if the file could not be read."""
         del change
-        self.found.cannot.append(line)
+        self.cannot.append(line)
 
     def run(self, workspace: Path | None) -> None:
         folder = sessions_folder(self._space)
@@ -176,7 +166,7 @@ class _Walk:
         if typed.exists():
             self._change(typed, TYPED)
         if workspace is None:
-            self.found.cannot.append(_NO_WORKSPACE)
+            self.cannot.append(_NO_WORKSPACE)
         else:
             self._visit_notes(workspace)
 
@@ -200,7 +190,7 @@ class _Walk:
                 self.leave(f"a memory file of the workspace ({_why(error)}): look into it", None)
                 continue
             if line:
-                self.found.cannot.append(line)
+                self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
         """Change a file. It is read without the lock first, so that unaffected files are not
@@ -236,7 +226,7 @@ class _Walk:
             )
         else:
             if change.note:
-                self.found.cannot.append(change.note)
+                self.cannot.append(change.note)
             if change.data != data:
                 self.count(place, path, change)
 
@@ -254,6 +244,7 @@ class _Walk:
 class _Forgetting(_Walk):
     def __init__(self, space: str, files: FilesOrder, *, apply: bool) -> None:
         super().__init__(space, apply=apply)
+        self.counts: Counter[str] = Counter()
         self._order = files.order
         self._index = SessionIndex.of_space(space)
         self._rows: dict[str, SessionRecord] = {}
@@ -276,12 +267,12 @@ class _Forgetting(_Walk):
         try:
             self._rows = self._index.sessions()
         except TranscriptError as error:
-            self.found.cannot.append(f"rows of the index of sessions: {error}")
+            self.cannot.append(f"rows of the index of sessions: {error}")
         super().run(workspace)
         self._drop_rows()
         index = self._index.path
         if index.is_file() and OrderMatcher(self._order).in_bytes(index.read_bytes()):
-            self.found.cannot.append(
+            self.cannot.append(
                 f"{index.name}, the index of sessions: a name in it contains the text; forget "
                 "that session with --session, or edit the file"
             )
@@ -358,7 +349,7 @@ class _Forgetting(_Walk):
 
     def count(self, place: str, path: Path, change: _Change) -> None:
         del place, path
-        self.found.counts.update(change.does)
+        self.counts.update(change.does)
 
     def _search(self, path: Path, data: bytes) -> EntrySearch | None:
         """Build the search for a session; None removes the whole session."""
@@ -383,9 +374,9 @@ class _Forgetting(_Walk):
             named = key in self._order.sessions or row.session_id in self._order.sessions
             if named and not transcript_file(self._space, row.session_id).exists():
                 try:
-                    self.found.counts["rows of the index of sessions"] += self._index.remove(key)
+                    self.counts["rows of the index of sessions"] += self._index.remove(key)
                 except TranscriptError as error:
-                    self.found.cannot.append(f"a row of the index of sessions: {error}")
+                    self.cannot.append(f"a row of the index of sessions: {error}")
 
 
 class _Masking(_Walk):
@@ -393,6 +384,7 @@ class _Masking(_Walk):
 
     def __init__(self, space: str, masks: Masks, *, apply: bool) -> None:
         super().__init__(space, apply=apply)
+        self.found = RedactionResult(applied=apply)
         self._masks = masks
 
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
@@ -416,12 +408,11 @@ class _Masking(_Walk):
         return f"{line} by hand" if count else ""
 
     def count(self, place: str, path: Path, change: _Change) -> None:
-        self.found.counts[place] += 1
-        self.found.kinds.setdefault(place, Counter()).update(change.does)
+        name = None
         if place == TRANSCRIPTS and change.data is not None:
             header = read_session(change.data.partition(b"\n")[0] + b"\n").header
             name = path.stem if header is None else header.id
-            self.found.sessions[name] += sum(change.does.values())
+        self.found.count(place, change.does, name)
 
     def leave(self, line: str, change: _Change | None) -> None:
         super().leave(line, change)

@@ -91,6 +91,15 @@ class RedactionResult:
     unread: int = 0
     cannot: list[str] = field(default_factory=list)
 
+    def add(self, other: RedactionResult) -> None:
+        """Add the findings in other places."""
+        self.kinds |= other.kinds
+        self.changed += other.changed
+        self.sessions += other.sessions
+        self.left += other.left
+        self.unread += other.unread
+        self.cannot = list(dict.fromkeys([*other.cannot, *self.cannot]))
+
     @property
     def secrets(self) -> int:
         return sum(count for kinds in self.kinds.values() for count in kinds.values())
