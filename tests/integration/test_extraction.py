@@ -17,7 +17,6 @@ from recollect.adapters.wiring import open_store
 from recollect.core.engine import Engine
 from recollect.core.engine.background import runner_of
 from recollect.core.ports import Model, Store
-from recollect.core.upkeep.jobs import RunResult
 from recollect.core.values.fact import Fact
 from recollect.errors import ModelRefused, ModelUnavailable, RecollectError
 from recollect.system.config import Settings, load_settings
@@ -79,7 +78,7 @@ class Place:
                 self.clock.time += 1
             await memory.settle()
 
-    async def work(self, model: Model | None = None, *, most: int | None = None) -> RunResult:
+    async def work(self, model: Model | None = None, *, most: int | None = None) -> None:
         model = fact_reader() if model is None else model
         async with self.store() as store:
             runner = runner_of(
@@ -89,7 +88,7 @@ class Place:
                 model=model,
                 notify=lambda note: self.told.append(str(note)),
             )
-            return await runner.run_due(most=most)
+            await runner.run_due(most=most)
 
     async def facts(self, *, superseded: bool = False) -> tuple[Fact, ...]:
         async with self.store() as store:

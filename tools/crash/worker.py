@@ -75,8 +75,8 @@ class Worker:
         """Take jobs and do them, until killed or, when asked to, until none is left."""
         while True:
             result = await self.runner.run_once()
-            if result.taken:
-                say(f"+ {self.key} {result.done}")
+            if result is not None:
+                say(f"+ {self.key} {int(result.outcome == 'done')}")
                 continue
             if self.until_empty:
                 queue = await self.store.queue()

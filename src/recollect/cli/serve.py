@@ -12,18 +12,18 @@ import json
 import logging
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
 from recollect.adapters import wiring
 from recollect.adapters.wiring.stores import is_server, require_server
 from recollect.cli.store_options import json_option, print_json, store_option
-from recollect.core.upkeep.jobs import RunResult, until
+from recollect.core.upkeep.jobs import JobRun, Outcome, until
 from recollect.core.values.tenant import is_tenant_space
 from recollect.errors import SettingsError, StoreError
 from recollect.hosts import require_extra
@@ -84,9 +84,9 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
         asyncio.run(_work(settings, url or settings.store.url, spaces, log, metrics, once=once))
         log.info(log.total_line())
     if as_json:
-        counts = {name: getattr(log.total, name) for name in ("done", "failed", "dead", "lost")}
+        counts = {name: log.total[name] for name in get_args(Outcome)}
         print_json({**counts, "facts_found": log.found})
-    if once and (log.total.failed or log.total.dead):
+    if once and (log.total["failed"] or log.total["dead"]):
         raise SystemExit(1)
 
 
@@ -95,7 +95,7 @@ class WorkLog:
     names."""
 
     def __init__(self, *, as_lines: bool) -> None:
-        self.total: RunResult = RunResult()
+        self.total: Counter[Outcome] = Counter()
         self.found: int = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
@@ -116,22 +116,21 @@ class WorkLog:
         else:
             click.echo(f"recollect worker: {text}", err=True)
 
-    def job(self, space: str, result: RunResult) -> None:
+    def job(self, space: str, run: JobRun) -> None:
         """Count a job. A log gets one line per job; people see only failed jobs."""
-        self.total += result
-        outcome = next(one for one in ("dead", "failed", "lost", "done") if getattr(result, one))
+        self.total[run.outcome] += 1
         if self._as_lines:
             fields = {
-                "kind": result.kind,
-                "outcome": outcome,
-                "ms": round(result.seconds * 1000, 1),
+                "kind": run.kind,
+                "outcome": run.outcome,
+                "ms": round(run.seconds * 1000, 1),
                 "space": space_mark(space, wiring.deployment_secret()),
-                "reason": result.reason or None,
+                "reason": run.reason or None,
             }
             write_line(JOBS, logging.INFO, "job", fields)
-        elif outcome in ("dead", "failed"):
-            then = "set aside" if outcome == "dead" else "to be tried again"
-            self.warn(f"a job failed ({result.kind}), {then}: {result.reason}", space=space)
+        elif run.outcome in ("dead", "failed"):
+            then = "set aside" if run.outcome == "dead" else "to be tried again"
+            self.warn(f"a job failed ({run.kind}), {then}: {run.reason}", space=space)
 
     def read(self, space: str, note: ReadingNote) -> None:
         self.found += note.facts
@@ -144,13 +143,13 @@ class WorkLog:
 
     def total_line(self) -> str:
         total = self.total
-        if not total.taken:
+        if not total.total():
             return "nothing was due"
-        parts = [f"{total.done} jobs done"]
+        parts = [f"{total['done']} jobs done"]
         parts += [f"{number_of(self.found, 'fact')} found"] if self.found else []
-        parts += [f"{total.failed} to be tried again"] if total.failed else []
-        parts += [f"{total.dead} failed permanently"] if total.dead else []
-        parts += [f"{total.lost} lost to another worker"] if total.lost else []
+        parts += [f"{total['failed']} to be tried again"] if total["failed"] else []
+        parts += [f"{total['dead']} failed permanently"] if total["dead"] else []
+        parts += [f"{total['lost']} lost to another worker"] if total["lost"] else []
         return ", ".join(parts)
 
 
@@ -238,7 +237,7 @@ class SpaceWorker:
         )
         report = partial(self.log.job, name)
         try:
-            return (await runner.run_due(stop=self.stop, report=report, most=most)).taken
+            return (await runner.run_due(stop=self.stop, report=report, most=most)).total()
         finally:
             await store.close()
 

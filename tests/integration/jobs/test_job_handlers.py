@@ -48,7 +48,7 @@ def test_every_passage_gets_one_vector_in_several_jobs(on_store: OnStore) -> Non
         embedder = HashEmbedder()
         runner = runner_of(bench.store, Settings(), bench.clock, (embedder,))
         result = await runner.run_due()
-        assert result.done == 3
+        assert result["done"] == 3
         assert len(embedder.texts) == len(set(embedder.texts)) == count
         assert (await bench.store.stats()).vectors == {"hash-8": count}
         assert await bench.store.unembedded("hash-8", limit=1) == ()
@@ -68,7 +68,7 @@ def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnSt
         jobs = (embed_job(), embed_job("of-another"))
         await bench.store.write(Batch(at=NOON, segments=examples.segments(3), jobs=jobs))
         runner = runner_of(bench.store, Settings(), bench.clock, (HashEmbedder(lose=1),))
-        assert (await runner.run_due()).dead == 2
+        assert (await runner.run_due())["dead"] == 2
         assert (await bench.store.stats()).vectors == {}
         reasons = {job.reason for job in await bench.store.jobs()}
         assert len(reasons) == 2
@@ -84,13 +84,13 @@ def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
         job = NewJob(kind="expire", key="daily", run_at=NOON)
         await bench.store.write(Batch(at=NOON, jobs=(job,)))
         result = await runner_of(bench.store, Settings(), bench.clock).run_due()
-        assert result.done == 1
+        assert result["done"] == 1
         assert await bench.store.turns("s0") == ()
         assert await bench.store.turns("s1") == (2,)
         assert (await bench.store.stats()).segments == 8
         # nobody speaks any more: the last turn goes all the same, and then no job is left
         bench.clock.time += 31 * 86_400
-        assert (await runner_of(bench.store, Settings(), bench.clock).run_due()).done == 1
+        assert (await runner_of(bench.store, Settings(), bench.clock).run_due())["done"] == 1
         assert await bench.store.turns("s1") == ()
         assert not [job for job in await bench.store.jobs() if job.kind == "expire"]
 

@@ -86,7 +86,7 @@ def _(tmp: Path) -> None:
 
 
 async def _run_jobs(store: Store, settings: dict[str, Any], clock: Clock) -> int:
-    return (await runner_of(store, build(settings), clock).run_due()).done
+    return (await runner_of(store, build(settings), clock).run_due())["done"]
 
 
 @acts("store.key")

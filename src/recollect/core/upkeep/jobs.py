@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -58,35 +59,13 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """The outcomes of a run's jobs."""
+class JobRun:
+    """One run of a job."""
 
-    done: int = 0
-    failed: int = 0
-    dead: int = 0
-    lost: int = 0
-    reason: str = ""
-    kind: str = field(default="", compare=False)
-    seconds: float = field(default=0.0, compare=False)
-
-    @property
-    def taken(self) -> int:
-        return self.done + self.failed + self.dead + self.lost
-
-    def __add__(self, other: RunResult) -> RunResult:
-        return RunResult(
-            done=self.done + other.done,
-            failed=self.failed + other.failed,
-            dead=self.dead + other.dead,
-            lost=self.lost + other.lost,
-            reason=other.reason if other.taken and other.reason else self.reason,
-            kind=other.kind or self.kind,
-            seconds=self.seconds + other.seconds,
-        )
-
-
-OnRun: TypeAlias = Callable[[RunResult], None]
-NOTHING = RunResult(reason="nothing is due")
+    kind: str
+    outcome: Outcome
+    reason: str
+    seconds: float
 
 
 class JobRunner:
@@ -114,8 +93,9 @@ class JobRunner:
         self._on_end = on_end
         self._looked_at = float("-inf")
 
-    async def run_once(self) -> RunResult:
-        """Run one due job. Raise StoreError if the store cannot be queried."""
+    async def run_once(self) -> JobRun | None:
+        """Run one due job; None if nothing is due. Raise StoreError if the store cannot be
+        queried."""
         self._looked_at = now = self._clock.now()
         lease = await self._store.claim(
             now=now,
@@ -126,32 +106,43 @@ class JobRunner:
             max_attempts=self._max_attempts,
         )
         if lease is None:
-            return NOTHING
+            return None
         began = time.monotonic()
         with measured("job", lease.kind) as measure:
             outcome, reason = await self._do(lease)
             measure.ended(outcome)
-        counts: dict[str, Any] = {outcome: 1}
         seconds = time.monotonic() - began
-        return RunResult(**counts, reason=reason, kind=lease.kind, seconds=seconds)
+        return JobRun(kind=lease.kind, outcome=outcome, reason=reason, seconds=seconds)
 
     async def run_due(
         self,
         *,
         stop: asyncio.Event | None = None,
-        report: OnRun | None = None,
+        report: Callable[[JobRun], None] = lambda _: None,
         most: int | None = None,
-    ) -> RunResult:
-        """Run all due jobs, at most `most` of them, or until `stop` is set."""
-        total = RunResult()
-        while (stop is None or not stop.is_set()) and (most is None or total.taken < most):
-            result = await (self.run_once() if stop is None else _unless_stopped(self, stop))
-            if report is not None and result.taken:
-                report(result)
-            total += result
-            if not result.taken:
+    ) -> Counter[Outcome]:
+        """Run all due jobs, at most `most` of them, or until `stop` is set. Return the number of
+        jobs per outcome."""
+        stop = stop or asyncio.Event()
+        outcomes: Counter[Outcome] = Counter()
+        while not stop.is_set() and (most is None or outcomes.total() < most):
+            run = await self._run_unless_stopped(stop)
+            if run is None:
                 break
-        return total if total.taken else NOTHING
+            report(run)
+            outcomes[run.outcome] += 1
+        return outcomes
+
+    async def _run_unless_stopped(self, stop: asyncio.Event) -> JobRun | None:
+        job = asyncio.create_task(self.run_once())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({job, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not job.done():
+                await asyncio.wait({job}, timeout=GRACE_SECONDS)
+            return job.result() if job.done() else None
+        finally:
+            await _cancelled(job, stopped)
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
         """Return the seconds until a job may be due; None if no job waits."""
@@ -238,18 +229,6 @@ async def until(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-async def _unless_stopped(runner: JobRunner, stop: asyncio.Event) -> RunResult:
-    job = asyncio.create_task(runner.run_once())
-    stopped = asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({job, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not job.done():
-            await asyncio.wait({job}, timeout=GRACE_SECONDS)
-        return job.result() if job.done() else RunResult(reason="stopped")
-    finally:
-        await _cancelled(job, stopped)
 
 
 async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
