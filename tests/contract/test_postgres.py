@@ -10,8 +10,7 @@ import pytest
 from tests.contract.conftest import CITUS_VARIABLE
 from tests.store_contract import StoreContract
 
-from recollect.adapters.stores.postgres import PostgresFleet
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.ports import Store
 from recollect.core.values.fact import FactId
 from recollect_bench.postgres_server import TestDatabase

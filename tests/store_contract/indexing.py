@@ -88,8 +88,8 @@ async def unembedded_passages_are_found(spaces: Spaces) -> None:
     assert len(await store.unembedded("another", limit=100)) == 7
 
 
-async def vectors_come_back_in_pages(spaces: Spaces) -> None:
-    """An embedder's vectors come ordered by segment and ordinal, bit by bit, in pages."""
+async def vectors_come_back_as_they_were(spaces: Spaces) -> None:
+    """An embedder's vectors come ordered by segment and ordinal, bit by bit."""
     store = await spaces.open()
     new = (_long(), *segments(9))
     given = vectors(new, embedder="e", dimensions=384)
@@ -97,14 +97,6 @@ async def vectors_come_back_in_pages(spaces: Spaces) -> None:
     await store.write(Batch(at=START, vectors=(vectors(new[:2], embedder="other"),)))
     wanted = tuple(sorted(given.vectors, key=lambda one: (one.segment, one.ordinal)))
     assert await store.vectors("e") == wanted
-    seen: list[Vector] = []
-    after: tuple[SegmentId, int] | None = None
-    while page := await store.vectors("e", after=after, limit=4):
-        assert len(page) <= 4
-        seen += page
-        assert len(seen) <= len(wanted), "a page repeats what was shown"
-        after = (page[-1].segment, page[-1].ordinal)
-    assert tuple(seen) == wanted
     assert await store.vectors("unheard of") == ()
 
 

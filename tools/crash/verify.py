@@ -98,11 +98,7 @@ async def read_segments(store: Store, *, after: int = 0) -> tuple[StoredSegment,
 async def read_contents(store: Store) -> Contents:
     """Everything there is; the passages only of every seventh segment, one call each."""
     segments = await read_segments(store)
-    vectors: dict[tuple[SegmentId, int], bytes] = {}
-    last: tuple[SegmentId, int] | None = None
-    while page := await store.vectors(EMBEDDER, after=last, limit=PAGE):
-        vectors.update({(one.segment, one.ordinal): one.values for one in page})
-        last = (page[-1].segment, page[-1].ordinal)
+    vectors = {(one.segment, one.ordinal): one.values for one in await store.vectors(EMBEDDER)}
     turns: set[tuple[str, int]] = set()
     paths = {}
     for session in dict.fromkeys(stored.segment.session for stored in segments):

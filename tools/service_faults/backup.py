@@ -19,8 +19,9 @@ from unittest import SkipTest
 import psycopg
 from tests.store_contract import CONTRACT, run_check
 
-from recollect.adapters.stores.postgres import PostgresFleet, migrate
 from recollect.adapters.stores.postgres.admin import check_database
+from recollect.adapters.stores.postgres.schema import migrate
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.client import MemoryClient
 from recollect.core.ports import Store
 from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServer, TestDatabase

@@ -229,7 +229,7 @@ class PostgresServer:
 
     async def migrated_database(self) -> TestDatabase:
         """A database with the schema of this version, and the application's role."""
-        from recollect.adapters.stores.postgres import migrate
+        from recollect.adapters.stores.postgres.schema import migrate
 
         database = self.new_database()
         await migrate(database.admin_url, app_role=APP_ROLE, app_password=APP_PASSWORD)

@@ -27,7 +27,7 @@ from recollect_bench.store_data import Corpus, Turns
 from recollect_bench.store_measure import Baseline
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect_bench.postgres_server import PostgresServer
 
 
@@ -146,7 +146,7 @@ class PostgresTarget:
 
     async def settle(self, store: Store, *, size: str) -> dict[str, float]:
         """Run the packing that a worker would run."""
-        from recollect.adapters.stores.postgres import PostgresStore
+        from recollect.adapters.stores.postgres.store import PostgresStore
 
         assert isinstance(store, PostgresStore)
         started = time.perf_counter()
@@ -180,7 +180,7 @@ async def open_target(url: str) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def _fleet(app_url: str) -> AsyncIterator[PostgresFleet]:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
 
     fleet = await PostgresFleet.open(app_url)
     try:
@@ -208,7 +208,7 @@ async def _own_database(url: str) -> AsyncIterator[PostgresTarget]:
     import psycopg
     from psycopg import sql
 
-    from recollect.adapters.stores.postgres import migrate
+    from recollect.adapters.stores.postgres.schema import migrate
 
     name = f"recollect_bench_{uuid4().hex[:12]}"
     parts = urlsplit(url)

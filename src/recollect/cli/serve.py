@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import socket
     from contextlib import AbstractAsyncContextManager
 
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.core.facts.extract import ReadingNote
     from recollect.core.ports import Store
     from recollect.hosts.service.app import AnswerMcp, MountMcp

@@ -37,7 +37,7 @@ from recollect.system import config
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.core.values.upkeep import Certificate
     from recollect.hosts.service.keys import MadeKey
 

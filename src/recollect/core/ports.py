@@ -216,10 +216,8 @@ class Archive(Protocol):
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         """Return passages that should have a vector of this embedder but have none."""
 
-    async def vectors(
-        self, embedder: str, *, after: tuple[SegmentId, int] | None = None, limit: int = 1000
-    ) -> tuple[Vector, ...]:
-        """Return the vectors of an embedder, ordered by segment and ordinal, for export."""
+    async def vectors(self, embedder: str) -> tuple[Vector, ...]:
+        """Return all vectors of an embedder, ordered by segment and ordinal."""
 
     async def withdraw(self, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
         """Remove segments up to this sequence because their source, such as a file, changed. No

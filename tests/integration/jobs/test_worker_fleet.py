@@ -13,8 +13,8 @@ from tests.harness.waiting import wait_until
 from tests.integration.jobs.test_worker_command import command
 from tests.integration.jobs.work_bench import NOON
 
-from recollect.adapters.stores.postgres import PostgresFleet, migrate
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.schema import migrate
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.batch import Batch, NewJob
 from recollect_bench.postgres_server import (
     APP_PASSWORD,

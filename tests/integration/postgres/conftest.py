@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
+from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 

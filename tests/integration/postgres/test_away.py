@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreUnavailable

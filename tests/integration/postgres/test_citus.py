@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, migrate
 from recollect.adapters.stores.postgres.admin import check_database, distribute
-from recollect.adapters.stores.postgres.schema import initialize
+from recollect.adapters.stores.postgres.schema import initialize, migrate
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreError, StoreUnavailable

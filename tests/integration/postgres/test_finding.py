@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, vectors
 from recollect.adapters.stores.postgres import space as packing
+from recollect.adapters.stores.postgres import vectors
 from recollect.adapters.stores.postgres.driver import escaped, plain
 from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.adapters.stores.postgres.vectors import Layout
 from recollect.adapters.stores.postgres.words import (
     Forwards,

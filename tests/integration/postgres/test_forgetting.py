@@ -11,8 +11,7 @@ import numpy as np
 import psycopg
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.adapters.stores.postgres.words import term_of
 from recollect.core.formats.stored_records import join_state, split_state
 from recollect.core.values.batch import Batch, NewJob, SessionWrite

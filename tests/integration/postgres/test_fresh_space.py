@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import CandidateQuery

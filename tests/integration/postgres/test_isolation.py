@@ -12,8 +12,8 @@ from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 from tests.store_contract.harness import claim_all
 
-from recollect.adapters.stores.postgres import PostgresFleet, vectors
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres import vectors
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.fact import ExtractedTo
 from recollect.core.values.model import ModelUse

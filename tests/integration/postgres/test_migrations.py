@@ -18,9 +18,8 @@ from tests.store_contract.examples import asked, full_batch
 from tests.store_contract.model import ReferenceModel
 
 from recollect import open_memory
-from recollect.adapters.stores.postgres import PostgresFleet, migrate
-from recollect.adapters.stores.postgres.schema import VERSION, migrations
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.schema import VERSION, migrate, migrations
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.recall import CandidateQuery
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDatabase
@@ -196,10 +195,9 @@ def test_without_the_driver_the_extra_is_named() -> None:
     code = """
 import sys
 sys.modules["psycopg"] = None
-import recollect.adapters.stores.postgres as package
 from recollect.errors import MissingExtra
 try:
-    package.PostgresStore
+    import recollect.adapters.stores.postgres.store
 except MissingExtra as error:
     assert error.extra == "postgres", error
     print(error)

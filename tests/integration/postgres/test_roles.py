@@ -10,8 +10,8 @@ import pytest
 from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, migrate
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.schema import migrate
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.errors import StoreError, StoreUnavailable
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 

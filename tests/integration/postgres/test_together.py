@@ -11,8 +11,7 @@ from tests.integration.postgres.conftest import own_store
 from tests.store_contract import examples
 from tests.store_contract.harness import claim_all
 
-from recollect.adapters.stores.postgres import PostgresFleet, PostgresStore
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore, space_uuid
 from recollect.core.values.batch import Batch, NewJob, TurnRecord
 from recollect.errors import BatchRefused, StoreUnavailable
 from recollect_bench.postgres_server import TestDatabase

@@ -11,8 +11,8 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet, vectors
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres import vectors
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.batch import Batch
 from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.upkeep import ForgetOrder

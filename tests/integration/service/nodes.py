@@ -13,7 +13,7 @@ from uuid import UUID
 
 import httpx2
 
-from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.values.tenant import KEY_SCOPES, KeyScope
 from recollect.hosts.http import BackgroundServer
 from recollect.hosts.service.app import MountMcp, NodeServer, Service, service_of

@@ -20,8 +20,7 @@ import psycopg
 import pytest
 from tests.integration.service.nodes import Node, add_key, add_tenant, chat, reply
 
-from recollect.adapters.stores.postgres import PostgresFleet
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.tenant import tenant_space
 from recollect.hosts.service import keys
 from recollect.hosts.service.api import ROUTES

@@ -23,8 +23,7 @@ from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import notes
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat
 
-from recollect.adapters.stores.postgres import PostgresFleet
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.cli import main
 from recollect.client import MemoryClient
 from recollect.core.values.model import Prompt

@@ -25,7 +25,7 @@ from tests.harness.model_server import ModelServer
 from tests.integration.long_talk import notes
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
 
-from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.cli import main
 from recollect.core.boundary import Boundary
 from recollect.core.values.batch import Batch, NewJob

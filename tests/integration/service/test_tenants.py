@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import PostgresFleet
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.cli import main
 from recollect.core.values.tenant import tenant_space
 from recollect.hosts.service.keys import make_key, opens, read_key

@@ -26,8 +26,7 @@ import httpx2
 import psycopg
 from psycopg import sql
 
-from recollect.adapters.stores.postgres import PostgresFleet
-from recollect.adapters.stores.postgres.store import space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.tenant import KEY_SCOPES, tenant_space
 from recollect.errors import RecollectError
 from recollect.hosts.service.keys import make_key, new_tenant

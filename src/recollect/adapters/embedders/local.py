@@ -145,16 +145,11 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
     """Wait for the result of the work. If a library raises, the message begins with `failing`. The
     library's own text is added only if `quoted`, that is if it cannot contain embedded text."""
-    loop = asyncio.get_running_loop()
-    done = loop.create_future()
-
-    def tell(_: Future[T]) -> None:
-        # the event loop of a cancelled caller may be closed by now
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, done)
-
-    future.add_done_callback(tell)
-    await done
+    done = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait([done])
+    finally:
+        done.cancel()  # the work of a cancelled caller goes on, and nobody reads its result
     error = future.exception()
     if error is None:
         return future.result()
@@ -186,11 +181,6 @@ async def in_stretches(
         work = partial(vectors, texts[first : first + size])
         made += await aside(work, name=name.partition(":")[0], failing=f"{name} failed")
     return tuple(made)
-
-
-def _settle(done: asyncio.Future[None]) -> None:
-    if not done.done():
-        done.set_result(None)
 
 
 def _await_end() -> None:

@@ -28,7 +28,7 @@ from recollect.system.places import (
 )
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.adapters.stores.spool import FileSpool
     from recollect.core.engine.archive import DurableArchive
     from recollect.core.ports import Store
@@ -115,7 +115,7 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
     tables."""
     if admin_url is None:
         return await store.scrub()
-    from recollect.adapters.stores.postgres import PostgresStore
+    from recollect.adapters.stores.postgres.store import PostgresStore
 
     if not isinstance(store, PostgresStore):
         raise SettingsError("--admin-url is for PostgreSQL: a file needs no owner; leave it out")
@@ -123,7 +123,7 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
 
 
 async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
 
     return await PostgresFleet.open(url, pool_size=pool_size)
 

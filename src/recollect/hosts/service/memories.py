@@ -27,8 +27,8 @@ from recollect.system.config import Settings
 from recollect.system.telemetry import unmeasured
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres import PostgresFleet
     from recollect.adapters.stores.postgres.pool import Pool
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.adapters.stores.postgres.tenants import TenantRecords
 
 T = TypeVar("T")

@@ -72,30 +72,31 @@ _TAKE: Final = """
     DELETE FROM recollect.jobs
     WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' RETURNING 1
 """
-_HELD: Final = """
-    SELECT kind, key FROM recollect.jobs
+_LEASED: Final = """
+    SELECT 1 FROM recollect.jobs
     WHERE space_id = %s AND job_no = %s AND lease_token = %s AND state = 'leased' FOR UPDATE
 """
-_TWIN: Final = """
-    SELECT job_no FROM recollect.jobs
-    WHERE space_id = %s AND kind = %s AND md5(key) = md5(%s) AND state = 'waiting' FOR UPDATE
+_GIVE_BACK: Final = """
+    UPDATE recollect.jobs SET reason = %(reason)s, lease_token = NULL, lease_expires_at = NULL,
+        state = CASE WHEN %(retry_at)s::float8 IS NULL THEN 'dead' ELSE 'waiting' END,
+        run_at = coalesce(%(retry_at)s::float8, run_at)
+    WHERE space_id = %(space)s AND job_no = %(job)s
 """
-_JOIN_TWIN: Final = """
-    UPDATE recollect.jobs SET run_at = greatest(run_at, %s), reason = %s,
-        attempts = greatest(attempts, (
-            SELECT attempts FROM recollect.jobs WHERE space_id = %s AND job_no = %s
-        ))
-    WHERE space_id = %s AND job_no = %s
+_DROP_TWIN: Final = """
+    DELETE FROM recollect.jobs AS twin USING recollect.jobs AS job
+    WHERE twin.space_id = %(space)s AND job.space_id = %(space)s AND job.job_no = %(job)s
+        AND twin.kind = job.kind AND md5(twin.key) = md5(job.key) AND twin.state = 'waiting'
 """
-_RETRY: Final = """
-    UPDATE recollect.jobs SET state = 'waiting', run_at = %s, reason = %s, lease_token = NULL,
-        lease_expires_at = NULL
-    WHERE space_id = %s AND job_no = %s
+_DROP_DEAD_TWINS: Final = """
+    DELETE FROM recollect.jobs AS twin USING recollect.jobs AS job
+    WHERE twin.space_id = %(space)s AND job.space_id = %(space)s
+        AND twin.kind = job.kind AND md5(twin.key) = md5(job.key) AND twin.state = 'dead'
+        AND (job.state = 'waiting' OR job.state = 'dead' AND job.job_no < twin.job_no)
+    RETURNING twin.job_no
 """
-_BURY: Final = """
-    UPDATE recollect.jobs SET state = 'dead', reason = %s, lease_token = NULL,
-        lease_expires_at = NULL
-    WHERE space_id = %s AND job_no = %s
+_REVIVE: Final = """
+    UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
+    WHERE space_id = %s AND state = 'dead' RETURNING 1
 """
 _LIST: Final = """
     SELECT job_no::text AS id, kind, key, state, attempts, run_at, cost_tokens, reason
@@ -128,17 +129,6 @@ _PAUSE: Final = """
     INSERT INTO recollect.job_pauses (space_id, kind) VALUES (%s, %s) ON CONFLICT DO NOTHING
 """
 _RESUME: Final = "DELETE FROM recollect.job_pauses WHERE space_id = %s AND kind = %s"
-_DEAD: Final = """
-    SELECT job_no, kind, key FROM recollect.jobs
-    WHERE space_id = %s AND state = 'dead' ORDER BY job_no FOR UPDATE
-"""
-_WAITING_KEYS: Final = """
-    SELECT kind, key FROM recollect.jobs WHERE space_id = %s AND state = 'waiting'
-"""
-_REVIVE: Final = """
-    UPDATE recollect.jobs SET state = 'waiting', attempts = 0, run_at = %s
-    WHERE space_id = %s AND job_no = ANY(%s::bigint[])
-"""
 DROP: Final = driver.delete("jobs", "job_no", "bigint")
 _LOCK_SPACE: Final = "SELECT 1 FROM recollect.spaces WHERE space_id = %s FOR UPDATE"
 _SET_DUE: Final = """
@@ -215,20 +205,14 @@ async def take(work: Transaction, lease: Lease) -> Statement:
 async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
     if not await take_turn(work):
         return False
-    number = int(lease.id)
-    row = await work.row(_HELD, (work.space_id, number, lease.token))
-    if row is None:
+    if await work.row(_LEASED, (work.space_id, int(lease.id), lease.token)) is None:
         return False
-    if retry_at is None:
-        await work.send(_BURY, (reason, work.space_id, number))
-    elif (twin := await work.row(_TWIN, (work.space_id, *row))) is not None:
-        # The same job was enqueued again meanwhile and waits, so keep only one.
-        await work.send(
-            _JOIN_TWIN, (retry_at, reason, work.space_id, number, work.space_id, twin[0])
-        )
-        await work.send(DROP, (work.space_id, driver.int8s([number])))
-    else:
-        await work.send(_RETRY, (retry_at, reason, work.space_id, number))
+    given = {
+        "space": work.space_id, "job": int(lease.id), "reason": reason, "retry_at": retry_at
+    }  # fmt: skip
+    if retry_at is not None:  # the same job may have been enqueued again meanwhile: keep only one
+        await work.send(_DROP_TWIN, given)
+    await work.send(_GIVE_BACK, given)
     await settle(work)
     return True
 
@@ -274,19 +258,10 @@ async def revive(work: Transaction, *, at: float) -> int:
     """Queue dead jobs again, unless the same job is waiting already."""
     if not await take_turn(work):
         return 0
-    dead = await work.rows(_DEAD, (work.space_id,))
-    waiting = set(await work.rows(_WAITING_KEYS, (work.space_id,)))
-    back: list[int] = []
-    drop: list[int] = []
-    for number, kind, key in dead:
-        (drop if (kind, key) in waiting else back).append(number)
-        waiting.add((kind, key))
-    if back:
-        await work.send(_REVIVE, (at, work.space_id, driver.int8s(back)))
-    if drop:
-        await work.send(DROP, (work.space_id, driver.int8s(drop)))
+    dropped = await work.send(_DROP_DEAD_TWINS, {"space": work.space_id})
+    revived = await work.rows(_REVIVE, (at, work.space_id))
     await settle(work)
-    return len(back) + len(drop)
+    return len(revived) + len(await dropped.fetchall())
 
 
 _ADD: Final = driver.Insert(

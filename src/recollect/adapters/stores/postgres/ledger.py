@@ -34,20 +34,14 @@ _PIECES: Final = """
     SELECT hash, kind, body, about, exact FROM recollect.pieces
     WHERE space_id = %s AND hash = ANY(%s::text[])
 """
-_OLD: Final = """
-    SELECT session, number FROM recollect.turns WHERE space_id = %s AND at < %s
-    ORDER BY session, number
-"""
 _HEIRS: Final = """
-    SELECT DISTINCT t.session, t.number FROM recollect.turns AS t
-    JOIN unnest(%(sessions)s::text[], %(numbers)s::bigint[]) AS gone (session, number)
-        ON t.session = gone.session
-    WHERE t.space_id = %(space)s AND t.at >= %(before)s AND t.kept_rows > 0
-        AND t.number = (
-            SELECT min(n.number) FROM recollect.turns AS n
-            WHERE n.space_id = %(space)s AND n.session = gone.session AND n.number > gone.number
-        )
+    SELECT session, number FROM (
+        SELECT session, number, at, kept_rows,
+            lag(at) OVER (PARTITION BY session ORDER BY number) AS at_before
+        FROM recollect.turns WHERE space_id = %(space)s
+    ) AS t WHERE at >= %(before)s AND at_before < %(before)s AND kept_rows > 0
 """
+"""Turns that stay, each after one that expires."""
 _HAND_ON: Final = """
     UPDATE recollect.turns SET kept_rows = 0, row_hashes = %s::text[]
     WHERE space_id = %s AND session = %s AND number = %s
@@ -110,15 +104,7 @@ async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[Piec
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    old = await work.rows(_OLD, (work.space_id, before))
-    if not old:
-        return 0
-    heirs = await work.rows(
-        _HEIRS,
-        {"space": work.space_id, "before": before,
-         "sessions": driver.texts(session for session, _ in old),
-         "numbers": driver.int8s([number for _, number in old])},
-    )  # fmt: skip
+    heirs = await work.rows(_HEIRS, {"space": work.space_id, "before": before})
     for session, number in heirs:
         whole = _all_rows(await _backwards(work, session, number))
         if whole is None:  # the turn is damaged: do not make it look complete

@@ -87,13 +87,11 @@ _UNEMBEDDED: Final = """
 """
 _VECTORS: Final = """
     SELECT s.id, p.ordinal, coalesce(v.half::vector, v.v)
-    FROM recollect.segments AS s
-    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
-    JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.passage_no = p.passage_no
-        AND v.embedder_no = %(embedder)s
-    WHERE s.space_id = %(space)s
-        AND (s.id > %(id)s OR (s.id = %(id)s AND p.ordinal > %(ordinal)s))
-    ORDER BY s.id, p.ordinal LIMIT %(limit)s
+    FROM recollect.embedders AS e
+    JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.embedder_no = e.embedder_no
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no = v.passage_no
+    JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
+    WHERE e.space_id = %(space)s AND e.name = %(embedder)s ORDER BY s.id, p.ordinal
 """
 
 
@@ -189,22 +187,8 @@ async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
-async def vectors(
-    work: Transaction,
-    embedder: str,
-    *,
-    after: tuple[SegmentId, int] | None = None,
-    limit: int = 1000,
-) -> tuple[Vector, ...]:
-    row = await work.row(EMBEDDER, (work.space_id, embedder))
-    if row is None:
-        return ()
-    from_id, from_ordinal = after if after is not None else ("", -1)
-    rows = await work.rows(
-        _VECTORS,
-        {"space": work.space_id, "embedder": row[0], "id": from_id,
-         "ordinal": from_ordinal, "limit": limit},
-    )  # fmt: skip
+async def vectors(work: Transaction, embedder: str) -> tuple[Vector, ...]:
+    rows = await work.rows(_VECTORS, {"space": work.space_id, "embedder": embedder})
     return tuple(
         Vector(segment=SegmentId(id_), ordinal=ordinal, values=floats_of(raw))
         for id_, ordinal, raw in rows

@@ -468,25 +468,16 @@ def _neighbours(walks: list[Walk], named: dict[int, str]) -> tuple[Neighbour, ..
 
 
 _VECTORS: Final = """
-SELECT p.id, g.id, p.ordinal
-FROM segment AS g CROSS JOIN passage AS p ON p.segment = g.sequence
-CROSS JOIN vector_at AS v ON v.embedder = ? AND v.passage = p.id
-WHERE (g.id, p.ordinal) > (?, ?) ORDER BY g.id, p.ordinal LIMIT ?
+SELECT p.id, g.id, p.ordinal FROM vector_at AS v JOIN passage AS p ON p.id = v.passage
+JOIN segment AS g ON g.sequence = p.segment WHERE v.embedder = ? ORDER BY g.id, p.ordinal
 """
 
 
-def read_vectors(
-    db: Database,
-    caches: Caches,
-    embedder: str,
-    *,
-    after: tuple[SegmentId, int] | None = None,
-    limit: int = 1000,
-) -> tuple[Vector, ...]:
+def read_vectors(db: Database, caches: Caches, embedder: str) -> tuple[Vector, ...]:
     matrix = caches.passages.fresh(db, embedder)
     if matrix is None:
         return ()
-    places = db.rows(_VECTORS, (matrix.embedder, *(after or ("", -1)), limit))
+    places = db.rows(_VECTORS, (matrix.embedder,))
     rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
     return tuple(
         Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
