@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from recollect.adapters.session.entries import is_undo
-from recollect.adapters.session.files import OWNER_ONLY
+from recollect.adapters.session.files import OWNER_ONLY, refusals
 from recollect.adapters.session.transcript import read_session_file
 from recollect.core.engine.engine import Engine
 from recollect.core.formats.blocks import texts_of
@@ -184,19 +184,18 @@ def export_session(transcript: Path, file: Path) -> int:
     """Write a session to a new file: the transcript itself if the name ends in `.jsonl`, else
     Markdown. Return the number of bytes. Raise TranscriptError if the file exists."""
     session = read_session_file(transcript)
-    try:
+    with refusals(file, "written"):
         whole = file.suffix.lower() == ".jsonl"
         content = transcript.read_bytes() if whole else session_markdown(session).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with os.fdopen(os.open(file, flags, OWNER_ONLY), "wb") as out:
+        try:
+            descriptor = os.open(file, flags, OWNER_ONLY)
+        except FileExistsError:
+            raise TranscriptError(f"{file} exists already; give another name") from None
+        with os.fdopen(descriptor, "wb") as out:
             out.write(content)
             out.flush()
             sync_file(out.fileno())
-    except FileExistsError:
-        raise TranscriptError(f"{file} exists already; give another name") from None
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise TranscriptError(f"{file} could not be written: {why}") from error
     return len(content)
 
 

@@ -38,6 +38,18 @@ OWNER_ONLY: Final = 0o600
 _ATTEMPTS: Final = 5
 
 
+@contextlib.contextmanager
+def refusals(path: Path, done: str) -> Iterator[None]:
+    """Raise TranscriptError if the system refuses what the block does."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise TranscriptError(
+            f"{path.name} could not be {done}: {why}; fix that and try again"
+        ) from error
+
+
 def open_for_one(
     path: Path, *, create: bool, seconds: float = 0.0, mode: int = OWNER_ONLY, flags: int = 0
 ) -> int:
@@ -226,39 +238,29 @@ class SessionIndex:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        try:
+        with refusals(self.path, "written"):
             make_folder(self.path.parent)
             with hold_lock(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
                 yield
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise TranscriptError(
-                f"{self.path.name} could not be written: {why}; fix that and try again"
-            ) from error
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise TranscriptError(f"{self.path.name} could not be read: {why}") from error
+        with refusals(self.path, "read"):
+            try:
+                data = self.path.read_bytes()
+            except FileNotFoundError:
+                return {}
         try:
             value = decode(data)
-        except FormatError as error:
-            raise self._damage_error() from error
+        except FormatError:
+            value = None
         if not isinstance(value, dict) or not all(
             isinstance(other, dict) for other in value.values()
         ):
-            raise self._damage_error()
+            raise TranscriptError(
+                f"{self.path.name} is damaged and was not changed: fix it or move it away (the "
+                "other transcripts do not need it)"
+            )
         return value
-
-    def _damage_error(self) -> TranscriptError:
-        return TranscriptError(
-            f"{self.path.name} is damaged and was not changed: fix it or move it away (the other "
-            "transcripts do not need it)"
-        )
 
 
 def _encode(stored: Mapping[str, Any]) -> bytes:

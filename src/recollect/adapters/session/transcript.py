@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
@@ -20,6 +21,7 @@ from recollect.adapters.session.files import (
     OWNER_ONLY,
     open_for_one,
     read_all,
+    refusals,
 )
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
@@ -68,12 +70,10 @@ class TranscriptFile:
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
         """Open the file. Return it with its content and the repairs made."""
         path = path.absolute()  # the process may change its folder later
-        try:
+        with refusals(path, "opened"), ExitStack() as opened:
             make_folder(path.parent)
             descriptor = open_for_one(path, create=True)
-        except OSError as error:
-            raise _refusal(path, "opened", error) from error
-        try:
+            opened.callback(os.close, descriptor)
             sync_folder(path.parent)
             data = read_all(descriptor)
             session = read_session(data)
@@ -82,12 +82,7 @@ class TranscriptFile:
             size = _mend(descriptor, data, session, notes)
             if os.fstat(descriptor).st_mode & _OTHERS:
                 notes.append(f"others may read {path.name}: chmod {OWNER_ONLY:o} it")
-        except OSError as error:
-            os.close(descriptor)
-            raise _refusal(path, "opened", error) from error
-        except BaseException:
-            os.close(descriptor)
-            raise
+            opened.pop_all()
         lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
         return cls(path, descriptor, size=size, lines=lines), session, notes
 
@@ -101,13 +96,14 @@ class TranscriptFile:
         """Add a line and return its number. It is durable when this returns."""
         self._check_usable()
         whole = line + b"\n"
-        try:
-            if os.write(self._descriptor, whole) != len(whole):
-                raise OSError("only a part of the line was written: the disk may be full")  # noqa: TRY301 - handled like others
-            self._sync()
-        except OSError as error:
-            self._take_back()
-            raise _refusal(self.path, "written", error) from error
+        with refusals(self.path, "written"):
+            try:
+                if os.write(self._descriptor, whole) != len(whole):
+                    raise OSError("only a part of the line was written: the disk may be full")  # noqa: TRY301
+                self._sync()
+            except OSError:
+                self._take_back()
+                raise
         self._size += len(whole)
         self._lines += 1
         return self._lines
@@ -150,10 +146,8 @@ class TranscriptFile:
 
 def read_session_file(path: Path) -> PiSession:
     """Read a session file as version 3. No lock is taken, and the file is not changed."""
-    try:
+    with refusals(path, "read"):
         data = path.read_bytes()
-    except OSError as error:
-        raise _refusal(path, "read", error) from error
     return migrate(read_session(data))
 
 
@@ -188,11 +182,6 @@ def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) ->
         size += 1
         notes.append("the last line lacked its line end, which was added")
     return size
-
-
-def _refusal(path: Path, done: str, error: OSError) -> TranscriptError:
-    why = error.strerror or str(error)
-    return TranscriptError(f"{path.name} could not be {done}: {why}; fix that and try again")
 
 
 Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
