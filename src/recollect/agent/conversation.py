@@ -269,46 +269,41 @@ class Shape:
 
 
 def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
-    writers = {"anthropic": _anthropic, "openai-chat": _chat, "openai-responses": _responses}
-    body = writers[shape.speaker.format](list(history.messages), shape)
+    model, messages = shape.speaker.model, list(history.messages)
+    tools, system = shape.wire_tools() or None, shape.system or None
+    body: dict[str, Any]
+    if shape.speaker.format == "anthropic":
+        body = {
+            "model": model,
+            "max_tokens": _output_tokens(shape),
+            "cache_control": {"type": "ephemeral"},  # the provider itself marks the last block
+            "system": system,
+            "tools": tools,
+            "messages": messages,
+        }
+    elif shape.speaker.format == "openai-chat":
+        leading = [{"role": "system", "content": system}] if system else []
+        body = {
+            "model": model,
+            "max_completion_tokens": _chat_output_tokens(shape),
+            "tools": tools,
+            "messages": [*leading, *messages],
+        }
+    else:
+        body = {
+            "model": model,
+            "max_output_tokens": shape.max_output_tokens,
+            "store": False,
+            "include": ["reasoning.encrypted_content"],  # the agent must send the reasoning back
+            "instructions": system,
+            "tools": tools,
+            "input": messages,
+        }
     return {name: value for name, value in body.items() if value is not None}
 
 
 def messages_field(shape: Shape) -> str:
     return "input" if shape.speaker.format == "openai-responses" else "messages"
-
-
-def _anthropic(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
-    return {
-        "model": shape.speaker.model,
-        "max_tokens": _output_tokens(shape),
-        "cache_control": {"type": "ephemeral"},  # the provider itself marks the last block
-        "system": shape.system or None,
-        "tools": shape.wire_tools() or None,
-        "messages": messages,
-    }
-
-
-def _chat(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
-    system = [{"role": "system", "content": shape.system}] if shape.system else []
-    return {
-        "model": shape.speaker.model,
-        "max_completion_tokens": _chat_output_tokens(shape),
-        "tools": shape.wire_tools() or None,
-        "messages": [*system, *messages],
-    }
-
-
-def _responses(messages: list[dict[str, Any]], shape: Shape) -> dict[str, Any]:
-    return {
-        "model": shape.speaker.model,
-        "max_output_tokens": shape.max_output_tokens,
-        "store": False,
-        "include": ["reasoning.encrypted_content"],  # the agent must send the reasoning back
-        "instructions": shape.system or None,
-        "tools": shape.wire_tools() or None,
-        "input": messages,
-    }
 
 
 def _output_tokens(shape: Shape) -> int:

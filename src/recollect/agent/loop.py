@@ -78,59 +78,6 @@ NOT_WAITED_FOR = (
 )
 
 
-class CallRunner:
-    """Runs calls with a set of tools."""
-
-    def __init__(self, tools: Sequence[Tool], work: AbortableWork) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        self._work = work
-        self._begun = 0
-
-    async def run(
-        self, message: Mapping[str, Any], conversation: Conversation
-    ) -> AsyncGenerator[CallBegan | CallEnded, None]:
-        cut_off = message.get("stopReason") == "length"
-        for call in calls_of(message):
-            arguments = call.get("arguments") or {}
-            yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
-            if self._work.aborted:
-                outcome = failed(NOT_RUN)
-            elif cut_off:
-                outcome = failed(CUT_OFF)
-            else:
-                self._begun += 1
-                outcome = await self._outcome(call["name"], arguments)
-            await self._keep(call, outcome, conversation)
-            yield CallEnded(
-                id=call["id"],
-                name=call["name"],
-                is_error=outcome.is_error,
-                text=outcome.text,
-                exit_code=(outcome.details or {}).get("exitCode"),
-            )
-
-    async def settle(self, conversation: Conversation) -> None:
-        """Answer the calls without a result, because the consumer has left or something failed."""
-        begun, self._begun = self._begun, 0
-        calls, answered = _last_calls(conversation)
-        for at, call in enumerate(calls[answered:], answered):
-            outcome = failed(ABORTED if at < begun else NOT_RUN)
-            await self._keep(call, outcome, conversation)
-
-    async def _keep(
-        self, call: Mapping[str, Any], outcome: ToolOutcome, conversation: Conversation
-    ) -> None:
-        at = conversation.milliseconds()
-        await durably(conversation.keep, {**result_message(call, outcome), "timestamp": at})
-
-    async def _outcome(self, name: str, arguments: Any) -> ToolOutcome:
-        tool = self._tools.get(name)
-        if tool is None:
-            return failed(f"There is no such tool; there are {', '.join(self._tools)}.")
-        given = arguments if isinstance(arguments, Mapping) else {}
-        return await self._work.unless_aborted(_run_tool(tool, given)) or failed(ABORTED)
-
-
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block for block in message["content"] if block.get("type") == "toolCall"]
 
@@ -216,7 +163,8 @@ class Agent:
                 *memory,
             )
         self._work = AbortableWork()
-        self._runner = CallRunner(tools, self._work)
+        self._begun = 0
+        """Number of calls of the newest reply that were begun."""
         self._engine = engine
         self._steps = TurnSteps(
             engine=engine,
@@ -323,11 +271,52 @@ class Agent:
                 async for event in events:
                     yield event
             if step.message is not None:
-                async with aclosing(self._runner.run(step.message, self.conversation)) as results:
+                async with aclosing(self._run_calls(step.message)) as results:
                     async for result in results:
                         yield result
         finally:
-            await self._runner.settle(self.conversation)
+            await self._settle_calls()
+
+    async def _run_calls(
+        self, message: Mapping[str, Any]
+    ) -> AsyncGenerator[CallBegan | CallEnded, None]:
+        for call in calls_of(message):
+            arguments = call.get("arguments") or {}
+            yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
+            if self._work.aborted:
+                outcome = failed(NOT_RUN)
+            elif message.get("stopReason") == "length":
+                outcome = failed(CUT_OFF)
+            else:
+                self._begun += 1
+                outcome = await self._outcome(call["name"], arguments)
+            await self._keep_result(call, outcome)
+            yield CallEnded(
+                id=call["id"],
+                name=call["name"],
+                is_error=outcome.is_error,
+                text=outcome.text,
+                exit_code=(outcome.details or {}).get("exitCode"),
+            )
+
+    async def _settle_calls(self) -> None:
+        """Answer the calls without a result, because the consumer has left or something failed."""
+        begun, self._begun = self._begun, 0
+        calls, answered = _last_calls(self.conversation)
+        for at, call in enumerate(calls[answered:], answered):
+            await self._keep_result(call, failed(ABORTED if at < begun else NOT_RUN))
+
+    async def _keep_result(self, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
+        at = self.conversation.milliseconds()
+        await durably(self.conversation.keep, {**result_message(call, outcome), "timestamp": at})
+
+    async def _outcome(self, name: str, arguments: Any) -> ToolOutcome:
+        tool = next((tool for tool in self._steps.tools if tool.name == name), None)
+        if tool is None:
+            names = ", ".join(tool.name for tool in self._steps.tools)
+            return failed(f"There is no such tool; there are {names}.")
+        given = arguments if isinstance(arguments, Mapping) else {}
+        return await self._work.unless_aborted(_run_tool(tool, given)) or failed(ABORTED)
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
         await durably(self.conversation.keep_command, command.name, recordable(command))
