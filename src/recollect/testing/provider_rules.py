@@ -6,8 +6,8 @@ differ, the strictest rule applies."""
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from recollect.testing.openai_rules import (
@@ -73,70 +73,80 @@ _SERVER_RESULTS = {
 }
 """Results that the API sends itself, and the kind of call that each needs."""
 _THINKING = frozenset({"thinking", "redacted_thinking"})
+_HOMES = {
+    **dict.fromkeys(RESULT_TYPES, "user"),
+    **dict.fromkeys((*CALL_TYPES, *_THINKING, *_SERVER_CALLS, *_SERVER_RESULTS), "assistant"),
+}
+"""The role that a message must have to contain a block of this type."""
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
 _SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
 """Names (without dates) of beta features with which Claude Code sends system messages between the
 turns."""
-_Block = tuple[str, Mapping[str, Any]]
-_Numbered = list[tuple[int, Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    place: int
+    wire: Mapping[str, Any]
+
+    @property
+    def role(self) -> Any:
+        return self.wire.get("role")
+
+    def blocks(self, kinds: Container[str] | None = None) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the blocks of these types with their places. A plain string is one text block."""
+        content, where = self.wire.get("content"), f"messages[{self.place}].content"
+        if isinstance(content, str):
+            found: list[tuple[str, Mapping[str, Any]]] = [
+                (where, {"type": "text", "text": content})
+            ]
+        else:
+            found = [(f"{where}[{index}]", block) for index, block in mappings(content)]
+        return [one for one in found if kinds is None or str(one[1].get("type")) in kinds]
+
+
+def _messages_of(body: Mapping[str, Any]) -> list[_Message]:
+    return [_Message(place, message) for place, message in mappings(body.get("messages"))]
 
 
 def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list[Violation]:
     """List the rules of Anthropic Messages that `body` breaks. With the beta feature for system
     messages between turns (in the headers or in a client library's mapping), those messages have
     their own rule, and other rules ignore them."""
-    numbered = list(mappings(body.get("messages")))
-    roles = _roles(numbered)
-    marked = [_blocks(place, message) for place, message in numbered]
+    every = _messages_of(body)
     named = (*betas, *(body.get("betas") or ()))
-    if any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in named):
-        roles = _roles(numbered, system_inside=True)
-        numbered = [pair for pair in numbered if pair[1].get("role") != "system"]
-    if not numbered:
+    system_inside = any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in named)
+    messages = [one for one in every if not (system_inside and one.role == "system")]
+    if not messages:
         return [broken("messages-empty", "messages", "At least one message is required.")]
-    messages = [message for _, message in numbered]
-    blocks = [_blocks(place, message) for place, message in numbered]
     return [
-        *roles,
-        *_contents(numbered, blocks),
-        *_block_homes(messages, blocks),
-        *_pairs(messages, blocks),
-        *_server_pairs(blocks),
-        *_callers(blocks),
-        *_thinking_forms(blocks),
-        *_final(body, messages, blocks),
-        *_cache_marks(body, marked),
+        *_roles(every, system_inside=system_inside),
+        *_contents(messages),
+        *_block_homes(messages),
+        *_pairs(messages),
+        *_server_pairs(messages),
+        *_callers(messages),
+        *_thinking_forms(messages),
+        *_final(body, messages[-1]),
+        *_cache_marks(body, every),
     ]
 
 
 def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
     """Errors: "`tool_use` ids must be unique"."""
-    return repeated(
-        (call_id(block), where)
-        for place, message in mappings(body.get("messages"))
-        for where, block in _blocks(place, message)
-        if block.get("type") in CALL_TYPES
-    )
+    calls = (one for message in _messages_of(body) for one in message.blocks(CALL_TYPES))
+    return repeated((call_id(block), where) for where, block in calls)
 
 
-def _blocks(place: int, message: Mapping[str, Any]) -> list[_Block]:
-    """Return the blocks of a message. A plain string is one text block."""
-    content = message.get("content")
-    where = f"messages[{place}].content"
-    if isinstance(content, str):
-        return [(where, {"type": "text", "text": content})]
-    return [(f"{where}[{index}]", block) for index, block in mappings(content)]
-
-
-def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Violation]:
+def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator[Violation]:
     """`roles must alternate between "user" and "assistant"`; the first must be the user's. With
     `system_inside` system messages may follow a user's, as captured of Claude Code 2.1.325, and
     roles restart after them. More than one in a row was not seen, but is accepted."""
     before = None
-    for count, (place, message) in enumerate(numbered):
-        role, where = message.get("role"), f"messages[{place}].role"
+    for count, message in enumerate(messages):
+        role, where = message.role, f"messages[{message.place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
                 yield broken("system-not-behind-user", where, f"It stands behind {before}.")
@@ -149,70 +159,52 @@ def _roles(numbered: _Numbered, *, system_inside: bool = False) -> Iterator[Viol
         before = role
 
 
-def _contents(numbered: _Numbered, blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _contents(messages: list[_Message]) -> Iterator[Violation]:
     """Errors: "all messages must have non-empty content except for the optional final assistant
     message" (claude-code#3196; the exception is refused here too, because hosts differ), "text
     content blocks must be non-empty" and "text content blocks must contain non-whitespace text"
     (claude-code#23440). A result without content is documented, a blank text block inside one is
     not (hermes-agent#41985)."""
-    for (place, message), own in zip(numbered, blocks, strict=True):
-        if not own or message.get("content") == "":
-            yield broken("content-empty", f"messages[{place}].content", "The message is empty.")
+    for message in messages:
+        if not message.blocks() or message.wire.get("content") == "":
+            where = f"messages[{message.place}].content"
+            yield broken("content-empty", where, "The message is empty.")
             continue
-        for where, block in own:
-            if block.get("type") == "text" and is_blank(block.get("text", "")):
+        for where, block in message.blocks(("text",)):
+            if is_blank(block.get("text", "")):
                 yield broken("text-blank", where, "A text block needs non-whitespace text.")
-            if block.get("type") in RESULT_TYPES:
-                for index, inner in mappings(block.get("content")):
-                    if inner.get("type") == "text" and is_blank(inner.get("text", "")):
-                        yield broken(
-                            "text-blank-in-result",
-                            f"{where}.content[{index}]",
-                            "A text block inside a tool result needs non-whitespace text.",
-                        )
+        for where, block in message.blocks(RESULT_TYPES):
+            for index, inner in mappings(block.get("content")):
+                if inner.get("type") == "text" and is_blank(inner.get("text", "")):
+                    inside = "A text block inside a tool result needs non-whitespace text."
+                    yield broken("text-blank-in-result", f"{where}.content[{index}]", inside)
 
 
-def _block_homes(
-    messages: list[Mapping[str, Any]], blocks: list[list[_Block]]
-) -> Iterator[Violation]:
-    for message, own in zip(messages, blocks, strict=True):
-        for where, block in own:
-            kind = block.get("type")
-            if kind in RESULT_TYPES:
-                home = "user"
-            elif (
-                kind in CALL_TYPES
-                or kind in _THINKING
-                or kind in _SERVER_CALLS
-                or kind in _SERVER_RESULTS
-            ):
-                home = "assistant"
-            else:
-                continue
-            if message.get("role") != home:
-                yield broken("block-in-wrong-role", where, f"{kind} is only for {home} messages.")
+def _block_homes(messages: list[_Message]) -> Iterator[Violation]:
+    for message in messages:
+        for where, block in message.blocks(_HOMES):
+            kind = block["type"]
+            if message.role != _HOMES[kind]:
+                sentence = f"{kind} is only for {_HOMES[kind]} messages."
+                yield broken("block-in-wrong-role", where, sentence)
 
 
-def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _pairs(messages: list[_Message]) -> Iterator[Violation]:
     """Errors: "`tool_use` ids were found without `tool_result` blocks immediately after … Each
     `tool_use` block must have a corresponding `tool_result` block in the next message"; "unexpected
     `tool_use_id` found in `tool_result` blocks … must have a corresponding `tool_use` block in the
     previous message" (claude-code#5989, #13460). "each tool_use must have a single result"
     (hindsight#4250). "`tool_use` ids must be unique" (claude-code#21094)."""
     open_ids: set[str] = set()
-    for place, message in enumerate(messages):
-        results = [item for item in blocks[place] if item[1].get("type") in RESULT_TYPES]
-        yield from _results_against(open_ids, results, blocks[place])
+    for message, following in zip(messages, [*messages[1:], None], strict=True):
+        yield from _results_against(open_ids, message)
         open_ids = set()
-        if message.get("role") != "assistant":
+        if message.role != "assistant":
             continue
-        following = blocks[place + 1] if place + 1 < len(blocks) else []
-        answered = {call_id(b) for _, b in following if b.get("type") in RESULT_TYPES}
-        if place + 1 < len(messages) and messages[place + 1].get("role") != "user":
-            answered = set()
-        for where, block in blocks[place]:
-            if block.get("type") not in CALL_TYPES:
-                continue
+        answered: set[str] = set()
+        if following is not None and following.role == "user":
+            answered = {call_id(block) for _, block in following.blocks(RESULT_TYPES)}
+        for where, block in message.blocks(CALL_TYPES):
             identity = call_id(block)
             if not _ID_PATTERN.fullmatch(identity):
                 yield broken("call-id-malformed", where, f"{identity!r} is no call id.")
@@ -223,12 +215,11 @@ def _pairs(messages: list[Mapping[str, Any]], blocks: list[list[_Block]]) -> Ite
                 yield broken("call-unanswered", where, f"The next message lacks {identity!r}.")
 
 
-def _results_against(
-    open_ids: set[str], results: list[_Block], own: list[_Block]
-) -> Iterator[Violation]:
+def _results_against(open_ids: set[str], message: _Message) -> Iterator[Violation]:
     """Results come first: text before them is answered with the same "without `tool_result` blocks
     immediately after" (hermes-agent#65369, qwen-code#8161)."""
     seen: set[str] = set()
+    results = message.blocks(RESULT_TYPES)
     for where, block in results:
         identity = call_id(block)
         if identity not in open_ids:
@@ -236,12 +227,13 @@ def _results_against(
         elif identity in seen:
             yield broken("result-duplicate", where, f"The call {identity!r} has two results.")
         seen.add(identity)
+    first = {where for where, _ in message.blocks()[: len(results)]}
     for where, _ in results:
-        if where not in {place for place, _ in own[: len(results)]}:
+        if where not in first:
             yield broken("result-not-first", where, "Results come before everything else.")
 
 
-def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
     """Errors: "Each `advisor_tool_result` block must have a corresponding `server_tool_use` block
     before it" (claude-code#62577; the same wording for `web_search_tool_result`). A paused turn may
     end on its call. Code may call the client's tools while it runs ("Programmatic tool calling" of
@@ -249,43 +241,39 @@ def _server_pairs(blocks: list[list[_Block]]) -> Iterator[Violation]:
     that are not listed are not judged."""
     waiting: dict[tuple[str, str], tuple[int, str]] = {}
     answered: set[tuple[str, str]] = set()
-    for place, own in enumerate(blocks):
-        for where, block in own:
-            kind, identity = str(block.get("type")), call_id(block)
+    for place, message in enumerate(messages):
+        for where, block in message.blocks((*_SERVER_CALLS, *_SERVER_RESULTS)):
+            kind, identity = str(block["type"]), call_id(block)
+            pair = (_SERVER_RESULTS.get(kind, kind), identity)
             if kind in _SERVER_CALLS:
-                if (kind, identity) in waiting:
-                    yield broken(
-                        "server-call-duplicate", where, f"{identity!r} is still unanswered."
-                    )
-                waiting[kind, identity] = (place, where)
-            elif kind in _SERVER_RESULTS:
-                pair = (_SERVER_RESULTS[kind], identity)
-                if waiting.pop(pair, None) is not None:
-                    answered.add(pair)
-                elif pair in answered:
-                    yield broken("server-result-duplicate", where, "Its call has two results.")
-                else:
-                    yield broken("server-result-orphan", where, f"No {pair[0]} before it.")
+                if pair in waiting:
+                    sentence = f"{identity!r} is still unanswered."
+                    yield broken("server-call-duplicate", where, sentence)
+                waiting[pair] = (place, where)
+            elif waiting.pop(pair, None) is not None:
+                answered.add(pair)
+            elif pair in answered:
+                yield broken("server-result-duplicate", where, "Its call has two results.")
+            else:
+                yield broken("server-result-orphan", where, f"No {pair[0]} before it.")
     for (_, identity), (place, where) in waiting.items():
-        if not _still_running(identity, blocks[place:]):
+        if not _still_running(identity, messages[place:]):
             yield broken("server-call-unanswered", where, "Its result is in no message.")
 
 
-def _still_running(identity: str, blocks: list[list[_Block]]) -> bool:
+def _still_running(identity: str, messages: list[_Message]) -> bool:
     """Return whether a call without a result may still be running. That is so if only results of
     the calls next to it, and replies in which its code makes more calls, follow."""
     calls: set[str] = set()
-    for place, own in enumerate(blocks):
-        kinds = {str(block.get("type")) for _, block in own}
+    for place, message in enumerate(messages):
         if place % 2:
-            if not calls & {call_id(b) for _, b in own if b.get("type") in RESULT_TYPES}:
+            if not calls & {call_id(block) for _, block in message.blocks(RESULT_TYPES)}:
                 return False
             continue
-        if place and identity not in {_caller(block) for _, block in own}:
+        own = message.blocks()
+        if not own or (place and identity not in {_caller(block) for _, block in own}):
             return False
-        calls = {call_id(b) for _, b in own if b.get("type") in CALL_TYPES}
-        if not kinds:
-            return False
+        calls = {call_id(block) for _, block in message.blocks(CALL_TYPES)}
     return True
 
 
@@ -294,45 +282,40 @@ def _caller(block: Mapping[str, Any]) -> str:
     return str(caller.get("tool_id") or "") if isinstance(caller, Mapping) else ""
 
 
-def _callers(blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _callers(messages: list[_Message]) -> Iterator[Violation]:
     """An invalid `caller` is refused with 400, a call without the field is accepted (both measured
     by others; the documentation on programmatic tool calling shows the field on every call)."""
     known: set[str] = set()
-    for own in blocks:
-        for where, block in own:
-            if block.get("type") == "server_tool_use":
-                known.add(call_id(block))
-            elif _caller(block) and _caller(block) not in known:
-                yield broken("caller-missing", where, "The code that called is not there.")
+    for where, block in (one for message in messages for one in message.blocks()):
+        if block.get("type") == "server_tool_use":
+            known.add(call_id(block))
+        elif _caller(block) and _caller(block) not in known:
+            yield broken("caller-missing", where, "The code that called is not there.")
 
 
-def _thinking_forms(blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _thinking_forms(messages: list[_Message]) -> Iterator[Violation]:
     """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data. A
     signature is checked for its form only: Anthropic demands one, other hosts of the format send
     none and want their blocks back as they were. `unfaithful` reports lost ones."""
-    for own in blocks:
-        for where, block in own:
-            kind = block.get("type")
-            if kind == "redacted_thinking" and not isinstance(block.get("data"), str):
+    for where, block in (one for message in messages for one in message.blocks(_THINKING)):
+        if block["type"] == "redacted_thinking":
+            if not isinstance(block.get("data"), str):
                 yield broken("thinking-malformed", where, "redacted_thinking needs its data.")
-            if kind != "thinking":
-                continue
-            if not isinstance(block.get("thinking"), str):
-                yield broken("thinking-malformed", where, "thinking needs its text.")
-            if not isinstance(block.get("signature", ""), str):
-                yield broken("thinking-malformed", where, "A signature is a string.")
+            continue
+        if not isinstance(block.get("thinking"), str):
+            yield broken("thinking-malformed", where, "thinking needs its text.")
+        if not isinstance(block.get("signature", ""), str):
+            yield broken("thinking-malformed", where, "A signature is a string.")
 
 
-def _final(
-    body: Mapping[str, Any], messages: list[Mapping[str, Any]], blocks: list[list[_Block]]
-) -> Iterator[Violation]:
+def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
     """Errors: "The final block in an assistant message cannot be `thinking`", measured to hold for
     the last message only (CLIProxyAPI#5321). "When thinking is disabled, an `assistant` message in
     the final position cannot contain `thinking`" (forgecode#1195). "final assistant content cannot
     end with trailing whitespace" (forgecode#1872)."""
-    if messages[-1].get("role") != "assistant" or not blocks[-1]:
+    if message.role != "assistant" or not message.blocks():
         return
-    where, last = blocks[-1][-1]
+    where, last = message.blocks()[-1]
     if last.get("type") in _THINKING:
         yield broken("final-thinking-last", where, "The last block cannot be thinking.")
     text = last.get("text")
@@ -340,17 +323,16 @@ def _final(
         yield broken("final-trailing-whitespace", where, "The last text ends in whitespace.")
     switch = body.get("thinking")
     enabled = isinstance(switch, Mapping) and switch.get("type") in ("enabled", "adaptive")
-    for place, block in blocks[-1] if not enabled else []:
-        if block.get("type") in _THINKING:
-            yield broken("final-thinking-disabled", place, "Thinking is not enabled.")
+    for place, _ in message.blocks(_THINKING) if not enabled else []:
+        yield broken("final-thinking-disabled", place, "Thinking is not enabled.")
 
 
-def _cache_marks(body: Mapping[str, Any], blocks: list[list[_Block]]) -> Iterator[Violation]:
+def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[Violation]:
     """At most four blocks may have `cache_control`, including blocks inside results."""
-    marked = [block for own in blocks for _, block in own]
-    marked += [inner for block in marked for _, inner in mappings(block.get("content"))]
-    marked += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
-    count = Counter(bool(block.get("cache_control")) for block in marked)[True]
+    blocks = [block for message in messages for _, block in message.blocks()]
+    blocks += [inner for block in blocks for _, inner in mappings(block.get("content"))]
+    blocks += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
+    count = sum(bool(block.get("cache_control")) for block in blocks)
     if count > _MOST_CACHE_MARKS:
         yield broken("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")
 

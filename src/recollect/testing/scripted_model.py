@@ -191,8 +191,6 @@ def _says(given: Given) -> Says:
     return Says(text=text, usage=usage)
 
 
-"""A stream event: its name (empty if the format has none) and its data."""
-
 _ANTHROPIC_STOPS: Mapping[StopReason, str] = {
     "stop": "end_turn",
     "length": "max_tokens",
