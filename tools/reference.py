@@ -27,7 +27,7 @@ from recollect.cli import SECTIONS
 from recollect.cli import main as command_line
 from recollect.core.values import reason
 from recollect.hosts.service.api import openapi
-from recollect.system.config.fields import expects, shown
+from recollect.system.config.fields import expects, setting_text
 from recollect.system.config.keys import Key, known_groups, known_keys
 from recollect.system.config.load import OPENCLAW
 from recollect.system.config.openclaw import OPENCLAW_KEYS
@@ -163,7 +163,7 @@ def _row(key: Key) -> tuple[object, ...]:
 
 
 def _value(value: object) -> str:
-    text = shown(value)
+    text = setting_text(value)
     return f"`{text if len(text) <= CLIP_CHARS else text[: CLIP_CHARS - 1].rstrip() + '…'}`"
 
 

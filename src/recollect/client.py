@@ -23,7 +23,7 @@ import msgspec
 from recollect.core.values.model import FormatName
 from recollect.errors import ServiceError
 from recollect.hosts.service import models as m
-from recollect.system.http import asked_to_wait, import_driver, is_sendable_key
+from recollect.system.http import import_driver, is_sendable_key, retry_after_seconds
 
 if TYPE_CHECKING:
     import httpx2
@@ -297,7 +297,9 @@ class MemoryClient:
             else:
                 if answer.status_code not in AGAIN:
                     return answer
-                wait = max(pause, min(asked_to_wait(answer.headers) or 0.0, LONGEST_PAUSE_SECONDS))
+                wait = max(
+                    pause, min(retry_after_seconds(answer.headers) or 0.0, LONGEST_PAUSE_SECONDS)
+                )
             if time.monotonic() + wait > until:
                 if answer is not None:
                     return answer
@@ -325,6 +327,6 @@ def _refusal(answer: httpx2.Response) -> ServiceError:
         f"{problem.title}: {problem.detail}",
         status=status,
         problem=problem.type.rsplit(":", 1)[-1],
-        retry_after=asked_to_wait(answer.headers),
+        retry_after=retry_after_seconds(answer.headers),
         budget=problem.budget,
     )

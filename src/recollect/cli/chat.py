@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.cli.store_options import check_url, confirmed, json_option, print_json
+from recollect.cli.store_options import check_url, confirm, json_option, print_json
 from recollect.errors import RecollectError, SettingsError
 from recollect.system.config import trust as project_trust
 from recollect.system.config.fields import holds_text
@@ -279,7 +279,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
                 click.echo(f"  {_setting_line(key, value)}")
         trusted = yes or (
             not as_json
-            and confirmed("Trust this file?", "the file would be trusted as it is", as_json=False)
+            and confirm("Trust this file?", "the file would be trusted as it is", as_json=False)
         )
         if trusted:
             project_trust.record_trust(found)

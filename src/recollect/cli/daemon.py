@@ -70,7 +70,7 @@ def status(*, as_json: bool) -> None:
 @_json
 def stop(*, as_json: bool) -> None:
     """Stop the daemon after it has finished pending work. Exits 1 if it is not running."""
-    from recollect.system.durable import locked_within
+    from recollect.system.durable import try_lock
 
     try:
         ask("POST", "/stop")
@@ -78,7 +78,7 @@ def stop(*, as_json: bool) -> None:
         click.echo(json.dumps({"stopped": False}) if as_json else "The daemon is not running.")
         sys.exit(1)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CLOEXEC)
-    if not locked_within(lock, STOP_SECONDS):
+    if not try_lock(lock, STOP_SECONDS):
         raise RecollectError(f"the daemon did not stop: see {log_path()}")
     click.echo(json.dumps({"stopped": True}) if as_json else "The daemon has stopped.")
 

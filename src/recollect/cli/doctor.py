@@ -27,7 +27,7 @@ from recollect.errors import (
     SettingsError,
 )
 from recollect.system import config
-from recollect.system.config.fields import shown
+from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import data_home, models_folders, user_settings_file
 from recollect.system.plain_text import number_of
@@ -121,11 +121,11 @@ def _print_settings(loaded: LoadedSettings) -> None:
     for path, key in config.known_keys().items():
         value = _presentable(path, config.value_of(loaded.settings, path))
         if value == key.default:
-            click.echo(f"  {path} = {shown(value)}")
+            click.echo(f"  {path} = {setting_text(value)}")
             continue
         changed += 1
-        note = f"{loaded.sources[path]}; default {shown(key.default)}"
-        click.echo(f"● {path} = {shown(value)}   ({note})")
+        note = f"{loaded.sources[path]}; default {setting_text(key.default)}"
+        click.echo(f"● {path} = {setting_text(value)}   ({note})")
     preset = loaded.settings.preset
     click.echo(f'\n{len(config.known_keys())} settings, {changed} changed; preset "{preset}"')
     for notice in loaded.notices:

@@ -18,7 +18,7 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
-    confirmed,
+    confirm,
     heading,
     memory_options,
     moment_from,
@@ -151,7 +151,7 @@ async def facts_forget(
 async def _forget(
     store: Store, memory: Memory, order: ForgetOrder, workspace: Path | None, *, yes: bool
 ) -> Certificate | None:
-    """Forget after the user has confirmed it. Return None if there is nothing to forget, or the
+    """Forget after the user has confirm it. Return None if there is nothing to forget, or the
     user refused."""
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
     from recollect.core.upkeep.certificates import extended
@@ -179,7 +179,7 @@ async def _forget(
                 click.echo(line)
             what = _count_targets(targets, counts)
             question, effect = f"Forget {what} permanently?", f"{what} would be forgotten"
-            if not confirmed(question, effect, as_json=memory.as_json):
+            if not confirm(question, effect, as_json=memory.as_json):
                 return None
         # files first: if this is interrupted, the archive still knows the words
         done = None

@@ -24,7 +24,7 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
-    confirmed,
+    confirm,
     instant,
     memory_options,
     new_memory_options,
@@ -423,7 +423,7 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
     wanted = bool(projects) and not dry_run
     if wanted and not yes:
         question = "Import it, each project into a memory of its own?"
-        wanted = confirmed(question, "all of it would be imported", as_json=memory.as_json)
+        wanted = confirm(question, "all of it would be imported", as_json=memory.as_json)
     if wanted:
         _import_projects(memory, projects)
     outcomes = [outcome for project in projects for outcome in project.outcomes]

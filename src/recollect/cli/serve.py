@@ -392,12 +392,12 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     given = {"serve.host": host, "serve.port": port, "store.url": url}
     named = {name: value for name, value in given.items() if value is not None}
     settings = config.load_settings(arguments=named).settings
-    from recollect.system.loopback import address_of, bound_to
+    from recollect.system.loopback import address_of, bind_socket
 
     # report wrong settings before imports that take seconds
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
-    with bound_to(*host_and_port, mend="set another as serve.port") as opened:
+    with bind_socket(*host_and_port, mend="set another as serve.port") as opened:
         _serve(settings, opened, address_of(opened))
 
 

@@ -288,7 +288,7 @@ def print_json(value: object) -> None:
     click.echo(text)
 
 
-def confirmed(question: str, effect: str, *, as_json: bool) -> bool:
+def confirm(question: str, effect: str, *, as_json: bool) -> bool:
     """Ask the user. Raise RecollectError with the effect of `--yes` if there is no terminal."""
     if as_json or not sys.stdin.isatty():
         raise RecollectError(f"{effect}; cannot ask for confirmation (no terminal): pass --yes")

@@ -22,7 +22,7 @@ import click
 from recollect.cli.store_options import (
     Memory,
     age_from,
-    confirmed,
+    confirm,
     instant,
     open_server,
     print_json,
@@ -163,7 +163,7 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     """
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
     effect = "the tenant would be deleted"
-    if not yes and not confirmed(question, effect, as_json=memory.as_json):
+    if not yes and not confirm(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
 
     async with service_of(memory) as fleet:
@@ -433,7 +433,7 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
     await memory.choose()
     question = f"Delete the space {plain_line(name)} permanently?"
     effect = "the space would be deleted"
-    if not yes and not confirmed(question, effect, as_json=memory.as_json):
+    if not yes and not confirm(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
     if tenant is None:
         certificate = await delete_stored_space(memory.settings, name, memory.url)

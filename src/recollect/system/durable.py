@@ -114,7 +114,7 @@ class LifeLock:
     def take(cls, path: Path) -> LifeLock | None:
         """Take the lock under this name; None if a running process has it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
-        if not locked_within(descriptor) or not same_file(descriptor, path):
+        if not try_lock(descriptor) or not same_file(descriptor, path):
             os.close(descriptor)
             return None
         return cls(path, descriptor)
@@ -127,7 +127,7 @@ class LifeLock:
         os.close(self._descriptor)
 
 
-def locked_within(descriptor: int, seconds: float = 0.0) -> bool:
+def try_lock(descriptor: int, seconds: float = 0.0) -> bool:
     """Lock an open file within this time. Return False if that fails. The lock ends when the file
     is closed. It polls, because a wait inside the system cannot be cancelled."""
     until = time.monotonic() + seconds

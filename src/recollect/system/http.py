@@ -204,7 +204,7 @@ def is_sendable_key(key: str) -> bool:
     return key.isascii() and key.isprintable() and " " not in key
 
 
-def asked_to_wait(headers: Mapping[str, str]) -> float | None:
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a server asks to wait, from any known header; None if it does not."""
     if "retry-after-ms" in headers:
         return read_seconds(headers["retry-after-ms"], per=1000.0)

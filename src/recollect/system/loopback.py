@@ -21,12 +21,12 @@ BACKLOG: Final = 2_048
 
 def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
     """Open a listening socket. Raise RecollectError with the advice `mend` if the port is taken."""
-    opened = bound_to(host, port, mend=mend)
+    opened = bind_socket(host, port, mend=mend)
     opened.listen(backlog)
     return opened
 
 
-def bound_to(host: str, port: int, *, mend: str) -> socket.socket:
+def bind_socket(host: str, port: int, *, mend: str) -> socket.socket:
     """Bind a socket that does not listen yet. Until its server is ready, clients are refused
     instead of waiting. Raise RecollectError with the advice `mend` if the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

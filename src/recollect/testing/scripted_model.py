@@ -63,7 +63,7 @@ class Says:
     """Suffix of the reply's ids on the wire."""
 
     @property
-    def said_stop(self) -> StopReason:
+    def stop_reason(self) -> StopReason:
         """Return the stop reason, given or derived."""
         return self.stop or ("tool-calls" if self.calls else "stop")
 
@@ -132,7 +132,7 @@ class ScriptedModel:
         if isinstance(given, Answer):
             return given
         says = _says(given)
-        return Answer(text=says.text, stop=says.said_stop, usage=says.usage)
+        return Answer(text=says.text, stop=says.stop_reason, usage=says.usage)
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
         """Stream the reply of the next step."""
@@ -150,7 +150,7 @@ class ScriptedModel:
         for call in says.calls:
             yield CallStarted(id=call.id, name=call.name)
         reply = whole_reply(self._format, says, model=self._name)
-        yield ReplyDone(reply=reply, stop=says.said_stop, usage=says.usage)
+        yield ReplyDone(reply=reply, stop=says.stop_reason, usage=says.usage)
 
     async def close(self) -> None:
         """Set `closed`. There is nothing else to close."""
@@ -230,7 +230,7 @@ def _message(says: Says, model: str) -> dict[str, Any]:
         "role": "assistant",
         "model": model,
         "content": blocks,
-        "stop_reason": _ANTHROPIC_STOPS[says.said_stop],
+        "stop_reason": _ANTHROPIC_STOPS[says.stop_reason],
         "stop_sequence": None,
         "usage": _anthropic_usage(says.usage),
     }
@@ -242,7 +242,7 @@ def _completion(says: Says, model: str) -> dict[str, Any]:
         message["reasoning_content"] = says.thinking
     if says.calls:
         message["tool_calls"] = [_chat_call(call) for call in says.calls]
-    finish = _CHAT_STOPS[says.said_stop]
+    finish = _CHAT_STOPS[says.stop_reason]
     completion = {
         "object": "chat.completion",
         "id": f"chatcmpl-{says.id}",
@@ -262,9 +262,9 @@ def _chat_call(call: ScriptedCall) -> dict[str, Any]:
 
 
 def _response(says: Says, model: str) -> dict[str, Any]:
-    refused = says.said_stop == "refusal" and bool(says.text)
-    cut = says.said_stop == "length" or (says.said_stop == "refusal" and not refused)
-    reason = "max_output_tokens" if says.said_stop == "length" else "content_filter"
+    refused = says.stop_reason == "refusal" and bool(says.text)
+    cut = says.stop_reason == "length" or (says.stop_reason == "refusal" and not refused)
+    reason = "max_output_tokens" if says.stop_reason == "length" else "content_filter"
     return {
         "id": f"resp_{says.id}",
         "object": "response",

@@ -98,10 +98,10 @@ def test_a_reply_comes_back_as_the_message_the_engine_saw(
         return
     says = Says(text=text, thinking=thinking, calls=asked)
     reply = whole_reply(wire, says, model="m")
-    observed = as_resent(reply, speaker(wire), stop=says.said_stop)
+    observed = as_resent(reply, speaker(wire), stop=says.stop_reason)
     seen = [identify(CODECS[wire].read(raw), b"k") for raw in read_reply(wire, observed)]
     message = to_pi(
-        reply, speaker(wire), stop=says.said_stop, usage=Usage(input_tokens=1), timestamp=5
+        reply, speaker(wire), stop=says.stop_reason, usage=Usage(input_tokens=1), timestamp=5
     )
     sent = to_wire([message], speaker(wire)).messages
     resent = [identify(CODECS[wire].read(encode(one)), b"k") for one in sent]

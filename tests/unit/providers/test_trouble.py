@@ -24,7 +24,7 @@ from tests.unit.providers.wire_models import (
 
 from recollect.core.values.model import Prompt
 from recollect.errors import ModelError, ModelRefused, ModelUnavailable
-from recollect.system.http import asked_to_wait
+from recollect.system.http import retry_after_seconds
 from recollect.testing.scripted_model import Fails, Says, WireName
 
 WAYS = ["ask", "stream"]
@@ -184,7 +184,7 @@ def test_a_broken_tool_pairing_is_asked_once(wire: WireName) -> None:
 def test_the_wish_to_wait_is_read_in_every_spelling(
     headers: dict[str, str], seconds: float | None
 ) -> None:
-    assert asked_to_wait(headers) == seconds
+    assert retry_after_seconds(headers) == seconds
 
 
 @wires

@@ -241,7 +241,7 @@ class RemoteEmbedder:
             status, received, content = answer
             if status == 200:
                 return content
-            wait = http.asked_to_wait(received)
+            wait = http.retry_after_seconds(received)
             error = self._explain_refusal(status, wait)
             return http.FailedTry(error=error, again=status in _RETRIED, asked_seconds=wait)
 

@@ -25,8 +25,8 @@ from recollect.system.http import (
     NetworkTrouble,
     Retries,
     TroubleCause,
-    asked_to_wait,
     attempt,
+    retry_after_seconds,
     try_again,
 )
 
@@ -387,7 +387,7 @@ class Calls:
         return FailedTry(
             error=classify(error, who=self.address.shown, doubtful=doubtful),
             again=error.may_pass and answer.headers.get("x-should-retry") != "false",
-            asked_seconds=asked_to_wait(answer.headers),
+            asked_seconds=retry_after_seconds(answer.headers),
         )
 
     async def _get(self, url: str) -> bytes | None:

@@ -24,11 +24,11 @@ from recollect.core.formats.json_text import decode, number_at, text_at
 from recollect.core.ports import Clock
 from recollect.errors import FormatError, TranscriptError, TranscriptLocked
 from recollect.system.durable import (
-    locked_within,
     make_folder,
     replace_file,
     same_file,
     sync_folder,
+    try_lock,
 )
 from recollect.system.places import file_name, sessions_folder
 
@@ -62,7 +62,7 @@ def open_for_one(
                 raise TranscriptError(  # noqa: TRY301 - closes the file
                     f"{path.name} must be a regular file: give another path"
                 )
-            if not locked_within(descriptor, seconds):
+            if not try_lock(descriptor, seconds):
                 raise TranscriptLocked(  # noqa: TRY301 - closes the file
                     f"{path.name} is open for writing elsewhere; close that session, or start "
                     "another"
@@ -83,7 +83,7 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
     """Hold a lock file, so that other processes wait."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
-        if not locked_within(descriptor, seconds):
+        if not try_lock(descriptor, seconds):
             raise TranscriptLocked(
                 f"another process has held {lock.name} for more than {seconds:g} s: find that "
                 "process, and check whether it is stopped"

@@ -27,7 +27,7 @@ from recollect.hosts.daemon.client import (
     log_path,
     socket_path,
 )
-from recollect.system.durable import locked_within, replace_file
+from recollect.system.durable import replace_file, try_lock
 from recollect.system.loopback import BACKLOG
 
 TAKE_SECONDS: Final = 60.0
@@ -65,7 +65,7 @@ def take_place() -> DaemonPlace | None:
     os.umask(0o077)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + TAKE_SECONDS
-    while not locked_within(lock):
+    while not try_lock(lock):
         if listens() or time.monotonic() > until:
             os.close(lock)
             return None

@@ -54,7 +54,7 @@ class ProjectRule:
     def __str__(self) -> str:
         if self.values is None:
             return "yes" if self.least is None else f"from {self.least} on"
-        return " or ".join(shown(value) for value in self.values) or "if trusted"
+        return " or ".join(setting_text(value) for value in self.values) or "if trusted"
 
 
 ANY: Final = ProjectRule(None)
@@ -209,7 +209,7 @@ def read_seconds(value: Any) -> float | None:
     return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
 
 
-def shown(value: Any) -> str:
+def setting_text(value: Any) -> str:
     if value is None:
         return NONE_WORD
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

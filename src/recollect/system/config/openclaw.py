@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from recollect.errors import SettingsError
-from recollect.system.config.fields import shown
+from recollect.system.config.fields import setting_text
 from recollect.system.config.keys import (
     GivenValue,
     Notice,
@@ -174,8 +174,8 @@ class _OpenClawFile:
         before = self.given.setdefault(to, given)
         if before.value != given.value:
             raise SettingsError(
-                f"{source} and {before.source.key} both set {to}, to {shown(given.value)} and "
-                f"{shown(before.value)}; keep one of them"
+                f"{source} and {before.source.key} both set {to}, to {setting_text(given.value)} "
+                f"and {setting_text(before.value)}; keep one of them"
             )
         return given.value
 

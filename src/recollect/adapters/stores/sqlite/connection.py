@@ -32,7 +32,7 @@ from recollect.errors import (
     StoreUnavailable,
     WrongKey,
 )
-from recollect.system.durable import locked_within, make_folder, sync_folder
+from recollect.system.durable import make_folder, sync_folder, try_lock
 
 _KEY_BYTES = 32
 _HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
@@ -275,7 +275,7 @@ def folder_locked(file: SpaceFile) -> Iterator[None]:
     """Prevent other processes from creating or replacing such files in the folder."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        if not locked_within(descriptor, file.busy_seconds):
+        if not try_lock(descriptor, file.busy_seconds):
             raise StoreUnavailable(
                 f"another process has used {file.path.parent} for too long: try again"
             )
