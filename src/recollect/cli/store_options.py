@@ -36,7 +36,7 @@ from recollect.system.plain_text import harmless, number_of, plain_line
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from recollect.adapters.stores.postgres import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.adapters.stores.spool import FileSpool
     from recollect.core.ports import Store
     from recollect.core.values.fact import Fact

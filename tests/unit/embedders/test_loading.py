@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import WORDS, graph, write_model
 
-from recollect.adapters.embedders.local import (
-    RETRY_SECONDS,
-    Loading,
-    aside,
-)
+from recollect.adapters.embedders.local import RETRY_SECONDS, LoadedEmbedder, aside
 from recollect.errors import EmbedderError
 
 
@@ -38,13 +34,19 @@ class Attempts:
         return self.made
 
 
+class Mine(LoadedEmbedder[int]):
+    def __init__(self, attempts: Attempts) -> None:
+        super().__init__("mine")
+        self._load = attempts  # type: ignore[method-assign]
+
+
 def test_all_who_ask_share_one_load() -> None:
     attempts = Attempts()
     attempts.go_on.clear()
-    loading = Loading(attempts, name="mine")
+    loading = Mine(attempts)
 
     async def run() -> list[int]:
-        waiting = [asyncio.ensure_future(loading.value()) for _ in range(10)]
+        waiting = [asyncio.ensure_future(loading.model()) for _ in range(10)]
         await asyncio.sleep(0.02)
         assert not loading.ready
         attempts.go_on.set()
@@ -52,27 +54,26 @@ def test_all_who_ask_share_one_load() -> None:
 
     assert asyncio.run(run()) == [1] * 10
     assert loading.ready
-    assert asyncio.run(loading.value()) == 1  # in another event loop too
+    assert asyncio.run(loading.model()) == 1  # in another event loop too
 
 
 def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
-    seconds = [1000.0]
     attempts = Attempts(failing=OSError("the disk is gone"))
-    loading = Loading(attempts, name="mine", now=lambda: seconds[0])
+    loading = Mine(attempts)
 
     async def ask() -> int:
-        return await loading.value()
+        return await loading.model()
 
     for _ in range(3):
         with pytest.raises(EmbedderError, match=r"mine could not be loaded.*OSError.*disk is gone"):
             asyncio.run(ask())
     assert not loading.ready
     assert attempts.made == 1
-    seconds[0] += RETRY_SECONDS - 1
+    loading._failed_at -= RETRY_SECONDS - 10
     with pytest.raises(EmbedderError):
         asyncio.run(ask())
     assert attempts.made == 1
-    seconds[0] += 1
+    loading._failed_at -= 10
     attempts.failing = None
     assert asyncio.run(ask()) == 2
     assert loading.ready
@@ -81,11 +82,14 @@ def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
 def test_a_program_ends_although_a_load_hangs() -> None:
     program = (
         "import asyncio, threading\n"
-        "from recollect.adapters.embedders.local import Loading\n"
+        "from recollect.adapters.embedders.local import LoadedEmbedder\n"
+        "class Hanging(LoadedEmbedder):\n"
+        "    def _load(self):\n"
+        "        threading.Event().wait()\n"
         "async def run():\n"
-        "    loading = Loading(lambda: threading.Event().wait(), name='hanging')\n"
+        "    loading = Hanging('hanging')\n"
         "    try:\n"
-        "        await asyncio.wait_for(loading.value(), 0.05)\n"
+        "        await asyncio.wait_for(loading.model(), 0.05)\n"
         "    except TimeoutError:\n"
         "        print('gave up')\n"
         "asyncio.run(run())\n"
@@ -108,7 +112,7 @@ def test_a_program_that_ends_while_a_graph_runs_does_not_abort(tmp_path: Path) -
         "from recollect.adapters.embedders.local import start\n"
         "from recollect.adapters.embedders.onnx import OnnxEmbedder\n"
         "embedder = OnnxEmbedder(Path(sys.argv[1]))\n"
-        "graph = asyncio.run(embedder._loading.value())\n"
+        "graph = asyncio.run(embedder.model())\n"
         "def work():\n"
         "    until = time.monotonic() + 0.5\n"
         "    while time.monotonic() < until:\n"

@@ -20,7 +20,7 @@ from tests.unit.embedders.provider_server import (
 )
 
 from recollect.adapters.embedders import remote
-from recollect.adapters.embedders.remote import Bounds, RemoteEmbedder
+from recollect.adapters.embedders.remote import RemoteEmbedder
 from recollect.core.ports import Embedder
 from recollect.errors import EmbedderError
 
@@ -33,6 +33,8 @@ T = TypeVar("T")
 def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "GEMINI_API_KEY", "VOYAGE_API_KEY"):
         monkeypatch.setenv(name, KEY)
+    monkeypatch.setattr(remote, "_TIMEOUT_SECONDS", 5.0)
+    monkeypatch.setattr(remote, "_TRIES", 3)
 
 
 def vector_of(text: str, dimensions: int = 4) -> list[float]:
@@ -48,12 +50,8 @@ def openai(asked: Asked) -> Answer:
     return Answer({"data": items[::-1]})  # out of order, as the wire allows
 
 
-def quick(**changes: Any) -> Bounds:
-    return Bounds(**{"timeout_seconds": 5.0, "tries": 3, **changes})
-
-
 def embedder_at(url: str, **changes: Any) -> RemoteEmbedder:
-    given = {"bounds": quick(), "key_variable": "OPENAI_API_KEY", **changes}
+    given = {"key_variable": "OPENAI_API_KEY", **changes}
     dimensions = given.pop("dimensions", 0)
     embedder = RemoteEmbedder("openai", base_url=url, **given)
     embedder._dimensions = dimensions
@@ -152,6 +150,7 @@ def test_batches_stay_within_count_and_characters_and_come_back_in_order(
 
 def test_no_more_requests_at_once_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_BATCH_TEXTS", 1)
+    monkeypatch.setattr(remote, "_AT_ONCE", 3)
     lock, now, most = threading.Lock(), 0, 0
 
     def answer(asked: Asked) -> Answer:
@@ -165,13 +164,14 @@ def test_no_more_requests_at_once_than_allowed(monkeypatch: pytest.MonkeyPatch) 
         return openai(asked)
 
     with serve(answer) as server:
-        embedder = embedder_at(server.url, dimensions=4, bounds=quick(at_once=3))
+        embedder = embedder_at(server.url, dimensions=4)
         embedded(embedder, [f"text {number}" for number in range(12)])
     assert most == 3
 
 
 def test_a_question_does_not_wait_behind_passages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_BATCH_TEXTS", 1)
+    monkeypatch.setattr(remote, "_AT_ONCE", 1)
     held = threading.Event()
 
     def answer(asked: Asked) -> Answer:
@@ -180,7 +180,7 @@ def test_a_question_does_not_wait_behind_passages(monkeypatch: pytest.MonkeyPatc
         return openai(asked)
 
     with serve(answer) as server:
-        embedder = embedder_at(server.url, dimensions=4, bounds=quick(at_once=1))
+        embedder = embedder_at(server.url, dimensions=4)
 
         async def both() -> None:
             passages = asyncio.ensure_future(embedder.embed(["a", "b", "c"]))
@@ -255,7 +255,9 @@ def test_what_cannot_pass_is_told_at_once_and_quotes_nothing(status: int, advice
     assert advice in said
 
 
-def test_a_server_that_hangs_is_left() -> None:
+def test_a_server_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "_TRIES", 2)
     done = threading.Event()
 
     def answer(asked: Asked) -> Answer:
@@ -264,9 +266,7 @@ def test_a_server_that_hangs_is_left() -> None:
 
     with serve(answer) as server:
         started = time.monotonic()
-        said = refused(
-            embedder_at(server.url, dimensions=4, bounds=quick(timeout_seconds=0.2, tries=2))
-        )
+        said = refused(embedder_at(server.url, dimensions=4))
         taken = time.monotonic() - started
         done.set()
     assert len(server.asked) == 2

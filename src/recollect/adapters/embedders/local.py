@@ -208,65 +208,50 @@ def _await_end() -> None:
 atexit.register(_await_end)
 
 
-class Loading(Generic[T]):
-    """A value that is slow to make and is made at most once."""
+class LoadedEmbedder(Generic[T]):
+    """An embedder whose model takes long to load, and is loaded at most once."""
 
-    def __init__(
-        self, make: Callable[[], T], *, name: str, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._make = make
-        self._name = name
-        self._now = now
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._lock = threading.Lock()
         self._future: Future[T] | None = None
         self._failed_at = 0.0
+
+    def _load(self) -> T:
+        """Load the model. This runs in a thread."""
+        raise NotImplementedError
 
     @property
     def ready(self) -> bool:
         future = self._future
         return future is not None and future.done() and future.exception() is None
 
-    async def value(self) -> T:
-        """Return the value, and make it if necessary. Raise EmbedderError or MissingExtra if that
+    async def load(self) -> None:
+        """Load the model. Raise MissingExtra or EmbedderError if that fails."""
+        await self.model()
+
+    async def model(self) -> T:
+        """Return the model, and load it if necessary. Raise MissingExtra or EmbedderError if that
         fails."""
-        failing = f"{self._name} could not be loaded: install it again, or choose another"
+        failing = f"{self.name} could not be loaded: install it again, or choose another"
         return await outcome(self._begin(), failing=failing, quoted=True)
 
     def _begin(self) -> Future[T]:
         with self._lock:
             if self._future is None or self._may_retry(self._future):
-                self._future = start(self._make_and_note_failure, name=f"load-{self._name}")
+                self._future = start(self._load_and_note_failure, name=f"load-{self.name}")
             return self._future
 
     def _may_retry(self, future: Future[T]) -> bool:
         failed = future.done() and future.exception() is not None
-        return failed and self._now() - self._failed_at >= RETRY_SECONDS
+        return failed and time.monotonic() - self._failed_at >= RETRY_SECONDS
 
-    def _make_and_note_failure(self) -> T:
+    def _load_and_note_failure(self) -> T:
         try:
-            return self._make()
+            return self._load()
         except BaseException:
-            self._failed_at = self._now()
+            self._failed_at = time.monotonic()
             raise
-
-
-class LoadedEmbedder(Generic[T]):
-    """An embedder whose model takes long to load."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._loading = Loading(self._load, name=name)
-
-    def _load(self) -> T:
-        raise NotImplementedError
-
-    @property
-    def ready(self) -> bool:
-        return self._loading.ready
-
-    async def load(self) -> None:
-        """Load the model. Raise MissingExtra or EmbedderError if that fails."""
-        await self._loading.value()
 
 
 def package_folder(name: str) -> Path | None:
@@ -424,7 +409,7 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
         super().__init__(f"static:{_MODEL}:{mark}")
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        vectors = partial(self._vectors, await self._loading.value())
+        vectors = partial(self._vectors, await self.model())
         return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
 
     def _vectors(self, table: _Table, texts: Sequence[str]) -> tuple[bytes, ...]:

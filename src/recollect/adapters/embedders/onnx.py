@@ -171,7 +171,7 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """Return one vector per text, in order. Texts of similar length are run together."""
-        graph = await self._loading.value()
+        graph = await self.model()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         made = await local.in_stretches(
             partial(self._vectors, graph),

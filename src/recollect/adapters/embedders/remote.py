@@ -83,16 +83,13 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """Limits of a call: time, attempts, and how many run at once."""
-
-    at_once: int = 4
-    timeout_seconds: float = 30.0
-    """Time limit of one attempt: to connect, and between two chunks of the answer."""
-    tries: int = 5
-    patience_seconds: float = 120.0
-    """Time limit of all attempts and the pauses between them."""
+_AT_ONCE: Final = 4
+"""How many requests for passages run at once."""
+_TIMEOUT_SECONDS: Final = 30.0
+"""Time limit of one attempt: to connect, and between two chunks of the answer."""
+_TRIES: Final = 5
+_PATIENCE_SECONDS: Final = 120.0
+"""Time limit of all attempts and the pauses between them."""
 
 
 class RemoteEmbedder:
@@ -108,7 +105,6 @@ class RemoteEmbedder:
         model: str | None = None,
         base_url: str | None = None,
         key_variable: str | None = None,
-        bounds: Bounds | None = None,
     ) -> None:
         if provider not in PROVIDERS:
             raise EmbedderError(
@@ -123,13 +119,12 @@ class RemoteEmbedder:
         self._own_server = self._base_url == known.base_url
         # A provider's key is only sent to that provider. Another server needs its own key.
         self._key_variable = key_variable or (known.key_variable if self._own_server else None)
-        self._bounds = bounds or Bounds()
         self._places: http.PerLoop[asyncio.Semaphore] = http.PerLoop()
         self._connections = http.Connections(
             feature=_FEATURE,
-            connect_seconds=self._bounds.timeout_seconds,
-            read_seconds=self._bounds.timeout_seconds,
-            kept=self._bounds.at_once,
+            connect_seconds=_TIMEOUT_SECONDS,
+            read_seconds=_TIMEOUT_SECONDS,
+            kept=_AT_ONCE,
         )
         self._loaded = False
         self._was_cut = False
@@ -167,7 +162,7 @@ class RemoteEmbedder:
         if not texts:
             return ()
         await self.load()
-        places = self._places.get() or self._places.put(asyncio.Semaphore(self._bounds.at_once))
+        places = self._places.get() or self._places.put(asyncio.Semaphore(_AT_ONCE))
 
         async def embed_in_turn(batch: Sequence[str]) -> list[bytes]:
             async with places:
@@ -226,7 +221,7 @@ class RemoteEmbedder:
         encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
         async def send() -> tuple[int, Mapping[str, str], bytes]:
-            async with asyncio.timeout(self._bounds.timeout_seconds * 2):
+            async with asyncio.timeout(_TIMEOUT_SECONDS * 2):
                 url = self._base_url + "/embeddings"
                 answer = await self._connections.send("POST", url, headers=headers, content=encoded)
                 try:
@@ -247,10 +242,8 @@ class RemoteEmbedder:
 
         return await http.try_again(
             send_once,
-            retries=http.Retries(
-                times=self._bounds.tries - 1, first_seconds=0.25, longest_seconds=30.0
-            ),
-            until=time.monotonic() + self._bounds.patience_seconds,
+            retries=http.Retries(times=_TRIES - 1, first_seconds=0.25, longest_seconds=30.0),
+            until=time.monotonic() + _PATIENCE_SECONDS,
         )
 
     def _headers(self) -> dict[str, str]:
@@ -289,7 +282,7 @@ class RemoteEmbedder:
 
     def _explain_silence(self, trouble: http.NetworkTrouble) -> EmbedderError:
         why = {
-            http.TroubleCause.LATE: f"did not answer within {self._bounds.timeout_seconds:g} s",
+            http.TroubleCause.LATE: f"did not answer within {_TIMEOUT_SECONDS:g} s",
             http.TroubleCause.UNREACHABLE: "cannot be reached",
         }.get(trouble.kind, f"broke off ({trouble.name})")
         return EmbedderError(

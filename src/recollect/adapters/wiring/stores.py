@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 from uuid import UUID
 
 from recollect.core.rules.identity import space_secret
@@ -90,7 +90,7 @@ async def open_store(
     All stores of this process on one server share `pool_size` connections. `key` names the source
     of an encrypted file's key.
     """
-    if url is not None and url.startswith(POSTGRES_SCHEMES):
+    if is_server(url):
         postgres = await asyncio.to_thread(
             import_module, "recollect.adapters.stores.postgres.store"
         )
@@ -130,7 +130,7 @@ async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
     """List the spaces of the data folder, a server or a file, in order of last use."""
-    if url is not None and is_server(url):
+    if is_server(url):
         found = await _spaces_of_server(url)
     else:
         paths = sorted(spaces_folder().glob("*.db")) if url is None else [sqlite_path(url, "")]
@@ -209,7 +209,7 @@ async def hand_over_spool(
 
 def _store_name(url: str | None, space: SpaceId) -> str:
     """Return a store's canonical name: a file's real path, or a server's database."""
-    if url is None or not url.startswith(POSTGRES_SCHEMES):
+    if not is_server(url):
         return str(sqlite_path(url, space).resolve())
     from recollect.adapters.stores.postgres.driver import server_name
 
@@ -232,13 +232,13 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
     return Path(url).expanduser()
 
 
-def is_server(url: str | None) -> bool:
+def is_server(url: str | None) -> TypeGuard[str]:
     return url is not None and url.startswith(POSTGRES_SCHEMES)
 
 
 def require_server(url: str | None) -> str:
     """Return the URL of a service's store. Raise SettingsError if it is not a server."""
-    if url is None or not is_server(url):
+    if not is_server(url):
         raise SettingsError(
             "a service keeps everything in PostgreSQL: set store.url, or give "
             "--store postgresql://USER@HOST/DATABASE"
@@ -265,7 +265,7 @@ def open_archive(
         return DurableArchive(lambda: open_space(space), None, settings.store, sent_again=True)
     key = settings.store.key
     # Report missing drivers, missing keys and wrong URLs now, not in the middle of a turn.
-    if url is not None and url.startswith(POSTGRES_SCHEMES):
+    if is_server(url):
         require_driver()
     else:
         import recollect.adapters.stores.sqlite  # noqa: F401
@@ -298,7 +298,7 @@ async def delete_stored_space(
     from recollect.core.upkeep.forget import DeletesItself, certify_deletion, delete_space
 
     key = settings.store.key
-    if must_exist and url is not None and is_server(url):
+    if must_exist and is_server(url):
         await _require_space(settings, space, url)
     store = await open_store(url, space=space, create=not must_exist, key=key)
     try:

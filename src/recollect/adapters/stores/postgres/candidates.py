@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import isnan
 from typing import Any, Final
@@ -26,7 +26,6 @@ from recollect.adapters.stores.postgres.words import (
     find_by_words,
     term_of,
 )
-from recollect.core.values.message import EntryKey
 from recollect.core.values.recall import (
     Candidate,
     CandidateQuery,
@@ -40,11 +39,14 @@ DECIMALS: Final = 6
 """The server adds in single precision, with an error of about 5e-8. So equal values may differ by
 up to this."""
 
-COLUMNS: Final = """
-    s.id, p.ordinal, s.key, s.session, s.sequence, s.role, s.said_at, s.trust,
-    p.start_char, p.end_char, s.tool, t.length, t.terms, t.counts"""
-"""Columns of segment `s`, passage `p` and its terms `t`; one similarity per vector follows."""
-TERMS: Final = """
+_FIELDS: Final = {
+    "segment": "s.id", "ordinal": "p.ordinal", "key": "s.key", "session": "s.session",
+    "sequence": "s.sequence", "role": "s.role", "said_at": "s.said_at", "trust": "s.trust",
+    "start": "p.start_char", "end": "p.end_char", "tool": "s.tool", "length": "t.length",
+}  # fmt: skip
+"""Fields of a candidate by column of segment `s`, passage `p` and its terms `t`."""
+_COLUMNS: Final = ", ".join(f'{column} AS "{name}"' for name, column in _FIELDS.items())
+_TERMS: Final = """
     JOIN LATERAL (
         SELECT length, terms, counts FROM recollect.passage_terms
         WHERE space_id = %(space)s AND passage_no = p.passage_no OFFSET 0
@@ -72,12 +74,16 @@ _BY_NUMBER: Final = f"""
 """
 
 
-def similarity_columns(vectors: int) -> str:
-    return "".join(f", v_{place}.similarity" for place in range(vectors))
+def _select(more: str, tables: str, vectors: int) -> str:
+    """Write SQL for candidates, with one similarity per vector, and `more` columns."""
+    similar = "".join(f", v_{place}.similarity AS similarity_{place}" for place in range(vectors))
+    joins = "".join(_SIMILARITY.format(place=place) for place in range(vectors))
+    return f"SELECT {_COLUMNS}, t.terms, t.counts{similar}{more} {tables} {_TERMS} {joins}"
 
 
-def similarity_joins(vectors: int) -> str:
-    return "".join(_SIMILARITY.format(place=place) for place in range(vectors))
+@lru_cache(maxsize=16)
+def by_number(vectors: int) -> str:
+    return _select("", _BY_NUMBER, vectors)
 
 
 def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
@@ -90,84 +96,49 @@ def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
     return given
 
 
-@lru_cache(maxsize=16)
-def by_number(vectors: int) -> str:
-    return "".join(
-        ("SELECT", COLUMNS, similarity_columns(vectors), _BY_NUMBER, TERMS,
-         similarity_joins(vectors))
-    )  # fmt: skip
-
-
 async def describe(
     work: Transaction, query: CandidateQuery, numbers: Sequence[int]
 ) -> tuple[Candidate, ...]:
     given = {"space": work.space_id, "numbers": int8s(numbers), **asked_parameters(query)}
-    return described(work, query, await work.rows(by_number(len(query.vectors)), given))
+    rows = await work.records(by_number(len(query.vectors)), given)
+    return _read_candidates(work, query, rows)
 
 
-def described(
-    work: Transaction, query: CandidateQuery, rows: Sequence[tuple[Any, ...]]
+def _read_candidates(
+    work: Transaction, query: CandidateQuery, rows: Sequence[dict[str, Any]]
 ) -> tuple[Candidate, ...]:
-    named = {word: term_of(work.space_id, word) for word in query.words}
-    counts = _counts(named, [row[12] for row in rows], [row[13] for row in rows])
-    alike = _similarities(rows, len(query.vectors))
+    asked = {term_of(work.space_id, word): word for word in query.words}
+    found = _counts(asked, [row["terms"] for row in rows], [row["counts"] for row in rows])
+    names = [f"similarity_{place}" for place in range(len(query.vectors))]
     return tuple(
-        [
-            Candidate(
-                segment=SegmentId(row[0]),
-                ordinal=row[1],
-                key=EntryKey(row[2]),
-                session=row[3],
-                sequence=row[4],
-                role=row[5],
-                said_at=row[6],
-                trust=row[7],
-                start=row[8],
-                end=row[9],
-                length=row[11],
-                counts=held,
-                similarities=similarities,
-                tool=row[10],
-            )
-            for row, held, similarities in zip(rows, counts, alike, strict=True)
-        ]
+        Candidate(
+            **{name: row[name] for name in _FIELDS},
+            counts=counts,
+            similarities=tuple(_similarity(row[name]) for name in names),
+        )
+        for row, counts in zip(rows, found, strict=True)
     )
 
 
-def _similarities(
-    rows: Sequence[tuple[Any, ...]], vectors: int
-) -> Iterator[tuple[float | None, ...]]:
-    for row in rows:
-        yield tuple(
-            [
-                # A vector of length zero has no direction; the server returns NaN for it.
-                None if other is None else 0.0 if isnan(other) else round(other, DECIMALS)
-                for other in row[14 : 14 + vectors]
-            ]
-        )
+def _similarity(found: float | None) -> float | None:
+    if found is None:
+        return None
+    # A vector of length zero has no direction; the server returns NaN for it.
+    return 0.0 if isnan(found) else round(found, DECIMALS)
 
 
 def _counts(
-    words: Mapping[str, int], terms: Sequence[bytes], counts: Sequence[bytes]
+    asked: Mapping[int, str], terms: Sequence[bytes], counts: Sequence[bytes]
 ) -> list[dict[str, int]]:
+    """Return how often each passage has the words asked for, which are given by their number."""
     made: list[dict[str, int]] = [{} for _ in terms]
-    if not words or not terms:
-        return made
-    asked = {term: word for word, term in words.items()}
-    alike = [
-        word for word, term in words.items() if asked[term] != word
-    ]  # two words may have the same number
-    held = np.frombuffer(b"".join(terms), "<u4")
-    found = np.flatnonzero(np.isin(held, np.fromiter(asked, np.uint32, len(asked))))
+    every = np.frombuffer(b"".join(terms), "<u4")
+    found = np.flatnonzero(np.isin(every, np.fromiter(asked, np.uint32, len(asked))))
     ends = np.cumsum([len(raw) // 4 for raw in terms])
     owners = np.searchsorted(ends, found, side="right").tolist()
     times = np.frombuffer(b"".join(counts), "<u2")[found].tolist()
-    for owner, term, count in zip(owners, held[found].tolist(), times, strict=True):
+    for owner, term, count in zip(owners, every[found].tolist(), times, strict=True):
         made[owner][asked[term]] = count
-    for word in alike:
-        for one in made:
-            if (shared := asked[words[word]]) in one:
-                one[word] = one[shared]
     return made
 
 
@@ -324,10 +295,7 @@ _NEIGHBOUR_ROWS: Final = """
 
 @lru_cache(maxsize=16)
 def around_statement(vectors: int) -> str:
-    return "".join(
-        (_NEIGHBOURS, "SELECT", COLUMNS, similarity_columns(vectors), ", m.of",
-         _NEIGHBOUR_ROWS, TERMS, similarity_joins(vectors))
-    )  # fmt: skip
+    return _NEIGHBOURS + _select(", m.of", _NEIGHBOUR_ROWS, vectors)
 
 
 async def around(
@@ -344,7 +312,7 @@ async def around(
     embedders = [
         await work.send(EMBEDDER, (work.space_id, vector.embedder)) for vector in query.vectors
     ]
-    rows = await work.rows(
+    rows = await work.records(
         around_statement(len(query.vectors)),
         {
             "space": work.space_id,
@@ -358,16 +326,16 @@ async def around(
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
     # A passage whose words are missing is damaged; `check` reports it.
-    stored_rows = [row for row in rows if row[1] is not None and row[11] is not None]
+    whole = [row for row in rows if row["ordinal"] is not None and row["length"] is not None]
     return Surroundings(
-        neighbours=_neighbours(rows, asked), passages=described(work, query, stored_rows)
+        neighbours=_neighbours(rows, asked), passages=_read_candidates(work, query, whole)
     )
 
 
 def _neighbours(
-    rows: Sequence[tuple[Any, ...]], asked: Sequence[SegmentId]
+    rows: Sequence[dict[str, Any]], asked: Sequence[SegmentId]
 ) -> tuple[Neighbour, ...]:
-    met: dict[str, bytes] = {row[0]: row[-1] for row in rows}
+    met: dict[str, bytes] = {row["segment"]: row["of"] for row in rows}
     return tuple(
         [
             Neighbour(segment=SegmentId(near), of=asked[place - 1], distance=distance)
