@@ -22,8 +22,8 @@ from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import read_session_file
 from recollect.agent.chat.opening import (
     ChatOrder,
-    chosen_settings,
-    served_model,
+    choose_settings,
+    find_served_model,
 )
 from recollect.agent.chat.plain import lines_from, lines_of, talk_json, talk_plain
 from recollect.errors import MissingExtra, RecollectError, SettingsError
@@ -34,7 +34,7 @@ MODELS = {"/v1/models": {"data": [{"id": "scripted"}]}}
 
 
 def order_for(server: ModelServer, workspace: Path, **given: Any) -> ChatOrder:
-    settings = chosen_settings(None, provider=server.url, model=None, window_tokens=32_000)
+    settings = choose_settings(None, provider=server.url, model=None, window_tokens=32_000)
     return ChatOrder(workspace=workspace, settings=settings, **given)
 
 
@@ -206,9 +206,9 @@ def test_without_any_model_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
-        chosen_settings(None, provider=None, model=None, window_tokens=None)
+        choose_settings(None, provider=None, model=None, window_tokens=None)
     with pytest.raises(SettingsError, match="http://"):
-        chosen_settings(None, provider="nobody", model=None, window_tokens=None)
+        choose_settings(None, provider="nobody", model=None, window_tokens=None)
 
 
 def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
@@ -219,7 +219,7 @@ def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
 
     def models(**given: Any) -> tuple[Any, ...]:
         named = {"provider": None, "model": None, "window_tokens": None, **given}
-        found = chosen_settings(named.pop("config", None), **named).models
+        found = choose_settings(named.pop("config", None), **named).models
         return found.provider, found.main, found.base_url
 
     with ModelServer(pages=MODELS) as server:
@@ -235,7 +235,7 @@ def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
         file = tmp_path / "recollect.toml"
         file.write_text('[models]\nprovider = "openai-chat"\nmain = "mine"\n')
         assert models(config=file) == ("openai-chat", "mine", None)
-        assert served_model(f"{server.url}/elsewhere", seconds=1.0) is None
+        assert find_served_model(f"{server.url}/elsewhere", seconds=1.0) is None
 
 
 def test_a_pipe_gets_plain_text_by_itself(workspace: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.unit.agent.agent_harness import notes
 
 from recollect.adapters.session.files import transcript_file
 from recollect.adapters.session.transcript import open_transcript
-from recollect.agent.chat.opening import ChatOrder, chosen_settings
+from recollect.agent.chat.opening import ChatOrder, choose_settings
 from recollect.agent.chat.plain import lines_from, talk_json
 from recollect.cli import main
 from recollect.core.values.model import Prompt, Usage
@@ -49,7 +49,7 @@ class Folder:
         self.server = server
 
     def chat(self, *lines: str, **order: Any) -> list[dict[str, Any]]:
-        settings = chosen_settings(None, provider=self.server.url, model=None, window_tokens=16_000)
+        settings = choose_settings(None, provider=self.server.url, model=None, window_tokens=16_000)
         out = io.StringIO()
         chat = ChatOrder(workspace=self.path, settings=settings, **order)
         asyncio.run(talk_json(chat, lines_from(lines), out))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from recollect.adapters.session.entries import is_undo
-from recollect.adapters.session.files import OWNER_ONLY, refusals
+from recollect.adapters.session.files import OWNER_ONLY, translate_errors
 from recollect.adapters.session.transcript import read_session_file
 from recollect.core.engine.engine import Engine
 from recollect.core.formats.blocks import texts_of
@@ -133,7 +133,7 @@ USAGE: Final = (
 )
 
 
-def recordable(command: Command) -> str:
+def recordable_argument(command: Command) -> str:
     """Return the part of a command's argument that the transcript may contain: no words that
     forgetting would not remove there."""
     if command.name == "memory":
@@ -184,7 +184,7 @@ def export_session(transcript: Path, file: Path) -> int:
     """Write a session to a new file: the transcript itself if the name ends in `.jsonl`, else
     Markdown. Return the number of bytes. Raise TranscriptError if the file exists."""
     session = read_session_file(transcript)
-    with refusals(file, "written"):
+    with translate_errors(file, "written"):
         whole = file.suffix.lower() == ".jsonl"
         content = transcript.read_bytes() if whole else session_markdown(session).encode()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from recollect.adapters.session.entries import standing_compactions
+from recollect.adapters.session.entries import active_compactions
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.events import FlushResult
 from recollect.agent.tools.confine import Tool, wire_tool
@@ -38,7 +38,7 @@ turn."""
 SidePurpose: TypeAlias = Literal["summary", "flush"]
 
 
-def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
+def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
     """List the compactions of a prepared turn that the transcript lacks.
 
     There are three causes. The turn waited for a compaction. Or the process ended between the
@@ -63,7 +63,7 @@ def unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionR
     return (result,)
 
 
-def undone_elsewhere(number: int, state: SessionState) -> bool:
+def is_undone_elsewhere(number: int, state: SessionState) -> bool:
     """Return whether the engine made this compaction and no longer shows it. `recollect undo`
     changes only the store. If the state lacks the compaction, that proves nothing, because its
     store may be down."""
@@ -170,7 +170,7 @@ class Conversation:
     def follow(self, state: SessionState) -> int:
         """Undo compactions that were undone only in the engine. Return their number."""
         taken = 0
-        while (number := self._last_number()) is not None and undone_elsewhere(number, state):
+        while (number := self._last_number()) is not None and is_undone_elsewhere(number, state):
             self.transcript.append_undo()
             taken += 1
         return taken
@@ -178,11 +178,11 @@ class Conversation:
     @property
     def compactions(self) -> int:
         """Count the compactions of this transcript that were not undone."""
-        return len(standing_compactions(path_to(self.transcript.entries)))
+        return len(active_compactions(path_to(self.transcript.entries)))
 
     def _last_number(self) -> int | None:
         path = path_to(self.transcript.entries)
-        standing = standing_compactions(path)
+        standing = active_compactions(path)
         return _number_of(path[standing[-1]]) if standing else None
 
     @property

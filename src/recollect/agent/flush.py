@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from recollect.adapters.session.files import durably, open_for_one
+from recollect.adapters.session.files import open_for_one, write_durably
 from recollect.adapters.session.workspace import LONG_TERM_NOTES
 from recollect.agent.conversation import Shape, messages_field, with_user_text
 from recollect.agent.events import FlushOutcome, FlushResult
@@ -234,7 +234,7 @@ class FlushTurn:
             return size
 
         try:
-            size = await durably(add, content)
+            size = await write_durably(add, content)
         except (OSError, TranscriptError) as error:
             trouble = f"cannot be written: {getattr(error, 'strerror', None) or error}"
             self.refusals.append(f"{name} ({trouble})")

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
-from recollect.adapters.session.files import durably
+from recollect.adapters.session.files import write_durably
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.commands import (
     Command,
@@ -25,7 +25,7 @@ from recollect.agent.commands import (
     help_text,
     read_command,
     receipt_text,
-    recordable,
+    recordable_argument,
     why_text,
 )
 from recollect.agent.conversation import Conversation
@@ -242,7 +242,7 @@ class Agent:
     async def _turn(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         steps = self._steps
         steps.begin()
-        await durably(self.conversation.say, text)
+        await write_durably(self.conversation.say, text)
         for number in range(1, self._max_steps + 1):
             step = Step(number=number)
             async with aclosing(self._step(step)) as events:
@@ -308,7 +308,9 @@ class Agent:
 
     async def _keep_result(self, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
         at = self.conversation.milliseconds()
-        await durably(self.conversation.keep, {**result_message(call, outcome), "timestamp": at})
+        await write_durably(
+            self.conversation.keep, {**result_message(call, outcome), "timestamp": at}
+        )
 
     async def _outcome(self, name: str, arguments: Any) -> ToolOutcome:
         tool = next((tool for tool in self._steps.tools if tool.name == name), None)
@@ -319,7 +321,9 @@ class Agent:
         return await self._work.unless_aborted(_run_tool(tool, given)) or failed(ABORTED)
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
-        await durably(self.conversation.keep_command, command.name, recordable(command))
+        await write_durably(
+            self.conversation.keep_command, command.name, recordable_argument(command)
+        )
         if command.name == "compact":
             self._steps.begin()
             yield UpkeepBegan(kind="compaction")
@@ -362,7 +366,7 @@ class Agent:
         if name == "undo":
             return Told(text=await self._undo())
         if name == "name":
-            return Told(text=await durably(self._name, argument))
+            return Told(text=await write_durably(self._name, argument))
         if name == "export":
             return Told(text=await asyncio.to_thread(self._export, argument))
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
@@ -400,7 +404,7 @@ class Agent:
         conversation = self.conversation
         done = await self._engine.undo(conversation.session_id)
         state = self._engine.session(conversation.session_id).state
-        taken = await durably(conversation.follow, state)
+        taken = await write_durably(conversation.follow, state)
         if not taken and done.undone is None:
             return f"Nothing was undone: {done.reason}."
         return "The last compaction is undone; the messages that it had replaced are shown again."
@@ -410,7 +414,7 @@ class Agent:
         if self._open_session is None:
             return "This host cannot start a new session; restart it for a new one."
         try:
-            await durably(self._change_session, self._open_session)
+            await write_durably(self._change_session, self._open_session)
         finally:
             if self.conversation is not before:
                 self._engine.end(before.session_id)

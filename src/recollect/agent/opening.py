@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from recollect.adapters.session.files import SessionIndex, durably, transcript_file
+from recollect.adapters.session.files import SessionIndex, transcript_file, write_durably
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.session.workspace import create_missing_files
 from recollect.adapters.wiring.memory import open_memory
@@ -118,7 +118,7 @@ async def open_agent(
         if agent.conversation.compactions:  # `recollect undo` changes only the store
             await engine.observe(transcript.session_id, {"usage": {}})  # this loads the session
             state = engine.session(transcript.session_id).state
-            await durably(agent.conversation.follow, state)
+            await write_durably(agent.conversation.follow, state)
         yield agent
 
 

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from recollect.adapters.session.files import durably
+from recollect.adapters.session.files import write_durably
 from recollect.adapters.session.workspace import LoadedWorkspace, load_workspace
 from recollect.agent.conversation import (
     SPENT,
     Conversation,
     Shape,
+    find_unrecorded,
     first_kept_entry,
     request_body,
     system_prompt,
-    unrecorded,
 )
 from recollect.agent.events import (
     AgentEvent,
@@ -287,8 +287,8 @@ class TurnSteps:
             if made is not None:
                 yield made
             # Another process undid a compaction.
-            await durably(self.conversation.follow, context.state)
-            for result in unrecorded(context, self.conversation.recorded_cuts()):
+            await write_durably(self.conversation.follow, context.state)
+            for result in find_unrecorded(context, self.conversation.recorded_cuts()):
                 yield await self._keep_compaction(result)
             yield Prepared(step=step.number, report=context.report)
             step.aborted = self.work.aborted
@@ -339,10 +339,10 @@ class TurnSteps:
                 reply.silent = filtered.silent
         finally:
             if reply.aborted or not reply.ended:  # or the consumer has left
-                await self._keep_broken(reply, "aborted", None)
+                await self._keep_partial(reply, "aborted", None)
         self._sent = sent
         if reply.error is not None:
-            await self._keep_broken(reply, "error", str(reply.error))
+            await self._keep_partial(reply, "error", str(reply.error))
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
         """Write notes and compact if the window needs it after a reply."""
@@ -444,7 +444,7 @@ class TurnSteps:
             usage=done.usage,
             timestamp=self.conversation.milliseconds(),
         )
-        entry_id = await durably(self.conversation.keep, message)
+        entry_id = await write_durably(self.conversation.keep, message)
         if self.last is not None:
             self.last.reply = message
         if message["stopReason"] != "error":
@@ -454,7 +454,7 @@ class TurnSteps:
         step.observation = await self.engine.observe(self.conversation.session_id, taught)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
-    async def _keep_broken(self, reply: ReplyState, reason: Any, error: str | None) -> None:
+    async def _keep_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
         """Record the incomplete reply as pi does. It is never sent to a model again."""
         message = broken_off(
             reply.text,
@@ -464,7 +464,7 @@ class TurnSteps:
             error=error,
             usage=None if reply.done is None else reply.done.usage,
         )
-        await durably(self.conversation.keep, message)
+        await write_durably(self.conversation.keep, message)
 
     async def _keep_compaction(self, result: CompactionResult) -> Compacted:
         """Record the compaction and its tokens. A compaction without effect cost tokens too."""
@@ -474,12 +474,12 @@ class TurnSteps:
             path = self.engine.session(self.conversation.session_id).state.path
             leading = self.shape.leading
             first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
-            entry_id = await durably(self.conversation.keep_compaction, result, first)
+            entry_id = await write_durably(self.conversation.keep_compaction, result, first)
         spent = result.spent
         if spent.input_tokens or spent.output_tokens:
             usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
             model = self.engine._summary_model
-            await durably(self.conversation.keep_spent, "summary", model=model, usage=usage)
+            await write_durably(self.conversation.keep_spent, "summary", model=model, usage=usage)
         return Compacted(result=result, entry_id=entry_id)
 
     async def _flush(self) -> Flushed:
@@ -494,10 +494,12 @@ class TurnSteps:
             read_only=self.scope.read_only,
         )
         result = await turn.run(self.model, self.engine.settings)
-        await durably(self.conversation.keep_flush, result)
+        await write_durably(self.conversation.keep_flush, result)
         if result.usage is not None:
             name = self.model.name
-            await durably(self.conversation.keep_spent, "flush", model=name, usage=result.usage)
+            await write_durably(
+                self.conversation.keep_spent, "flush", model=name, usage=result.usage
+            )
         if result.done:
             await self.engine.flushed(self.conversation.session_id)
         return Flushed(result=result)

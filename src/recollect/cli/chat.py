@@ -97,10 +97,10 @@ def chat(
         raise click.UsageError("pass either --new or --resume, not both")
     check_url(order["store"])
     window_tokens = None if window is None else window_from(window)
-    from recollect.agent.chat.opening import ChatOrder, chosen_settings
+    from recollect.agent.chat.opening import ChatOrder, choose_settings
 
     folder = workspace.resolve()
-    settings = chosen_settings(
+    settings = choose_settings(
         None, provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
     chat_order = ChatOrder(workspace=folder, settings=settings, **order)
@@ -135,7 +135,7 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
 def _usable_models() -> dict[str, dict[str, str]]:
     """Return the settings of each usable model by its description. Models of providers with a key
     come first."""
-    from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, served_model
+    from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, find_served_model
 
     found = {
         f"{one.title}, {one.model} (key from {one.variable})": {
@@ -145,7 +145,7 @@ def _usable_models() -> dict[str, dict[str, str]]:
         for one in PROVIDERS.values()
         if os.environ.get(one.variable)
     }
-    if served := served_model(LOCAL_URL, seconds=PROBE_SECONDS):
+    if served := find_served_model(LOCAL_URL, seconds=PROBE_SECONDS):
         text = f"the server on this machine, {served} ({LOCAL_URL}, no key)"
         found[text] = {"provider": "openai-chat", "main": served, "base_url": LOCAL_URL}
     return found

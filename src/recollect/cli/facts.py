@@ -85,13 +85,13 @@ async def facts_list(
     memory: Memory,
 ) -> None:
     """List the facts of a memory: pinned ones first, then by time."""
-    from recollect.adapters.session.clean_files import sessions_named
+    from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.facts.history import FactFilter
 
     at = None if as_of is None else moment_from(as_of, option="--as-of")
     async with memory.open() as store:
         if session is not None:
-            session = await stored_session(store, sessions_named(memory.space, [session])[-1])
+            session = await stored_session(store, resolve_sessions(memory.space, [session])[-1])
         asked = FactFilter(
             types=types, session=session, as_of=at, superseded=superseded, search=search.strip()
         )

@@ -95,7 +95,7 @@ async def memory_forget(
     and --before remove only the messages that they select. If you combine them, a message must
     match all of them.
     """
-    from recollect.adapters.session.clean_files import sessions_named
+    from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.upkeep.masks import own_patterns
 
     order = ForgetOrder(
@@ -118,7 +118,7 @@ async def memory_forget(
         own_patterns((pattern,))
     async with memory.open() as store:
         named = [await stored_session(store, session) for session in sessions]
-        order = replace(order, sessions=sessions_named(memory.space, named))
+        order = replace(order, sessions=resolve_sessions(memory.space, named))
         certificate = await _forget(store, memory, order, workspace, yes=yes)
     _print(memory, certificate)
 
@@ -154,7 +154,7 @@ async def _forget(
     """Forget after the user has confirm it. Return None if there is nothing to forget, or the
     user refused."""
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
-    from recollect.core.upkeep.certificates import extended
+    from recollect.core.upkeep.certificates import extend_certificate
     from recollect.core.upkeep.forget import forget as forget_all
 
     only_facts = bool(order.facts and not order.segments)
@@ -188,7 +188,9 @@ async def _forget(
         certificate = await forget_all(store, [spool], order, now=order.at)
     if done is None:
         return certificate
-    return extended(certificate, counts=done.counts, covers=done.covers, cannot=done.cannot)
+    return extend_certificate(
+        certificate, counts=done.counts, covers=done.covers, cannot=done.cannot
+    )
 
 
 async def _find_targets(
@@ -215,7 +217,7 @@ def _target_lines(targets: ForgetTargets) -> Iterator[str]:
 
 
 def _count_targets(targets: ForgetTargets, files: dict[str, int]) -> str:
-    from recollect.core.upkeep.certificates import counted
+    from recollect.core.upkeep.certificates import count_text
 
     digests = sum(fact.type == "digest" for fact in targets.facts)
     counts = {
@@ -225,7 +227,7 @@ def _count_targets(targets: ForgetTargets, files: dict[str, int]) -> str:
         "records in ledger, jobs and session states": targets.records,
         **files,
     }
-    return ", ".join(counted(count, what) for what, count in counts.items() if count)
+    return ", ".join(count_text(count, what) for what, count in counts.items() if count)
 
 
 def _report_nothing(cannot: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, read_session_file
 from recollect.adapters.wiring.memory import open_memory
 from recollect.agent import opening
-from recollect.agent.conversation import undone_elsewhere
+from recollect.agent.conversation import is_undone_elsewhere
 from recollect.agent.events import Ended, Prepared, Said, Told
 from recollect.agent.opening import open_agent
 from recollect.core.engine.engine import Engine
@@ -169,7 +169,7 @@ def test_which_compactions_the_engine_no_longer_shows(
         for at, before in cuts
     ]
     state = SessionState(compactions=made, edits=tuple(edits))
-    assert undone_elsewhere(number, state) is undone
+    assert is_undone_elsewhere(number, state) is undone
 
 
 def test_an_undo_whose_process_ended_halfway_is_finished(

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
 from recollect.adapters.wiring.stores import sqlite_path
-from recollect.agent.chat.opening import chosen_settings
+from recollect.agent.chat.opening import choose_settings
 from recollect.cli import main
 from recollect.system.config import load_settings
 from recollect.system.places import user_settings_file
@@ -117,7 +117,7 @@ def test_a_chat_reads_the_settings_of_the_folder_it_is_in() -> None:
     write_trusted('models = { provider = "openai-chat", main = "its" }\n', "with")
 
     def asked(folder: str) -> str | None:
-        chosen = chosen_settings(
+        chosen = choose_settings(
             None, provider=None, model=None, window_tokens=None, folder=Path(folder)
         )
         return chosen.models.main

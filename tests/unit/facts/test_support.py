@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from recollect.core.facts.support import (
-    anchored,
     find_quote,
+    is_anchored,
     is_supported,
     sentence_before,
     sentences_around,
@@ -140,6 +140,6 @@ def test_some_sentences_state_nothing_whatever_is_made_of_them(sentence: str) ->
 
 def test_a_restatement_is_about_a_quotation_where_what_is_exact_stands_there() -> None:
     quote = "库存服务测试环境的地址是 stock-test.mall.internal"
-    assert anchored("The address of the stock service is stock-test.mall.internal.", quote)
-    assert not anchored("The address of the stock service is other.mall.internal.", quote)
-    assert not anchored("The address of the stock service was given.", quote)
+    assert is_anchored("The address of the stock service is stock-test.mall.internal.", quote)
+    assert not is_anchored("The address of the stock service is other.mall.internal.", quote)
+    assert not is_anchored("The address of the stock service was given.", quote)

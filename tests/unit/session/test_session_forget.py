@@ -18,7 +18,7 @@ from recollect.adapters.session.clean_files import (
     FilesChanged,
     FilesOrder,
     forget_in_files,
-    sessions_named,
+    resolve_sessions,
 )
 from recollect.adapters.session.entries import (
     FORGOTTEN,
@@ -288,7 +288,7 @@ def test_a_session_goes_with_its_file_and_its_row_by_key_or_id() -> None:
     for record in (main, other):
         with begun(record.session_id) as transcript:
             transcript.append_message(user("hello"))
-    assert sessions_named(SPACE, ("main", "elsewhere")) == ("main", "elsewhere", main.session_id)
+    assert resolve_sessions(SPACE, ("main", "elsewhere")) == ("main", "elsewhere", main.session_id)
     done = forget(sessions=("main",))
     assert done.counts["transcripts deleted"] == 1
     assert done.counts["rows of the index of sessions"] == 1

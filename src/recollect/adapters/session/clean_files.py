@@ -21,9 +21,9 @@ from recollect.adapters.session.entries import (
     LEAST_CHARS,
     EntrySearch,
     comparable,
+    content_strings,
     forget_entries,
     mask_lines,
-    said_in,
 )
 from recollect.adapters.session.files import (
     SessionIndex,
@@ -119,7 +119,7 @@ def redact_in_files(
     return walk.found
 
 
-def sessions_named(space: str, names: Sequence[str]) -> tuple[str, ...]:
+def resolve_sessions(space: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, plus the sessions that the index lists under them. The archive names a
     conversation by its transcript's id, people name it by its key."""
     try:
@@ -280,13 +280,13 @@ class _Forgetting(_Walk):
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
         if place == TRANSCRIPTS:
             return self._transcript(path, data)
-        return self._typed(data) if place == TYPED else self._note(data)
+        return self._forget_input(data) if place == TYPED else self._note(data)
 
     def _transcript(self, path: Path, data: bytes) -> _Change:
         search = self._search(path, data)
         if self._order.sessions and search is not self._anywhere:
             entries = [one for one in read_session(data).entries if one.role in ("user", None)]
-            said = {comparable(text) for entry in entries for text in said_in(entry.value)}
+            said = {comparable(text) for entry in entries for text in content_strings(entry.value)}
             self._said_in_named |= said - {""}
         if search is None:
             return _Change(data=None, does={"transcripts deleted": 1})
@@ -302,14 +302,14 @@ class _Forgetting(_Walk):
         }
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
-    def _typed(self, data: bytes) -> _Change:
+    def _forget_input(self, data: bytes) -> _Change:
         """Remove lines of typed input. Input has no session, so for a named session the lines that
         were said in it are removed."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
-        left = [piece for piece in pieces if not self._typed_goes(piece)]
+        left = [piece for piece in pieces if not self._is_forgotten_input(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
 
-    def _typed_goes(self, piece: str) -> bool:
+    def _is_forgotten_input(self, piece: str) -> bool:
         head, *lines = piece.split("\n")
         try:
             at = datetime.fromisoformat(head.removeprefix("# ")).timestamp()

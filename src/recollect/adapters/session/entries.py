@@ -73,7 +73,7 @@ _MOST_NAME_CHARS: Final = 500
 _CODEC: Final = PiCodec()
 
 
-def said_in(value: Mapping[str, Any]) -> Iterator[str]:
+def content_strings(value: Mapping[str, Any]) -> Iterator[str]:
     """Yield every string of an entry that is content or derived from it, without ids and images."""
     kind = value.get("type")
     if kind in _SETTINGS_OF_A_SESSION:
@@ -83,27 +83,27 @@ def said_in(value: Mapping[str, Any]) -> Iterator[str]:
         if key in _ENTRY_NAMES or key == "retainedTail":
             continue
         if key == "message":
-            yield from said_in_message(nested)
+            yield from message_strings(nested)
         elif key == "content":
-            yield from _said_in_blocks(nested)
+            yield from _block_strings(nested)
         elif key == "details" and kind in _SUMMARIES and isinstance(nested, Mapping):
             yield from _strings({name: nested[name] for name in nested if name not in _DETAILS})
         else:
             yield from _strings(nested, keys=not own)
 
 
-def said_in_message(message: Any) -> Iterator[str]:
+def message_strings(message: Any) -> Iterator[str]:
     if not isinstance(message, Mapping):
         yield from _strings(message)
         return
     for key, value in message.items():
         if key == "content":
-            yield from _said_in_blocks(value)
+            yield from _block_strings(value)
         elif key not in _MESSAGE_NAMES:
             yield from _strings(value)
 
 
-def _said_in_blocks(content: Any) -> Iterator[str]:
+def _block_strings(content: Any) -> Iterator[str]:
     for block in content if isinstance(content, list) else (content,):
         if not isinstance(block, Mapping):
             yield from _strings(block)
@@ -255,7 +255,7 @@ class EntrySearch:
         )
 
     def entry(self, entry: PiEntry) -> bool:
-        strings = list(said_in(entry.value))
+        strings = list(content_strings(entry.value))
         text = text_of(entry)
         if text is None:
             return any(map(self.text, strings))
@@ -268,7 +268,7 @@ class EntrySearch:
         at = message.get("timestamp")
         if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
             return True
-        if any(map(self.matcher.in_text, said_in_message(message))):
+        if any(map(self.matcher.in_text, message_strings(message))):
             return True
         return self.text(_message_text(message), result=message.get("role") == "toolResult")
 
@@ -289,10 +289,10 @@ class EntriesForgotten:
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
     session = read_session(data)
     aged = _select_by_time(session, search)
-    values = _forgotten(session, search, aged)
+    values = _forget_content(session, search, aged)
     entries = len(values)
-    values |= _withdrawn(session.entries, values)
-    lines, unread = _changed_lines(data, session, values, aged, search)
+    values |= _withdraw_summaries(session.entries, values)
+    lines, unread = _rewrite_lines(data, session, values, aged, search)
     left = b"\n".join(lines)
     return EntriesForgotten(
         data=left,
@@ -307,7 +307,7 @@ def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
     )
 
 
-def _forgotten(
+def _forget_content(
     session: PiSession, search: EntrySearch, aged: set[int]
 ) -> dict[int, dict[str, Any]]:
     gone: dict[int, dict[str, Any]] = {}
@@ -343,7 +343,7 @@ def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:
     return found
 
 
-def _withdrawn(
+def _withdraw_summaries(
     entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
     """List the summaries that cover removed entries, or were made from a summary that does."""
@@ -353,13 +353,13 @@ def _withdrawn(
             continue
         if entry.text("summary") in (None, UNDONE_SUMMARY, WITHDRAWN):
             continue
-        covered = {pi_entry.number for pi_entry in _covered(entries, entry)}
+        covered = {pi_entry.number for pi_entry in _summary_sources(entries, entry)}
         if not covered.isdisjoint(gone) or not covered.isdisjoint(found):
             found[entry.number] = _blank_summary(entry.value)
     return found
 
 
-def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
+def _summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
     """List the possible sources of a summary: all entries before those it keeps, and earlier
     summaries."""
     earlier = [entry for entry in entries if entry.number < summary.number]
@@ -374,7 +374,7 @@ def _covered(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
     return [*path[:kept], *(entry for entry in path[kept:cut] if entry.kind == "compaction")]
 
 
-def _changed_lines(
+def _rewrite_lines(
     data: bytes,
     session: PiSession,
     values: Mapping[int, Mapping[str, Any]],
@@ -432,10 +432,10 @@ def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
 
 def mask_lines(data: bytes, masks: Masks) -> bytes:
     """Mask a transcript's secrets. A line that cannot be parsed is treated as text."""
-    return b"\n".join([_masked_line(line, masks) for line in data.split(b"\n")])
+    return b"\n".join([_mask_line(line, masks) for line in data.split(b"\n")])
 
 
-def _masked_line(line: bytes, masks: Masks) -> bytes:
+def _mask_line(line: bytes, masks: Masks) -> bytes:
     if not line.strip():
         return line
     try:
@@ -502,7 +502,7 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
     """Return the fields of a compaction that undoes the last active one; None if there is none."""
-    standing = standing_compactions(path)
+    standing = active_compactions(path)
     if not standing:
         return None
     undone = path[standing[-1]]
@@ -514,10 +514,10 @@ def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
         "details": {UNDOES: undone.id},
         "from_hook": True,
     }
-    return fields if len(standing) == 1 else fields | _restoring(path, standing[-2], undone)
+    return fields if len(standing) == 1 else fields | _restore_fields(path, standing[-2], undone)
 
 
-def standing_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
+def active_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
     """Return the indexes of compactions on the path that were not undone. The last one is
     active."""
     standing: list[int] = []
@@ -537,7 +537,7 @@ def is_undo(entry: PiEntry) -> bool:
     return isinstance(details, dict) and isinstance(details.get(UNDOES), str)
 
 
-def _restoring(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[str, Any]:
+def _restore_fields(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[str, Any]:
     restored = path[at]
     kept = kept_from(path, at)
     # If it kept nothing before itself, what counts again begins right after it.

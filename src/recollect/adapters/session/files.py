@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 5
 
 
 @contextlib.contextmanager
-def refusals(path: Path, done: str) -> Iterator[None]:
+def translate_errors(path: Path, done: str) -> Iterator[None]:
     """Raise TranscriptError if the system refuses what the block does."""
     try:
         yield
@@ -119,7 +119,9 @@ def read_all(descriptor: int) -> bytes:
         return file.read()
 
 
-async def durably(write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs) -> _Written:
+async def write_durably(
+    write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs
+) -> _Written:
     """Run `write` in a thread. A cancellation is raised only after it has ended, so that no later
     write can run before it."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
@@ -238,13 +240,13 @@ class SessionIndex:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        with refusals(self.path, "written"):
+        with translate_errors(self.path, "written"):
             make_folder(self.path.parent)
             with hold_lock(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
                 yield
 
     def _read(self) -> dict[str, dict[str, Any]]:
-        with refusals(self.path, "read"):
+        with translate_errors(self.path, "read"):
             try:
                 data = self.path.read_bytes()
             except FileNotFoundError:

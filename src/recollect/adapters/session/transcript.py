@@ -21,7 +21,7 @@ from recollect.adapters.session.files import (
     OWNER_ONLY,
     open_for_one,
     read_all,
-    refusals,
+    translate_errors,
 )
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
@@ -70,7 +70,7 @@ class TranscriptFile:
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
         """Open the file. Return it with its content and the repairs made."""
         path = path.absolute()  # the process may change its folder later
-        with refusals(path, "opened"), ExitStack() as opened:
+        with translate_errors(path, "opened"), ExitStack() as opened:
             make_folder(path.parent)
             descriptor = open_for_one(path, create=True)
             opened.callback(os.close, descriptor)
@@ -96,7 +96,7 @@ class TranscriptFile:
         """Add a line and return its number. It is durable when this returns."""
         self._check_usable()
         whole = line + b"\n"
-        with refusals(self.path, "written"):
+        with translate_errors(self.path, "written"):
             try:
                 if os.write(self._descriptor, whole) != len(whole):
                     raise OSError("only a part of the line was written: the disk may be full")  # noqa: TRY301
@@ -146,7 +146,7 @@ class TranscriptFile:
 
 def read_session_file(path: Path) -> PiSession:
     """Read a session file as version 3. No lock is taken, and the file is not changed."""
-    with refusals(path, "read"):
+    with translate_errors(path, "read"):
         data = path.read_bytes()
     return migrate(read_session(data))
 

@@ -294,7 +294,7 @@ async def delete_stored_space(
     settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
 ) -> Certificate:
     """Delete a space. Raise StoreError if it `must_exist` and no space has this name."""
-    from recollect.core.upkeep.certificates import extended
+    from recollect.core.upkeep.certificates import extend_certificate
     from recollect.core.upkeep.forget import DeletesItself, certify_deletion, delete_space
 
     key = settings.store.key
@@ -321,7 +321,7 @@ async def delete_stored_space(
         spooled = await spool.rewrite(lambda _: None)
     finally:
         await spool.close()
-    return extended(
+    return extend_certificate(
         certificate,
         counts={"spooled batches": spooled} if spooled else {},
         covers=(_SPOOL_COVERS,),

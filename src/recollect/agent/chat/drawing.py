@@ -66,7 +66,7 @@ class Folded:
         return text
 
 
-def folded_call(number: int, name: str, arguments: Mapping[str, Any], ended: CallEnded) -> Folded:
+def fold_call(number: int, name: str, arguments: Mapping[str, Any], ended: CallEnded) -> Folded:
     asked = "\n".join(f"{key}: {value}" for key, value in arguments.items())
     return Folded(
         number=number,
@@ -85,7 +85,7 @@ def call_note(ended: CallEnded) -> str:
     return f"{f'exit code {ended.exit_code}' if ended.exit_code else 'error'}: {first}"
 
 
-def folded_report(number: int, report: Report) -> Folded | None:
+def fold_report(number: int, report: Report) -> Folded | None:
     """Fold what memory changed in this request compared to the previous one; None if nothing."""
     failed = [f"{line.stage} failed" for line in report.failures]
     stood = {edit.text for edit in report.ended_edits if isinstance(edit, Insert)}
@@ -109,7 +109,7 @@ def folded_report(number: int, report: Report) -> Folded | None:
     )
 
 
-def folded_compaction(number: int, result: CompactionResult) -> Folded:
+def fold_compaction(number: int, result: CompactionResult) -> Folded:
     if result.trigger == "manual":  # the answer to `/compact` shows the rest
         note = f"the summary, {size_of(result.summary)}"
     elif result.compacted:

@@ -100,7 +100,7 @@ class ChatOrder:
 
 
 @asynccontextmanager
-async def opened_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
+async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
     """Open the agent of a chat. `ask` asks the person, if there is one."""
     from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
@@ -155,7 +155,7 @@ def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
     return ShellRule(mode="asked", confirm=confirm)
 
 
-def chosen_settings(
+def choose_settings(
     config: Path | None,
     *,
     provider: str | None,
@@ -179,7 +179,7 @@ def _choose_model(settings: Settings, provider: str | None, model: str | None) -
         if model or models.main:
             return {"models.main": model or models.main}
         if models.base_url is not None:
-            return {"models.main": served_model(models.base_url, seconds=2.0) or "default"}
+            return {"models.main": find_served_model(models.base_url, seconds=2.0) or "default"}
         whose = "anthropic" if models.provider == "anthropic" else "openai"
         return {"models.main": PROVIDERS[whose].model}
     if provider is None:
@@ -197,7 +197,7 @@ def _server(url: str, model: str | None) -> dict[str, Any]:
     if urlsplit(url).scheme not in ("http", "https"):
         names = ", ".join(PROVIDERS)
         raise SettingsError(f"--provider {url!r}: give one of {names}, or a server's http:// URL")
-    named = model or served_model(url, seconds=2.0)
+    named = model or find_served_model(url, seconds=2.0)
     if named is None:
         raise SettingsError(
             f"--provider {url}: the server does not list its models; check that it runs, or pass "
@@ -207,14 +207,14 @@ def _server(url: str, model: str | None) -> dict[str, Any]:
 
 
 def _local(model: str | None) -> dict[str, Any]:
-    found = served_model(LOCAL_URL, seconds=PROBE_SECONDS)
+    found = find_served_model(LOCAL_URL, seconds=PROBE_SECONDS)
     if found is None:
         raise SettingsError(NO_MODEL)
     named = model or found
     return {"models.provider": "openai-chat", "models.base_url": LOCAL_URL, "models.main": named}
 
 
-def served_model(url: str, *, seconds: float) -> str | None:
+def find_served_model(url: str, *, seconds: float) -> str | None:
     parts = urlsplit(url)
     path = parts.path.rstrip("/") or "/v1"
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
-from recollect.agent.chat.opening import ChatOrder, opened_agent
+from recollect.agent.chat.opening import ChatOrder, open_chat_agent
 from recollect.errors import RecollectError
 from recollect.system.plain_text import harmless
 
@@ -71,7 +71,7 @@ async def talk_plain(
 ) -> int:
     """Run turns until there are no more lines. Return 1 if the last turn failed."""
     ended = 0
-    async with opened_agent(order) as agent:
+    async with open_chat_agent(order) as agent:
         async for line in lines:
             if line.strip():
                 ended = await _plain_turn(agent, line, out, notes)
@@ -140,7 +140,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
     """Run turns and print every event as a line. `{"abort": true}` stops the running turn."""
     ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
-    async with opened_agent(order) as agent:
+    async with open_chat_agent(order) as agent:
         _write_line(out, opened_dict(agent, order))
 
         async def listen() -> None:

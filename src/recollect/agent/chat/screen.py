@@ -19,9 +19,9 @@ from rich.text import Text
 from recollect.agent.chat.drawing import (
     Folded,
     MarkdownStream,
-    folded_call,
-    folded_compaction,
-    folded_report,
+    fold_call,
+    fold_compaction,
+    fold_report,
     main_argument,
     one_line,
     size_of,
@@ -87,7 +87,7 @@ def _strip(line: list[Segment]) -> list[Segment]:
     return [*line[:-1], *(Segment(one.text.rstrip(), one.style) for one in line[-1:])]
 
 
-def shown_model(name: str) -> str:
+def model_label(name: str) -> str:
     """Return a model's name for people. Local servers use a file path as the name."""
     return name.rpartition("/")[2].removesuffix(".gguf") if name.endswith(".gguf") else name
 
@@ -105,7 +105,7 @@ class Screen:
         self._console = console or Console(highlight=False, markup=False, emoji=False)
         self._now = now
         self._live: Live | None = None
-        self._model = shown_model(model)
+        self._model = model_label(model)
         self._used = ""
         self._stream = MarkdownStream()
         self._thoughts: list[str] = []
@@ -117,7 +117,7 @@ class Screen:
 
     def follow(self, status: ContextStatus) -> None:
         self._fill(status.request.tokens, status.request.window_tokens)
-        self._model = shown_model(status.model)
+        self._model = model_label(status.model)
 
     def status(self) -> str:
         took = self._now() - self._since
@@ -181,7 +181,7 @@ class Screen:
             self._on_upkeep(event)
         elif isinstance(event, Prepared):
             self._fill(event.report.tokens_after, event.report.window_tokens)
-            if (folded := folded_report(self._count + 1, event.report)) is not None:
+            if (folded := fold_report(self._count + 1, event.report)) is not None:
                 self._fold(folded)
             self._do("waiting")
         elif isinstance(event, Replied):
@@ -202,7 +202,7 @@ class Screen:
             return
         began = self._calls.pop(event.id, None)
         arguments = {} if began is None else began.arguments
-        self._fold(folded_call(self._count + 1, event.name, arguments, event))
+        self._fold(fold_call(self._count + 1, event.name, arguments, event))
         self._do("preparing")
 
     def _on_upkeep(self, event: UpkeepBegan | Compacted | Flushed) -> None:
@@ -214,7 +214,7 @@ class Screen:
             number = self._count + 1
             self._fold(Folded(number=number, title="notes", note=note, whole=note, failed=failed))
         elif event.result.compacted or event.result.trigger != "manual":
-            self._fold(folded_compaction(self._count + 1, event.result))
+            self._fold(fold_compaction(self._count + 1, event.result))
 
     def _notice(self, event: Failed | Withdrawn | Ended) -> None:
         self._settle()

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
-from recollect.agent.chat.opening import ChatOrder, PersonQuestion, opened_agent
+from recollect.agent.chat.opening import ChatOrder, PersonQuestion, open_chat_agent
 from recollect.errors import MissingExtra, RecollectError, TranscriptError
 from recollect.system.durable import make_folder
 from recollect.system.places import chat_history_file
@@ -75,11 +75,13 @@ class MaskedHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         from recollect.adapters.session.files import open_for_one
-        from recollect.agent.commands import read_command, recordable
+        from recollect.agent.commands import read_command, recordable_argument
         from recollect.core.rules.redaction import redact
 
         command = read_command(string)
-        if isinstance(command, str) or (command and recordable(command) != command.argument):
+        if isinstance(command, str) or (
+            command and recordable_argument(command) != command.argument
+        ):
             return
         lines = redact(string, pii=self._pii).text.split("\n")
         entry = f"\n# {datetime.now(UTC).isoformat()}\n" + "".join(f"+{line}\n" for line in lines)
@@ -142,7 +144,7 @@ class TerminalChat:
             loop.add_signal_handler(number, end, number)
         try:
             with logging_to(ShownLog(self._note)):
-                async with opened_agent(self._order, self._ask) as agent:
+                async with open_chat_agent(self._order, self._ask) as agent:
                     from recollect.agent.chat.screen import Screen
 
                     self._agent, self._screen = agent, Screen(agent.model_name)

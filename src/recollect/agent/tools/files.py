@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from recollect.adapters.session.files import durably
+from recollect.adapters.session.files import write_durably
 from recollect.agent.tools.confine import (
     Placed,
     Tool,
@@ -181,7 +181,7 @@ def write_tool(scope: ToolScope) -> Tool:
             return failed("`content` is missing; give the whole text of the file.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await durably(_write, placed, content)
+        return await write_durably(_write, placed, content)
 
     return Tool(
         name="write",
@@ -205,7 +205,7 @@ def edit_tool(scope: ToolScope) -> Tool:
             return failed("`oldText` and `newText` are both needed.")
         if scope.read_only:
             return failed(READ_ONLY)
-        return await durably(_edit, placed, old, new)
+        return await write_durably(_edit, placed, old, new)
 
     return Tool(
         name="edit",

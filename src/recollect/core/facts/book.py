@@ -20,7 +20,7 @@ from recollect.core.facts.history import (
     FactWritten,
     Reconciled,
     as_of,
-    closed_by,
+    close_fact,
     fact_history,
     name_property,
     other_value,
@@ -68,7 +68,7 @@ _TELLS_TYPE: Final[dict[FactType, str]] = {
 """The words of each type. The first match decides."""
 
 
-def spelled(id: str) -> str:  # noqa: A002
+def format_id(id: str) -> str:  # noqa: A002
     """Format an id for a message, with control characters escaped."""
     return id if id.isprintable() else repr(id)[1:-1]
 
@@ -196,7 +196,7 @@ class FactBook:
         if facts:
             raise RecollectError(
                 f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
-                + ", ".join(spelled(fact.id) for fact in facts[:_MOST_NAMED])
+                + ", ".join(format_id(fact.id) for fact in facts[:_MOST_NAMED])
             )
         forms = dict.fromkeys((id, id.lower()))
         if await self._store.tombstoned([fact_identity(FactId(form)) for form in forms]):
@@ -227,8 +227,8 @@ class FactBook:
         changes. It is valid from `at`, or from now. With `source` it rests on that message, and is
         trusted no more than the message."""
         self._check_writable()
-        content, masked = self._stored(text)
-        about = " ".join(self._stored(subject)[0].casefold().split()) if subject.strip() else ""
+        content, masked = self._clean(text)
+        about = " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
@@ -264,7 +264,7 @@ class FactBook:
         history."""
         self._check_writable()
         fact = await self.find(id)
-        content, masked = self._stored(text)
+        content, masked = self._clean(text)
         written = await retry_if_stale(lambda: self._edit(fact.id, content, type))
         return replace(written, masked=masked)
 
@@ -318,7 +318,7 @@ class FactBook:
         self._forgotten()
         return certificate
 
-    def _stored(self, text: str) -> tuple[str, int]:
+    def _clean(self, text: str) -> tuple[str, int]:
         said = clean_text(text).strip()
         if not said:
             raise RecollectError("the statement is empty; pass a text")
@@ -369,7 +369,7 @@ class FactBook:
                 outcome="known", fact=old, reason="the fact already has this statement"
             )
         new = self._version(old, content, type or old.type)
-        closed = replace(closed_by(old, new), pinned=False)
+        closed = replace(close_fact(old, new), pinned=False)
         await self._write([new, closed], revision)
         return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
 
@@ -435,9 +435,9 @@ class FactBook:
             return fact
         versions = fact_history(fact, await self._store.facts(superseded=True)).facts
         newest = next((other for other in reversed(versions) if other.current), None)
-        instead = "" if newest is None else f"; the current version is {spelled(newest.id)}"
+        instead = "" if newest is None else f"; the current version is {format_id(newest.id)}"
         raise RecollectError(
-            f"{spelled(fact.id)} is an earlier version and cannot be changed{instead}"
+            f"{format_id(fact.id)} is an earlier version and cannot be changed{instead}"
         )
 
     async def _write(self, facts: Sequence[Fact], revision: int) -> None:

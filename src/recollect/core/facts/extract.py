@@ -29,9 +29,9 @@ from recollect.core.facts.support import (
     BEFORE_CHARS,
     Proposed,
     admit,
-    anchored,
     content_words,
     find_quote,
+    is_anchored,
     is_supported,
     sentence_before,
     sentences,
@@ -200,7 +200,7 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
             # A small model copies well and rephrases badly. If the copied words contain every exact
             # value of its statement, they become the statement.
             content = " ".join(claim.quote.split()).strip(" \"“”'`")
-            if len(content) > CONTENT_CHARS or not anchored(claim.content, content):
+            if len(content) > CONTENT_CHARS or not is_anchored(claim.content, content):
                 return None
             if not is_supported(content, [stated.text]):
                 return None

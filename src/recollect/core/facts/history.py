@@ -228,9 +228,9 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
     """Return the new fact at its place among the versions, then the versions whose validity it
     ends."""
     closed = tuple(
-        closed_by(old, new)
+        close_fact(old, new)
         for old in versions
-        if held_at(old, new.at) and may_replace(old, by=new.trust)
+        if is_valid_at(old, new.at) and may_replace(old, by=new.trust)
     )
     later = sorted(
         (old for old in versions if old.at > new.at and may_replace(new, by=old.trust)),
@@ -245,7 +245,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
     return (new, *closed)
 
 
-def closed_by(old: Fact, new: Fact) -> Fact:
+def close_fact(old: Fact, new: Fact) -> Fact:
     """Return a fact after another one has replaced it. Both get the same property name."""
     named = old if old.subject else new
     return replace(
@@ -286,7 +286,7 @@ def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     """Return the facts that were valid at a moment, oldest first. Pass superseded facts too."""
     known = {fact.id: fact for fact in facts}
-    return tuple(sorted((one for one in facts if held_at(one, moment, known)), key=_order))
+    return tuple(sorted((one for one in facts if is_valid_at(one, moment, known)), key=_order))
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
@@ -310,7 +310,9 @@ def _order(fact: Fact) -> tuple[float, bool, float, str]:
     return (fact.at, fact.superseded_by is None, fact.recorded_at or 0.0, fact.id)
 
 
-def held_at(fact: Fact, moment: float, known: Mapping[FactId, Fact] = MappingProxyType({})) -> bool:
+def is_valid_at(
+    fact: Fact, moment: float, known: Mapping[FactId, Fact] = MappingProxyType({})
+) -> bool:
     """Return whether a fact was valid at this time. If its end is unknown, it was not. `known`
     contains the facts that replaced others."""
     end = _end_of(fact, known)
@@ -410,7 +412,7 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
     barred = [
         fact
         for fact in versions
-        if held_at(fact, draft.at) and not may_replace(fact, by=draft.trust)
+        if is_valid_at(fact, draft.at) and not may_replace(fact, by=draft.trust)
     ]
     if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in barred):
         return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
@@ -425,7 +427,7 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
 def _decide(draft: FactDraft, known: Sequence[Fact]) -> tuple[Operation, Fact | None, str]:
     """Return how a statement relates to what was valid at its time, to which fact, and why."""
     facts = sorted(
-        (fact for fact in known if held_at(fact, draft.at)),
+        (fact for fact in known if is_valid_at(fact, draft.at)),
         key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),
     )
     own = name_property(draft.content)

@@ -125,7 +125,7 @@ def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bo
     )
 
 
-def anchored(content: str, quote: str) -> bool:
+def is_anchored(content: str, quote: str) -> bool:
     """Return whether a statement has exact values, and all of them are in a quotation. A heading
     has none."""
     has_values = (

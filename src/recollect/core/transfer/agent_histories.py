@@ -113,11 +113,13 @@ def first_folder(agent: HistoryAgent, path: Path) -> str | None:
 
 def _find_claude_code(found: FoundHistories) -> None:
     projects = claude_code_folder() / "projects"
-    for path in _sorted(projects, "*/agent-*.jsonl"):
+    for path in _find_sorted(projects, "*/agent-*.jsonl"):
         _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
-    for path in _sorted(projects, "*/*/subagents/agent-*.jsonl"):
+    for path in _find_sorted(projects, "*/*/subagents/agent-*.jsonl"):
         _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
-    main = (path for path in _sorted(projects, "*/*.jsonl") if not path.name.startswith("agent-"))
+    main = (
+        path for path in _find_sorted(projects, "*/*.jsonl") if not path.name.startswith("agent-")
+    )
     _take_files(found, "claude-code", main)
 
 
@@ -125,12 +127,12 @@ def _find_codex(found: FoundHistories) -> None:
     folder = codex_folder()
     for name in ("sessions", "archived_sessions"):
         _find_files(found, "codex", folder / name, "**/rollout-*.jsonl*")
-    for path in _sorted(folder, "thread_history*.sqlite"):
+    for path in _find_sorted(folder, "thread_history*.sqlite"):
         _leave_out(found, "codex", path, LeftOutReason.SAME_THREADS)
 
 
 def _find_files(found: FoundHistories, agent: HistoryAgent, folder: Path, pattern: str) -> None:
-    _take_files(found, agent, _sorted(folder, pattern))
+    _take_files(found, agent, _find_sorted(folder, pattern))
 
 
 def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
@@ -158,7 +160,7 @@ def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path
         )
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open_history(path: Path) -> IO[bytes]:
     file = open(path, "rb", opener=open_regular)  # noqa: SIM115 - the caller closes it
     if path.suffix not in (".zst", ".gz"):
         return file
@@ -168,7 +170,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _head(path: Path, agent: HistoryAgent) -> str | None:
     looked_at = 0
-    with _opened(path) as file:
+    with _open_history(path) as file:
         while looked_at <= _HEAD_BYTES and (line := file.readline(_HEAD_BYTES)):
             looked_at += len(line)
             fields = object_fields(line.strip())
@@ -179,7 +181,7 @@ def _head(path: Path, agent: HistoryAgent) -> str | None:
     return None
 
 
-def _sorted(folder: Path, pattern: str) -> list[Path]:
+def _find_sorted(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
@@ -215,7 +217,7 @@ def _seconds(milliseconds: object) -> float | None:
 def _find_openclaw(found: FoundHistories) -> None:
     agents = openclaw_folder() / "agents"
     _find_files(found, "openclaw", agents, "*/sessions/*.jsonl")
-    for path in _sorted(agents, "*/agent/openclaw-agent.sqlite"):
+    for path in _find_sorted(agents, "*/agent/openclaw-agent.sqlite"):
         try:
             found.histories.extend(list(_openclaw_sessions(path)))
         except (sqlite3.Error, OSError) as problem:

@@ -99,10 +99,10 @@ class _MarkdownLines:
                 begun = (begun[0], last)
                 continue
             if begun is not None:
-                yield from self._written(*begun, most_chars)
+                yield from self._split_line(*begun, most_chars)
             begun = (first, last)
         if begun is not None:
-            yield from self._written(*begun, most_chars)
+            yield from self._split_line(*begun, most_chars)
 
     def _units(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int]]:
         for first, last in self._blocks(body, end):
@@ -122,7 +122,7 @@ class _MarkdownLines:
     def _size(self, first: int, last: int) -> int:
         return self.sizes[last + 1] - self.sizes[first] - 1
 
-    def _written(self, first: int, last: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
+    def _split_line(self, first: int, last: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
         if first < last or len(self.lines[first]) <= most_chars:
             yield first, last, "\n".join(self.lines[first : last + 1])
             return
@@ -221,7 +221,7 @@ def read_file(file: FoundFile, *, owner: str, rules: FileRules) -> ReadFile | Un
         return Unread(reason="it is not UTF-8", refused=True)
     redaction = rules.redaction
     masked = redact(text, pii=redaction.pii).spans if redaction.enabled else ()
-    sections = read_sections(_masked(text, masked))
+    sections = read_sections(_replace_spans(text, masked))
     return ReadFile(
         sections=tuple(
             _name_sections(sections[:MOST_SECTIONS], text, masked, file.label, owner, rules)
@@ -243,7 +243,7 @@ def owner_of(workspace: Path, *, outside: bool) -> str:
     return blake2b(named, digest_size=_OWNER_BYTES, person=b"recollect-work").hexdigest()
 
 
-def said_at_of(file: FoundFile, *, now: float) -> float:
+def time_of(file: FoundFile, *, now: float) -> float:
     """Return the time of a file's statements: the date in its name, else its modification time."""
     for dated in _DATE.finditer(file.path.stem):
         try:
@@ -275,7 +275,7 @@ def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _masked(text: str, spans: Sequence[RedactedSpan]) -> str:
+def _replace_spans(text: str, spans: Sequence[RedactedSpan]) -> str:
     pieces: list[str] = []
     at = 0
     for span in spans:
@@ -390,7 +390,7 @@ def new_segments(
     """Return the segments to write for a change, in the order of the file. A section that moved is
     written again, but keeps its first time."""
     sections = sorted((*change.fresh, *change.moved), key=lambda section: section.line)
-    said_at = dict.fromkeys((one.entry.key for one in sections), said_at_of(file, now=now))
+    said_at = dict.fromkeys((one.entry.key for one in sections), time_of(file, now=now))
     said_at.update((one.entry.key, segments[one.id].said_at) for one in change.moved)
     made = ingest(
         [section.entry for section in sections],
@@ -401,10 +401,10 @@ def new_segments(
         now=now,
         origins={section.entry.key: section.origin for section in sections},
     )
-    return [_indexed(new) for new in made.segments]
+    return [_index_as_content(new) for new in made.segments]
 
 
-def _indexed(new: NewSegment) -> NewSegment:
+def _index_as_content(new: NewSegment) -> NewSegment:
     if new.segment.noise in _WORDLESS:
         return new
     segment = replace(new.segment, noise=None)

@@ -123,7 +123,7 @@ class FollowedFiles:
         )
         return listed or _is_missing(path)
 
-    def lies_within(self, label: str, *, outside: bool) -> bool:
+    def is_within(self, label: str, *, outside: bool) -> bool:
         return self._path_of(label, outside=outside).is_relative_to(self.workspace)
 
     def label_of(self, path: Path) -> str:
@@ -168,12 +168,12 @@ class _FileWalk:
     def _visit(self, path: Path, *, wanted: bool) -> Path | None:
         """Add a file if it is wanted. Return a folder that must be walked."""
         try:
-            real = self._followed_to(path) if path.is_symlink() else path
+            real = self._follow_link(path) if path.is_symlink() else path
             if real is None:
                 return None
             found_stat = real.stat()
         except OSError as error:
-            self._unread(path, error)
+            self._report_unreadable(path, error)
             return None
         if stat.S_ISDIR(found_stat.st_mode):
             return real
@@ -185,7 +185,7 @@ class _FileWalk:
         waiting: list[tuple[Path, Pattern]] = [(folder, ())]
         while waiting and not self._full:
             at, above = waiting.pop()
-            for entry in self._listed(at, pattern):
+            for entry in self._list_folder(at, pattern):
                 self._entries += 1
                 if self._entries > MOST_ENTRIES:
                     self._end(f"more than {MOST_ENTRIES:,} names; the rest is not followed")
@@ -196,7 +196,7 @@ class _FileWalk:
                     inner = self._visit(Path(entry.path), wanted=wanted)
                     waiting += [] if inner is None else [(inner, names)]
 
-    def _listed(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
+    def _list_folder(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
         try:
             found_stat = folder.stat()
             place = (found_stat.st_dev, found_stat.st_ino, pattern)
@@ -206,11 +206,11 @@ class _FileWalk:
             with os.scandir(folder) as listing:
                 entries = [entry for entry in listing if not entry.name.startswith(".")]
         except OSError as error:
-            self._unread(folder, error)
+            self._report_unreadable(folder, error)
             return []
         return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
 
-    def _followed_to(self, link: Path) -> Path | None:
+    def _follow_link(self, link: Path) -> Path | None:
         """Return the target of a link; None (and report it) if the link may not be followed."""
         real = Path(os.path.realpath(link))
         if any(real.is_relative_to(root) for root in self._allowed):
@@ -218,7 +218,7 @@ class _FileWalk:
         self._skip(link, "it leads out of the workspace; add where it leads to index.extra_paths")
         return None
 
-    def _unread(self, path: Path, error: OSError) -> None:
+    def _report_unreadable(self, path: Path, error: OSError) -> None:
         """Report an unreadable file. It exists, so it is not treated as deleted."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")

@@ -263,7 +263,7 @@ class MemoryFiles:
                 continue
             ours = True
             if withdraw:
-                gone = self._followed.lies_within(label, outside=outside)
+                gone = self._followed.is_within(label, outside=outside)
             else:
                 gone = await self._is_gone(label, look.found, outside=outside)
             if gone:

@@ -169,16 +169,16 @@ def mask_object(
     if not settings.enabled:
         return value, False
     mask = TextMask(settings)
-    masked = _masked_fields(value, fields, mask)
+    masked = _mask_fields(value, fields, mask)
     if mask.secrets:  # a secret of one field may be repeated in another, such as an entity or a tag
-        masked = _masked_fields(masked, fields, mask)
+        masked = _mask_fields(masked, fields, mask)
     return masked, masked != value
 
 
-def _masked_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) -> dict[str, Any]:
+def _mask_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) -> dict[str, Any]:
     masked: dict[str, Any] = {}
     for key, item in value.items():
-        done = _masked_value(item, mask)
+        done = _mask_value(item, mask)
         if key not in fields:  # the name of an unknown field may show that its value is a secret
             pair = f"{stringify(key)}:{stringify(done)}"
             named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
@@ -188,13 +188,13 @@ def _masked_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask
     return masked
 
 
-def _masked_value(item: Any, mask: TextMask) -> Any:
+def _mask_value(item: Any, mask: TextMask) -> Any:
     if isinstance(item, str):
         return mask.text(item)
     if isinstance(item, list):
-        return [_masked_value(inner, mask) for inner in item]
+        return [_mask_value(inner, mask) for inner in item]
     if isinstance(item, dict):
-        masked = {mask.text(key): _masked_value(inner, mask) for key, inner in item.items()}
+        masked = {mask.text(key): _mask_value(inner, mask) for key, inner in item.items()}
         spelled = stringify(masked)
         done = mask.json(spelled)  # a key may show that its value is a secret
         return masked if done == spelled else decode(done.encode())

@@ -63,7 +63,7 @@ def place_items(
         aliases = known.aliases
         # the newest history is most likely the known one
         for context in reversed(contexts):
-            for item, key in _recognised(known, context, readings):
+            for item, key in _recognize(known, context, readings):
                 keys.setdefault(item, key)
     state = SessionState(aliases=aliases)
     for context in contexts:
@@ -81,7 +81,7 @@ def _follow(
     readings: Sequence[Reading],
     keys: dict[int, EntryKey],
 ) -> SessionState:
-    recognised = dict(_recognised(state, context, readings)) if state.path else {}
+    recognised = dict(_recognize(state, context, readings)) if state.path else {}
     aliases = dict(state.aliases)
     path: list[EntryKey] = []
     parent = ROOT
@@ -101,7 +101,7 @@ def _follow(
     )
 
 
-def _recognised(
+def _recognize(
     state: SessionState, context: Sequence[int], readings: Sequence[Reading]
 ) -> Iterator[tuple[int, EntryKey]]:
     """Find the items of a known history: those at the same place, or with the same words in the
@@ -120,7 +120,7 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
     total = len(transcript.items)
     ranges: list[Runs] = []
     for request in transcript.requests:
-        runs = _joined(request.shown, request.answered)
+        runs = _join_runs(request.shown, request.answered)
         if ranges and _begins_with(runs, ranges[-1]):
             ranges[-1] = runs
         elif not (ranges and _begins_with(ranges[-1], runs)):
@@ -130,20 +130,20 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
     last = ranges[-1]
     newest = max((run.stop for runs in ranges for run in runs), default=0)
     if newest < total:  # items after the last request, which the next request would show
-        ranges[-1] = (*last[:-1], *_merged([*last[-1:], range(newest, total)]))
+        ranges[-1] = (*last[:-1], *_merge_runs([*last[-1:], range(newest, total)]))
     return ranges
 
 
-def _joined(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
+def _join_runs(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
     runs = shown.runs() if isinstance(shown, ShownItems) else _singles(shown)
-    return tuple(_merged([*runs, *_singles(answered)]))
+    return tuple(_merge_runs([*runs, *_singles(answered)]))
 
 
 def _singles(items: Sequence[int]) -> list[range]:
     return [range(item, item + 1) for item in items]
 
 
-def _merged(runs: Sequence[range]) -> list[range]:
+def _merge_runs(runs: Sequence[range]) -> list[range]:
     merged: list[range] = []
     for run in runs:
         if not run:
@@ -323,7 +323,9 @@ class _Writing:
             return
         ours = set(self._ids)
         async for page in read_pages(self._store, session=self._session):
-            self._elsewhere.update(_said(one.segment) for one in page if one.segment.id not in ours)
+            self._elsewhere.update(
+                _words_of(one.segment) for one in page if one.segment.id not in ours
+            )
 
     async def write(self, places: Sequence[int]) -> ImportCounts:
         """Write the messages at these places that are not stored yet."""
@@ -362,14 +364,14 @@ class _Writing:
         )
 
     def _is_elsewhere(self, segment: Segment) -> bool:
-        said = _said(segment)
+        said = _words_of(segment)
         if self._elsewhere[said] <= 0:
             return False
         self._elsewhere[said] -= 1
         return True
 
 
-def _said(segment: Segment) -> _Said:
+def _words_of(segment: Segment) -> _Said:
     """Return the text without an agent's reminders. The gateway sees them in a message; the agent's
     transcript does not contain them."""
     return segment.role, without_reminders(segment.text).strip() or segment.message_id

@@ -66,11 +66,11 @@ STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
 COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
-def counted(count: int, what: str) -> str:
-    return f"{count:,} {_named(count, what)}"
+def count_text(count: int, what: str) -> str:
+    return f"{count:,} {_in_number(count, what)}"
 
 
-def _named(count: int, what: str) -> str:
+def _in_number(count: int, what: str) -> str:
     if count != 1:
         return what
     return _PLURAL.sub(lambda word: word[1] + "y" * (word[2] == "ies"), what, count=1)
@@ -129,7 +129,7 @@ def seal(certificate: Certificate) -> Certificate:
     return replace(certificate, checksum=_checksum(certificate_json(certificate)))
 
 
-def extended(
+def extend_certificate(
     certificate: Certificate,
     *,
     counts: Mapping[str, int],
@@ -163,14 +163,16 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
     """Format the certificate as a page of text. The `standing` lines are omitted."""
     plain = plain_line
     counts = certificate.counts.items()
-    removed = [f"  {count:>8,}  {plain(_named(count, what))}" for what, count in counts if count]
+    removed = [
+        f"  {count:>8,}  {plain(_in_number(count, what))}" for what, count in counts if count
+    ]
     cannot = [line for line in certificate.cannot if line not in standing]
     lines = [
         "Certificate of forgetting",
         "",
         f"space      {plain(certificate.space)}",
-        f"when       {_time(certificate.at)}",
-        f"asked      {_asked(certificate.asked)}",
+        f"when       {_time_text(certificate.at)}",
+        f"asked      {_scope_text(certificate.asked)}",
         f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
         "",
         "Removed",
@@ -187,21 +189,21 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
     return "\n".join((*lines, "", *seals, f"checksum   {certificate.checksum}"))
 
 
-def _asked(asked: ForgetScope) -> str:
+def _scope_text(asked: ForgetScope) -> str:
     parts = []
     if asked.segments:
-        parts.append(counted(asked.segments, "segments by id"))
+        parts.append(count_text(asked.segments, "segments by id"))
     if asked.identities:
-        parts.append(counted(asked.identities, "messages by identity"))
+        parts.append(count_text(asked.identities, "messages by identity"))
     if asked.sessions:
-        what = _named(len(asked.sessions), "sessions")
+        what = _in_number(len(asked.sessions), "sessions")
         parts.append(f"{what} {', '.join(map(plain_line, asked.sessions))}")
     if asked.said_before is not None:
-        parts.append(f"all messages before {_time(asked.said_before)}")
+        parts.append(f"all messages before {_time_text(asked.said_before)}")
     if asked.said_after is not None:
-        parts.append(f"all messages from {_time(asked.said_after)} on")
+        parts.append(f"all messages from {_time_text(asked.said_after)} on")
     if asked.facts:
-        parts.append(counted(asked.facts, "facts by id"))
+        parts.append(count_text(asked.facts, "facts by id"))
     if asked.whole_space:
         parts.append("the whole space")
     if asked.matching:
@@ -211,7 +213,7 @@ def _asked(asked: ForgetScope) -> str:
     return "; ".join(parts) or "nothing"
 
 
-def _time(at: float) -> str:
+def _time_text(at: float) -> str:
     return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -263,12 +265,12 @@ def redaction_text(report: RedactionReport) -> str:
     done, plain = report.done, plain_line
     cannot = [line for line in done.cannot if line not in STANDING]
     lines = [
-        f"Redaction of space {plain(report.space)}, {_time(report.at)}",
+        f"Redaction of space {plain(report.space)}, {_time_text(report.at)}",
         f"kept by    {plain(report.engine)}, Recollect {report.version}",
         "",
         headline(done),
         *(
-            f"  {done.changed.get(place, 0):>8,} {_named(done.changed.get(place, 0), place)}: "
+            f"  {done.changed.get(place, 0):>8,} {_in_number(done.changed.get(place, 0), place)}: "
             + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
             for place, kinds in done.kinds.items()
         ),
@@ -294,7 +296,7 @@ def headline(done: RedactionResult) -> str:
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"
-        found.append(f"{counted(done.secrets, 'secrets')} {masked}")
+        found.append(f"{count_text(done.secrets, 'secrets')} {masked}")
     if done.left:
         which = "more " if found else ""
         found.append(f"{done.left:,} {which}left unmasked: see below")

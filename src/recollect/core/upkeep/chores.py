@@ -177,9 +177,9 @@ class VectorUpkeep:
         if now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        self._task = asyncio.get_running_loop().create_task(self._looked(), context=Context())
+        self._task = asyncio.get_running_loop().create_task(self._look_safely(), context=Context())
 
-    async def _looked(self) -> None:
+    async def _look_safely(self) -> None:
         outcome = await attempted(self.look())
         if isinstance(outcome, Failure):
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)

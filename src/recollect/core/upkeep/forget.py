@@ -19,9 +19,9 @@ from recollect.core.upkeep.matching import (
     OrderMatcher,
     covered_facts,
     covered_segments,
-    damaged_parts,
+    decode_state,
+    describe_damage,
     find_copies,
-    readable_state,
 )
 from recollect.core.upkeep.redact import mask_body
 from recollect.core.values.fact import fact_identity, still_supported
@@ -91,7 +91,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
     left = torn = 0
-    bodies = [one async for one in _bodies(store) if one.torn or matcher.in_bytes(_plain(one))]
+    bodies = [one async for one in _bodies(store) if one.torn or matcher.in_bytes(_searchable(one))]
     for body in bodies:
         if body.torn:
             torn += 1
@@ -106,7 +106,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         new = NewBody(kind=body.kind, id=body.id, was=body.body, body=masked)
         done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         counts[body.kind] += done.bodies
-        left += not done.bodies or matcher.in_bytes(_plain(replace(body, body=masked)))
+        left += not done.bodies or matcher.in_bytes(_searchable(replace(body, body=masked)))
         # The system prompt is in every request, and would return after this one has expired.
         if body.kind == "pieces":
             pieces.append(MessageId(body.id))
@@ -131,8 +131,8 @@ async def _bodies(store: Store) -> AsyncIterator[StoredBody]:
                 yield body
 
 
-def _plain(body: StoredBody) -> bytes:
-    return readable_state(body.body) if body.kind == "states" else body.body
+def _searchable(body: StoredBody) -> bytes:
+    return decode_state(body.body) if body.kind == "states" else body.body
 
 
 async def forget(
@@ -146,7 +146,7 @@ async def forget(
     gone = ForgetSet.of(order)
     for spool in spools:  # the store does not know sessions that are only in a spool
         await spool.rewrite(gone.look_at)
-    named = await _resolved(store, order, gone)
+    named = await _resolve_order(store, order, gone)
     forgotten = await _forget_in_store(store, named, gone)
     counts = Counter(_counts(forgotten))
     cannot = list(forgotten.cannot)
@@ -154,7 +154,7 @@ async def forget(
     counts.update(_counts(in_bodies))
     cannot += in_bodies.cannot
     counts.update(await _forget_spooled(store, spools, order, gone))
-    cannot += damaged_parts(spools)
+    cannot += describe_damage(spools)
     if gone.unread:
         cannot.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
     return seal(
@@ -163,7 +163,7 @@ async def forget(
             space=store.space,
             engine=(await store.stats()).engine,
             version=_version(),
-            asked=_asked(order),
+            asked=_scope_of(order),
             counts=dict(counts),
             identities_digest=digest_of(gone.message_ids),
             covers=COVERS,
@@ -240,7 +240,7 @@ async def _forget_spooled(
     return counts
 
 
-def _asked(order: ForgetOrder) -> ForgetScope:
+def _scope_of(order: ForgetOrder) -> ForgetScope:
     return ForgetScope(
         segments=len(order.segments),
         identities=len(order.message_ids),
@@ -277,7 +277,7 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     if matcher:
         async for body in _bodies(store):
             unread = body.torn and order.matching is not None
-            records += unread or (not body.torn and matcher.in_bytes(_plain(body)))
+            records += unread or (not body.torn and matcher.in_bytes(_searchable(body)))
     return ForgetTargets(
         stored=tuple(stored),
         spooled=tuple(spooled.values()),
@@ -286,7 +286,7 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     )
 
 
-async def _resolved(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
+async def _resolve_order(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
     for fact in await covered_facts(store, replace(order, facts=tuple(gone.facts))):
         gone.facts.add(fact.id)
         gone.message_ids.add(fact_identity(fact.id))

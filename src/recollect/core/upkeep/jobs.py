@@ -142,7 +142,7 @@ class JobRunner:
                 await asyncio.wait({job}, timeout=GRACE_SECONDS)
             return job.result() if job.done() else None
         finally:
-            await _cancelled(job, stopped)
+            await _cancel_tasks(job, stopped)
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
         """Return the seconds until a job may be due; None if no job waits."""
@@ -161,14 +161,16 @@ class JobRunner:
         try:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
             if work.cancelled():
-                return await self._answered(lease, Failure(said="the handler cancelled itself"))
-            return await self._answered(lease, work.result() if work.done() else "lost")
+                return await self._record_answer(
+                    lease, Failure(said="the handler cancelled itself")
+                )
+            return await self._record_answer(lease, work.result() if work.done() else "lost")
         except asyncio.CancelledError:
-            await _cancelled(work, beat)
+            await _cancel_tasks(work, beat)
             await self._give_back(lease, "the worker stopped", self._clock.now())
             raise
         finally:
-            await _cancelled(work, beat)
+            await _cancel_tasks(work, beat)
 
     async def _work(self, lease: Lease) -> Answer:
         try:
@@ -177,7 +179,7 @@ class JobRunner:
             return reason
         return "done" if await self._store.complete(lease, batch) else "lost"
 
-    async def _answered(self, lease: Lease, answer: Answer | Failure) -> tuple[Outcome, str]:
+    async def _record_answer(self, lease: Lease, answer: Answer | Failure) -> tuple[Outcome, str]:
         if answer == "done":
             self._on_end(lease.kind, None)
             return "done", ""
@@ -231,7 +233,7 @@ async def until(event: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

@@ -48,10 +48,10 @@ class MaskedText:
         """Return the new position of a span of the original text. If the span is masked, the
         position of its mask."""
         for spans in self.steps:
-            start, end = _moved(start, spans, is_end=False), _moved(end, spans, is_end=True)
+            start, end = _shift(start, spans, is_end=False), _shift(end, spans, is_end=True)
         return start, end
 
-    def masked_in(self, original: str) -> Iterator[str]:
+    def secrets_masked_in(self, original: str) -> Iterator[str]:
         """Return the secrets masked in the original text. Never store or show them."""
         text = original
         for spans in self.steps:
@@ -106,7 +106,7 @@ class Masks:
             body = masked
         if body == raw:
             return MaskedBytes(body=raw)
-        return MaskedBytes(body=body, kinds=new_masks(_read(raw), _read(body)))
+        return MaskedBytes(body=body, kinds=new_masks(_decode(raw), _decode(body)))
 
     def name(self, name: str) -> bool:
         """Return whether a name contains a secret. Names are never changed."""
@@ -132,7 +132,7 @@ class Masks:
             (start, -end, number, kind)
             for number, (kind, pattern) in enumerate(self._own_patterns)
             for match in pattern.finditer(text)
-            for start, end in _outside(match.span(), masks)
+            for start, end in _subtract(match.span(), masks)
         ]
         done = 0
         for start, negative_end, _, kind in sorted(found):
@@ -152,22 +152,22 @@ class Masks:
 
     def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
         if not _is_json(raw):
-            return _written(self._own(_read(raw)))
+            return _encode(self._own(_decode(raw)))
 
         def change(text: str) -> str:
-            if levels > 1 and text.lstrip()[:1] in ("{", "[") and _is_json(_written(text)):
-                text = _read(self._own_in_json(_written(text), leave, levels - 1))
+            if levels > 1 and text.lstrip()[:1] in ("{", "[") and _is_json(_encode(text)):
+                text = _decode(self._own_in_json(_encode(text), leave, levels - 1))
             return self._own(text)
 
-        text = _read(raw)
+        text = _decode(raw)
         pieces: list[str] = []
         done = 0
         for match, said in _strings(text, leave=leave):
             new = change(said) if said else said
             if new != said:
-                pieces += (text[done : match.start()], _spelled(new))
+                pieces += (text[done : match.start()], _json_string(new))
                 done = match.end()
-        return _written("".join((*pieces, text[done:])))
+        return _encode("".join((*pieces, text[done:])))
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
@@ -229,11 +229,11 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
     if not _is_json(raw):
-        yield _read(raw)
+        yield _decode(raw)
         return
-    for _, said in _strings(_read(raw), keys=keys):
+    for _, said in _strings(_decode(raw), keys=keys):
         if levels > 1 and said.lstrip()[:1] in ("{", "["):
-            yield from strings_in(_written(said), keys=keys, levels=levels - 1)
+            yield from strings_in(_encode(said), keys=keys, levels=levels - 1)
         yield said
 
 
@@ -256,7 +256,7 @@ def _strings(
                 left[-1] = said in leave
 
 
-def _spelled(text: str) -> str:
+def _json_string(text: str) -> str:
     written = json.dumps(text, ensure_ascii=False)
     try:
         written.encode()
@@ -265,7 +265,7 @@ def _spelled(text: str) -> str:
     return written
 
 
-def _outside(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _subtract(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     at, end = span
     for first, last in masks:
         if last <= at or first >= end:
@@ -286,7 +286,7 @@ def _splice(text: str, spans: Sequence[RedactedSpan]) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def _moved(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
+def _shift(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
     shift = 0
     for span in spans:
         if span.start >= at:
@@ -317,11 +317,11 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _read(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _written(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # a lone surrogate that does not stand for a byte

@@ -161,7 +161,7 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     return tuple(meant.values())
 
 
-def damaged_parts(spools: Iterable[Spool]) -> list[str]:
+def describe_damage(spools: Iterable[Spool]) -> list[str]:
     """Describe the unreadable parts of spools, one line each with the fix."""
     return [
         f"{name}, a damaged part of the spool: look into it, or delete it"
@@ -248,7 +248,7 @@ class ForgetSet:
         matcher = self.matcher
         if not matcher:
             return batch
-        state = b"" if batch.session is None else readable_state(batch.session.state)
+        state = b"" if batch.session is None else decode_state(batch.session.state)
         return replace(
             batch,
             jobs=tuple(job for job in batch.jobs if not matcher.in_bytes(job.payload)),
@@ -280,7 +280,7 @@ class ForgetSet:
         )
 
 
-def without_vectors(
+def remove_vectors(
     batch: Batch, segments: Collection[SegmentId], facts: Collection[FactId]
 ) -> Batch:
     """Remove the vectors of these segments and facts, and sets that are then empty."""
@@ -316,7 +316,7 @@ def without(
     kept = {id_: fact for id_, fact in supported.items() if fact is not None and id_ not in facts}
     lost = facts | (supported.keys() - kept.keys())
     return replace(
-        without_vectors(batch, gone, lost),
+        remove_vectors(batch, gone, lost),
         segments=tuple(new for new in batch.segments if new.segment.id not in gone),
         facts=tuple(kept.values()),
         jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
@@ -326,7 +326,7 @@ def without(
     )
 
 
-def readable_state(state: bytes) -> bytes:
+def decode_state(state: bytes) -> bytes:
     """Decode a session's state. Return its bytes if it cannot be read."""
     try:
         return write_state(join_state(state, (), ()))

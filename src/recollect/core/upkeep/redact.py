@@ -35,7 +35,7 @@ from recollect.core.upkeep.masks import (
     Masks,
     copies_of,
 )
-from recollect.core.upkeep.matching import damaged_parts, without_vectors
+from recollect.core.upkeep.matching import describe_damage, remove_vectors
 from recollect.core.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.core.values.fact import Fact, rests_on
 from recollect.core.values.segment import NewSegment, Segment, SegmentId, StoredSegment
@@ -141,7 +141,7 @@ def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
         return mask_body(kind, raw, masks, kinds)
 
     left = replace(
-        without_vectors(batch, moved, changed),
+        remove_vectors(batch, moved, changed),
         segments=tuple(segments),
         facts=tuple(facts),
         jobs=tuple(replace(job, payload=body("jobs", job.payload)) for job in batch.jobs),
@@ -179,7 +179,7 @@ async def redact(
     embedders = (await store.stats()).vectors
     for spool in spools:
         await spool.rewrite(walk.record)
-    walk.cannot.update(dict.fromkeys(damaged_parts(spools)))
+    walk.cannot.update(dict.fromkeys(describe_damage(spools)))
     await walk.segments()
     await walk.remains()
     await walk.facts()
@@ -266,14 +266,14 @@ class _RedactionWalk:
             self._masked.add(segment.id)
             if not only:
                 secrets = self._secrets.setdefault(segment.session, set())
-                secrets.update(text.masked_in(segment.text))
+                secrets.update(text.secrets_masked_in(segment.text))
             moved[segment.id] = text
             # content that was not indexed stays so
             indexed = await self._store.passages(segment.id)
             order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
-        await self._segments_rewritten(order, moved, masks)
+        await self._rewrite_segments(order, moved, masks)
 
-    async def _segments_rewritten(
+    async def _rewrite_segments(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
     ) -> None:
         if not self._apply or not new:
@@ -292,7 +292,7 @@ class _RedactionWalk:
                 facts_revision=revision,
             )
             try:
-                await self._rewritten(order)
+                await self._rewrite(order)
             except StaleFacts:
                 continue
             return
@@ -312,7 +312,7 @@ class _RedactionWalk:
         races = 0
         while self._apply and races < _MOST_RACES:
             try:
-                if not await self._some_facts_written():
+                if not await self._write_some_facts():
                     return
             except StaleFacts:
                 races += 1
@@ -320,7 +320,7 @@ class _RedactionWalk:
             self._raced += 1
             self.cannot["facts: others were written all the time; redact once more"] = None
 
-    async def _some_facts_written(self) -> bool:
+    async def _write_some_facts(self) -> bool:
         revision = await self._store.facts_revision()
         facts = await self._store.facts(superseded=True)
         new = [mask_fact(fact, self._masks, {}, Counter()) for fact in facts]
@@ -328,7 +328,7 @@ class _RedactionWalk:
             :_FACTS_AT_ONCE
         ]
         if left:
-            await self._rewritten(
+            await self._rewrite(
                 RewriteOrder(at=self._now, facts=tuple(left), facts_revision=revision)
             )
         return bool(left)
@@ -352,10 +352,10 @@ class _RedactionWalk:
                     self.found.count(PLACES[kind], kinds, body.session)
                     order.append(NewBody(kind=kind, id=body.id, was=body.body, body=left))
             if self._apply and order:
-                await self._rewritten(RewriteOrder(at=self._now, bodies=tuple(order)))
+                await self._rewrite(RewriteOrder(at=self._now, bodies=tuple(order)))
             self._step(PLACES[kind], len(page), None)
 
-    async def _rewritten(self, order: RewriteOrder) -> None:
+    async def _rewrite(self, order: RewriteOrder) -> None:
         done = await self._store.rewrite(order)
         self._raced += len(order.bodies) - done.bodies
         self.cannot.update(dict.fromkeys(done.cannot))
