@@ -369,12 +369,12 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     )
     times = "once" if record["overflows"] == 1 else f"{record['overflows']} times"
     notes = [
-        *([record["kind"]] if record["handling"] == "passed through" else []),
-        *([f"without memory: {record['why']}"] if record["handling"] == "without memory" else []),
+        record["kind"] if record["handling"] == "passed through" else "",
+        f"without memory: {record['why']}" if record["handling"] == "without memory" else "",
         *record["done"],
-        *([f"the provider refused it for its size {times}"] if record["overflows"] else []),
+        f"the provider refused it for its size {times}" if record["overflows"] else "",
         *(f"failed: {line}" for line in record["failed"]),
-        *([record["outcome"]] if record["outcome"] else []),
+        record["outcome"],
     ]
     return [numbers, *(f"          {note}" for note in notes if note)]
 

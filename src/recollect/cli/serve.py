@@ -80,9 +80,9 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
     log = WorkLog(as_lines=settings.telemetry.log_format is not None)
     with telling(settings) as metrics:
         if metrics is not None:
-            log.info(f"metrics on port {metrics.port}", metrics_port=metrics.port)
+            log.report(f"metrics on port {metrics.port}", metrics_port=metrics.port)
         asyncio.run(_work(settings, url or settings.store.url, spaces, log, metrics, once=once))
-        log.info(log.total_line())
+        log.report(log.total_line())
     if as_json:
         counts = {name: log.total[name] for name in get_args(Outcome)}
         print_json({**counts, "facts_found": log.found})
@@ -101,45 +101,39 @@ class WorkLog:
         self._reported: set[str] = set()
         """Reasons why a model was not asked or did not answer. Each is reported once."""
 
-    def warn(self, text: str, *, space: str = "", level: int = logging.WARNING) -> None:
-        """Report a problem. A tenant's space appears as a hash instead of its name."""
-        marked = space_mark(space, wiring.deployment_secret()) if space else None
+    def report(
+        self, text: str, *, level: int = logging.INFO, space: str = "", **fields: object
+    ) -> None:
+        """Print a text, or write a log line. A tenant's space appears as a hash."""
+        mark = space_mark(space, wiring.deployment_secret()) if space else None
         if self._as_lines:
-            write_line(JOBS, level, text, {"space": marked})
+            write_line(JOBS, level, text, {**fields, "space": mark})
             return
-        named = marked if is_tenant_space(space) else space
-        click.echo(plain_line(f"{named or 'recollect worker'}: {text}"), err=True)
+        name = mark if is_tenant_space(space) else space
+        click.echo(plain_line(f"{name or 'recollect worker'}: {text}"), err=True)
 
-    def info(self, text: str, **fields: object) -> None:
-        if self._as_lines:
-            write_line(JOBS, logging.INFO, text, fields)
-        else:
-            click.echo(f"recollect worker: {text}", err=True)
+    def warn(self, text: str, *, space: str = "") -> None:
+        self.report(text, level=logging.WARNING, space=space)
 
-    def job(self, space: str, run: JobRun) -> None:
+    def count_job(self, space: str, run: JobRun) -> None:
         """Count a job. A log gets one line per job; people see only failed jobs."""
         self.total[run.outcome] += 1
         if self._as_lines:
-            fields = {
-                "kind": run.kind,
-                "outcome": run.outcome,
-                "ms": round(run.seconds * 1000, 1),
-                "space": space_mark(space, wiring.deployment_secret()),
-                "reason": run.reason or None,
-            }
-            write_line(JOBS, logging.INFO, "job", fields)
+            ms, reason = round(run.seconds * 1000, 1), run.reason or None
+            outcome = run.outcome
+            self.report("job", space=space, kind=run.kind, outcome=outcome, ms=ms, reason=reason)
         elif run.outcome in ("dead", "failed"):
             then = "set aside" if run.outcome == "dead" else "to be tried again"
             self.warn(f"a job failed ({run.kind}), {then}: {run.reason}", space=space)
 
-    def read(self, space: str, note: ReadingNote) -> None:
+    def count_facts(self, space: str, note: ReadingNote) -> None:
         self.found += note.facts
         is_new = note.trouble and note.trouble not in self._reported
         if is_new and len(self._reported) < MOST_REPORTED:
             self._reported.add(note.trouble)
         if note.facts or is_new:
             level = logging.WARNING if is_new else logging.INFO
-            self.warn(str(note), space=space, level=level)
+            self.report(str(note), space=space, level=level)
 
     def total_line(self) -> str:
         total = self.total
@@ -176,7 +170,7 @@ async def _work(
                 "a file has only one space: pass a server as --store, or one --space"
             )
         if url is None and not spaces:
-            log.info("serving the memories of the data folder, because no server is named")
+            log.report("serving the memories of the data folder, because no server is named")
         elif not spaces:
             spaces = ("default",)
         await worker.run(url, spaces)
@@ -233,9 +227,9 @@ class SpaceWorker:
             self._of_tenants if is_tenant_space(name) else self._settings,
             embedders=self._embedders,
             model=self._reader,
-            notify=partial(self.log.read, name),
+            notify=partial(self.log.count_facts, name),
         )
-        report = partial(self.log.job, name)
+        report = partial(self.log.count_job, name)
         try:
             return (await runner.run_due(stop=self.stop, report=report, most=most)).total()
         finally:
@@ -271,7 +265,7 @@ class ServerWorker:
             return
         self._trouble = ""
         if not self._once:
-            self._log.info(f"serving every space of the server, {VISITS} at once")
+            self._log.report(f"serving every space of the server, {VISITS} at once")
         if self._metrics is not None:
             self._metrics.watch(lambda: fleet.pool)
         visits = [asyncio.create_task(self._visit_spaces(fleet)) for _ in range(VISITS)]
@@ -333,7 +327,7 @@ class ServerWorker:
                 self._report_trouble(str(error), error)
             else:
                 if self._trouble:
-                    self._log.info("the server answers again")
+                    self._log.report("the server answers again")
                 self._trouble = ""
         return self._due.popleft() if self._due else None
 
