@@ -71,8 +71,8 @@ def _each_text_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def matches(text: str, pii: bool) -> tuple[SecretMatch, ...]:
         return tuple(find(text, pii=pii))
 
-    find = redaction._find
-    monkeypatch.setattr(redaction, "_find", lambda text, *, pii: matches(text, pii))
+    find = redaction._matches
+    monkeypatch.setattr(redaction, "_matches", lambda text, *, pii: matches(text, pii))
     monkeypatch.setattr(redaction, "_looks_random", cache(redaction._looks_random))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
@@ -27,7 +27,7 @@ from recollect.core.values.history import Entry
 from recollect.core.values.message import Image, Message, Other, Part, Text, Thinking, ToolCall
 from recollect.system.config.settings import Redaction
 
-_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STRING = re.compile(r'"(?P<inside>[^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 # Sequences that each decode to one character: a pair of surrogates, one unit, a letter.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
@@ -46,15 +46,9 @@ _SPACE_ESCAPES = re.compile(r"(\\+)([nrt])")
 _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
-def redact_json(
-    raw: bytes, *, pii: bool = False, known: Collection[str] = ()
-) -> tuple[bytes, bool]:
+def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
     """Mask the secrets of JSON. Also return whether nothing was masked."""
-    text = raw.decode("utf-8", "surrogateescape")
-    changed, _ = redact_json_text(text, pii=pii, known=known)
-    if changed is text:
-        return raw, True
-    return changed.encode("utf-8", "surrogateescape"), False
+    return TextMask(Redaction(pii=pii)).body(raw)
 
 
 def redact_json_text(
@@ -66,10 +60,13 @@ def redact_json_text(
 ) -> tuple[str, dict[str, None]]:
     """Mask text as `redact_json` does. Also return the masked secrets that are recognizable without
     a label."""
-    judge = _json_spans if _is_json(text.encode("utf-8", "surrogatepass")) else _text_spans
+    is_json = _is_json(text.encode("utf-8", "surrogatepass"))
     looked_for = dict.fromkeys(known)
     for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
-        spans = judge(text, pii=pii, known=looked_for, judged=judged)
+        if is_json:
+            spans = _json_spans(text, pii=pii, known=looked_for, judged=judged)
+        else:
+            spans = redact(text, pii=pii, known=looked_for, judged=judged).spans
         if not spans:
             break
         looked_for.update(secrets_in(text, spans))
@@ -88,26 +85,13 @@ def _is_json(raw: bytes) -> bool:
     return True
 
 
-def _text_spans(
-    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
-) -> list[RedactedSpan]:
-    return list(redact(text, pii=pii, known=known, judged=judged).spans)
-
-
-@dataclass(frozen=True, slots=True)
-class _String:
-    start: int
-    end: int
-    written: str
-
-
 def _as_space(escape: re.Match[str]) -> str:
     return " " * len(escape[1]) + ("\t" if escape[2] == "t" else "\n")
 
 
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
-) -> list[RedactedSpan]:
+) -> Sequence[RedactedSpan]:
     """Find the spans to mask. Each is inside one string and between its escapes."""
     # search the whole text too, because nested JSON has secrets between escapes of escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
@@ -115,38 +99,35 @@ def _json_spans(
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
     read: dict[str, Sequence[RedactedSpan]] = {}  # reports repeat the same text for many messages
-    for string in _strings(text):
-        beside = bisect_right(ends, string.start)
+    for string in _STRING.finditer(text):
+        at, written = string.start("inside"), string["inside"]
+        if len(written) < _LEAST_STRING_CHARS:
+            continue
+        beside = bisect_right(ends, at)
         own: list[RedactedSpan] = []
-        is_data = _BASE64.fullmatch(string.written) is not None
-        while beside < len(in_place) and in_place[beside].start < string.end:
+        is_data = _BASE64.fullmatch(written) is not None
+        while beside < len(in_place) and in_place[beside].start < at + len(written):
             if not is_data or in_place[beside].rule.startswith(_BY_NAME):
-                own.append(_within(in_place[beside], string))
+                own.append(_within(in_place[beside], at, written))
             beside += 1
         if not is_data:
-            if string.written not in read:
-                read[string.written] = _decoded_spans(string.written, pii=pii, judged=judged)
-            at = string.start
-            own += [_moved(span, span.start + at, span.end + at) for span in read[string.written]]
+            if written not in read:
+                read[written] = _decoded_spans(written, pii=pii, judged=judged)
+            own += [
+                replace(span, start=span.start + at, end=span.end + at) for span in read[written]
+            ]
         spans += _merged(own)
     return spans
 
 
-def _strings(text: str) -> Iterator[_String]:
-    for match in _STRING.finditer(text):
-        start, end = match.span()
-        if end - start - 2 >= _LEAST_STRING_CHARS:
-            yield _String(start + 1, end - 1, match[0][1:-1])
-
-
-def _within(span: RedactedSpan, string: _String) -> RedactedSpan:
-    start, end = max(span.start, string.start), min(span.end, string.end)
-    if "\\" in string.written:
-        first = _escape_over(string.written, start - string.start)
-        last = _escape_over(string.written, end - string.start)
-        start = start if first is None else string.start + first.start()
-        end = end if last is None else string.start + last.end()
-    return replace(span, start=start, end=end)
+def _within(span: RedactedSpan, at: int, written: str) -> RedactedSpan:
+    """Limit the span to a string that is `written` at this place, and to whole escapes in it."""
+    start, end = max(span.start - at, 0), min(span.end - at, len(written))
+    if "\\" in written:
+        first, last = _escape_over(written, start), _escape_over(written, end)
+        start = start if first is None else first.start()
+        end = end if last is None else last.end()
+    return replace(span, start=at + start, end=at + end)
 
 
 def _escape_over(written: str, at: int) -> re.Match[str] | None:
@@ -173,13 +154,9 @@ def _decoded_spans(
         return ()
     shifts = _shifts(written)
     return [
-        _moved(span, _written_at(span.start, shifts), _written_at(span.end, shifts))
+        replace(span, start=_written_at(span.start, shifts), end=_written_at(span.end, shifts))
         for span in spans
     ]
-
-
-def _moved(span: RedactedSpan, start: int, end: int) -> RedactedSpan:
-    return replace(span, start=start, end=end)
 
 
 def _shifts(written: str) -> list[tuple[int, int]]:
@@ -249,9 +226,9 @@ class TextMask:
         """Mask a JSON body for storage. Also return whether it is unchanged."""
         text = raw.decode("utf-8", "surrogateescape")
         changed = self.json(text)
-        return (
-            (raw, True) if changed is text else (changed.encode("utf-8", "surrogateescape"), False)
-        )
+        if changed is text:
+            return raw, True
+        return changed.encode("utf-8", "surrogateescape"), False
 
     def message(self, message: Message) -> Message:
         """Mask the parts of a message, and its JSON in the same way."""

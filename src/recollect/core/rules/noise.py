@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from enum import StrEnum
 
+from recollect.core.rules.text import without_spans
+
 # OpenClaw treats messages up to six characters as noise (docs/contributing/sources.md). A Han
 # character, a syllable of Hangul or a kana carries about as much as three Latin letters, so six of
 # those are a sentence.
@@ -163,12 +165,7 @@ def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]
 
 
 def without_reminders(text: str) -> str:
-    pieces: list[str] = []
-    at = 0
-    for start, end in reminder_spans(text):
-        pieces.append(text[at:start])
-        at = end
-    return "".join([*pieces, text[at:]]) if pieces else text
+    return without_spans(text, reminder_spans(text))
 
 
 def _after_reminder(text: str, at: int) -> int:

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_formats import TOKENS, find_tokens
+from recollect.core.rules.secret_formats import find_tokens
 from recollect.core.rules.secret_names import (
-    HEADERS,
-    NAMES,
-    PAIRS,
     find_assigned,
     find_columns,
+    find_members,
     find_pairs,
 )
-from recollect.core.rules.secret_nearby import STEMS, TOLD, find_in_sentences, find_nearby
-from recollect.core.rules.secret_rows import LABELS, PLACES, find_by_label, find_in_place
+from recollect.core.rules.secret_nearby import find_in_sentences, find_nearby
+from recollect.core.rules.secret_rows import find_by_label, find_in_place
 from recollect.core.rules.secret_table import SearchedText, SecretMatch, keywords_in
 from recollect.core.rules.secret_values import (
     MASK,
@@ -227,40 +225,30 @@ class JudgedTexts:
         return found
 
 
-def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-    matches = _find(text, pii=pii)
-    return tuple([match for match in matches if match.end > match.start]) if matches else ()
-
-
 # The order matters: if two rules find the same secret, the first names the mask.
-_BY_PLACE = (
-    (TOKENS, find_tokens),
-    (PLACES, find_in_place),
-    (NAMES.bits, find_assigned),
-)
+_BY_PLACE = (find_tokens, find_in_place, find_assigned)
 _BY_LABEL = (
-    (LABELS, find_by_label),
-    (TOLD.bits, find_in_sentences),
-    (PAIRS, find_pairs),
-    (HEADERS.bits, find_columns),
-    (STEMS.bits, find_nearby),
+    find_by_label,
+    find_members,
+    find_in_sentences,
+    find_pairs,
+    find_columns,
+    find_nearby,
 )
 
 
-def _find(text: str, *, pii: bool) -> list[SecretMatch]:
+def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
     matches: list[SecretMatch] = []
     reading = SearchedText(text)
-    for bits, find in _BY_PLACE:
-        if reading.found & bits:
-            matches += find(reading)
+    for find in _BY_PLACE:
+        matches += find(reading)
     if MASK_OPENING in text:  # a mask contains the name of its rule, which is not a label
         reading.found = keywords_in(MASK.sub(" ", text))
-    for bits, find in _BY_LABEL:
-        if reading.found & bits:
-            matches += find(reading)
+    for find in _BY_LABEL:
+        matches += find(reading)
     if pii:
         matches += _find_personal_data(text)
-    return matches
+    return tuple([match for match in matches if match.end > match.start])
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:

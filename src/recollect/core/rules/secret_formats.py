@@ -1,6 +1,5 @@
 """Tokens recognized by their form: the issuer's prefix, alphabet and length. Filler, keys of public
-test code, and characters inside base64 data are not tokens. The first two characters of a run
-choose which formats to try."""
+test code, and characters inside base64 data are not tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +8,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.core.rules.secret_table import Keywords, SearchedText, SecretMatch, declare_token
+from recollect.core.rules.secret_table import (
+    Row,
+    RowPlace,
+    SearchedText,
+    SecretMatch,
+    by_keywords,
+    declare_token,
+    find_by_rows,
+)
 from recollect.core.rules.secret_values import is_filler, is_placeholder, is_published_sample
 
 if TYPE_CHECKING:
@@ -21,14 +28,16 @@ _WORD = r"A-Za-z0-9_\-"
 _HEX = "0-9a-f"
 _BASE64 = r"A-Za-z0-9+/_\-"
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_START = r"(?<![^\W_])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFormat:
-    """One issuer's token: its possible prefixes, and the pattern of the whole token."""
+    """One issuer's token."""
 
     name: str
-    prefixes: tuple[str, ...]
+    firsts: frozenset[str]
+    """First characters of its prefixes."""
     pattern: re.Pattern[str]
     opening: str
     """Pattern of its start, or of the whole token if many words begin with the prefix."""
@@ -45,11 +54,11 @@ def _format(
     public: bool = False,
     common: bool = False,
 ) -> TokenFormat:
-    listed = tuple(prefixes.split())
-    starts = "|".join(re.escape(prefix) for prefix in listed)
+    listed = prefixes.split()
+    starts = "|".join(map(re.escape, listed))
     return TokenFormat(
         name=name,
-        prefixes=listed,
+        firsts=frozenset(prefix[0] for prefix in listed),
         pattern=re.compile(rf"(?:{starts})(?P<body>{body})(?![{end}])", re.ASCII),
         opening=rf"(?:{starts}){body}" if common else starts,
         public=public,
@@ -229,166 +238,16 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     _format("bitbucket-token", "BBDC-", rf"[{_BASE64}]{{40,60}}"),
 )
 
-# Found by an inner pattern first, then checked by the pattern of the run.
-INFIX_FORMATS: tuple[tuple[str, TokenFormat], ...] = (
-    (r"\dQ~", _format("azure-client-secret", "", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}", end=r"\w~.-")),
-    (
-        r"\.atlasv1\.",
-        _format("terraform-token", "", rf"[{_ALNUM}]{{14}}\.atlasv1\.[{_WORD}]{{60,80}}"),
-    ),
-    ("_mmk", _format("maxmind-key", "", rf"[{_ALNUM}]{{6}}_[{_ALNUM}]{{29}}_mmk")),
-    ("NRAL", _format("newrelic-key", "", r"(?:[a-z]{2}\d\dx*)?[0-9a-f]{32,36}(?:FFFF)?NRAL")),
-    (r"[0-9a-f]-us\d", _format("mailchimp-key", "", rf"[{_HEX}]{{32}}-us\d{{1,2}}")),
-)
 
-# Found by a search of the whole text, because their context contains other characters.
-SEARCHED_FORMATS: tuple[tuple[str, str, str], ...] = (
-    ("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
-    ("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
-    (
-        "slack-webhook",
-        "hooks.slack.com/",
-        r"hooks\.slack\.com/(?P<secret>(?:services|workflows|triggers)/[\w/-]{20,120})",
-    ),
-    ("wallet-key", "xprv", r"xprv[1-9A-Za-z]{90,120}(?![\w])"),
-    ("nostr-key", "nsec1", r"nsec1[a-z0-9]{58}(?![\w])"),
-    ("tailscale-key", "tskey-", r"tskey-[a-z]{2,12}-[A-Za-z0-9]{6,40}-[A-Za-z0-9]{16,64}"),
-    ("mapbox-token", "sk.eyJ", r"sk\.eyJ[\w-]{20,400}\.[\w-]{16,64}"),
-    (
-        "jenkins-secret",
-        "{AQAAABAAAA",
-        rf"\{{(?P<secret>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}",
-    ),
-    ("discord-webhook", "/api/webhooks/", r"/api/webhooks/(?P<secret>\d{15,22}/[\w-]{50,80})"),
-    (
-        "teams-webhook",
-        ".webhook.office.com/",
-        r"\.webhook\.office\.com/(?P<secret>webhookb2/[\w@/-]{60,240})",
-    ),
-)
-_REFRESH_TOKEN = re.compile(rf"1//0[{_WORD}]{{40,120}}(?![{_WORD}])", re.ASCII)
-NUMBERED_FORMATS = (
-    (
-        "facebook-token",
-        "|",
-        17,
-        re.compile(rf"\d{{13,17}}\|[{_WORD}]{{27}}(?![{_WORD}])", re.ASCII),
-    ),
-    (
-        "telegram-token",
-        ":AA",
-        10,
-        re.compile(rf"\d{{8,10}}:AA[{_WORD}]{{33}}(?![{_WORD}])", re.ASCII),
-    ),
-)
-
-_RUN = re.compile(r"\b[\w.~-]{16,}+", re.ASCII)
-_WORD_START = re.compile(r"[.~-]+(?=\w)", re.ASCII)
-_PART_START = re.compile(r"[.~][.~-]*(?=\w)", re.ASCII)
 _NOT_BASE64 = re.compile(r"[._~-]")
 _FILE_ENDING = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|ico|css|html?|js|map|woff2?|pdf|mp[34])\b")
-_DIGITS = "0123456789"
-_LEAD_CHARS = 64
 _BLOB = re.compile(r"[A-Za-z0-9+/]{24}\Z")
 
 
-def _by_opening() -> dict[str, tuple[TokenFormat, ...]]:
-    table: dict[str, list[TokenFormat]] = defaultdict(list)
-    for token_format in RUN_FORMATS:
-        for opening in dict.fromkeys(prefix[:2] for prefix in token_format.prefixes):
-            table[opening].append(token_format)
-    return {opening: tuple(formats) for opening, formats in table.items()}
-
-
-_BY_OPENING = _by_opening()
-# A run may begin inside an escape: `\\n` of JSON, `%3D` of a URL, a terminal's color.
-_OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
-_INFIXES = "|".join(infix for infix, _ in INFIX_FORMATS)
-_HINT = re.compile(
-    rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})"
-    rf"|{_INFIXES}",
-    re.ASCII,
-)
-_TOKENS = declare_token(_HINT)
-_SEARCHED = Keywords(
-    (literal.lower(), (name, literal, re.compile(pattern, re.ASCII)))
-    for name, literal, pattern in SEARCHED_FORMATS
-)
-# Characters that follow the sign in these escapes.
-_BEHIND_SIGN = declare_token(
-    re.compile(rf"\A(?:[{_WORD}]{{27}}|AA[{_WORD}]{{33}}|0[{_WORD}]{{40,120}})(?![{_WORD}])")
-)
-
-TOKENS = _TOKENS | _SEARCHED.bits | _BEHIND_SIGN
-
-
-def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
-    for name, start, end in _find(reading):
-        # A run of token characters includes these, so the text before them was searched too.
-        lead = reading.text[max(0, start - _LEAD_CHARS) : start]
-        first = start - len(lead) + len(lead.rstrip(".~+/-"))
-        yield SecretMatch(name, start, end, first, end)
-
-
-def _find(reading: SearchedText) -> Iterator[tuple[str, int, int]]:
-    text, found = reading.text, reading.found
-    if found & _TOKENS:
-        for run in _RUN.finditer(text):
-            if _HINT.search(run[0]):
-                start = _after_escape(text, run.start()) if run.start() else 0
-                yield from _tokens_of_run(text, start, run.end())
-                yield from _tokens_by_infix(text, run)
-    for _, (name, literal, pattern) in _SEARCHED.held(found):
-        yield from _find_searched(text, name, literal, pattern)
-    if found & _BEHIND_SIGN:
-        yield from _find_searched(text, "google-oauth", "1//0", _REFRESH_TOKEN)
-        for name, literal, most_digits, pattern in NUMBERED_FORMATS:
-            yield from _find_numbered(text, name, literal, most_digits, pattern)
-
-
-def _tokens_by_infix(text: str, run: re.Match[str]) -> Iterator[tuple[str, int, int]]:
-    start = _before_punctuation(text, run.start())
-    for _, token_format in INFIX_FORMATS:
-        match = token_format.pattern.match(text, start)
-        if match is not None and _is_live(text, token_format, match):
-            yield token_format.name, start, match.end()
-
-
-def _tokens_of_run(text: str, start: int, last: int) -> Iterator[tuple[str, int, int]]:
-    while start < last:
-        end = 0
-        for opening in (text[start : start + 2], text[start]):
-            for token_format in _BY_OPENING.get(opening, ()):
-                match = token_format.pattern.match(text, start)
-                if match is not None and _is_live(text, token_format, match):
-                    yield token_format.name, start, match.end()
-                    end = max(end, match.end())
-        following = (_WORD_START if end else _PART_START).search(text, end or start, last)
-        if following is None:
-            break
-        start = following.end()
-
-
-def _after_escape(text: str, start: int) -> int:
-    before = text[start - 1]
-    if before == "\\" and text[start] in "nrt":
-        return start + 1
-    if before == "%":
-        return start + 2
-    if before == "[" and text[start - 2 : start - 1] == "\x1b":  # a terminal's color, ESC [ 9 3 m
-        return text.find("m", start, start + 8) + 1 or start
-    return start
-
-
-def _before_punctuation(text: str, start: int) -> int:
-    lead = text[max(0, start - 3) : start]
-    return start - (len(lead) - len(lead.rstrip(".~-")))
-
-
-def _is_live(text: str, token_format: TokenFormat, match: re.Match[str]) -> bool:
-    token, start = match.group(), match.start()
-    is_sample = is_placeholder if token_format.public else is_filler
-    if token.endswith("EXAMPLE") or is_sample(match["body"]) or is_published_sample(token):
+def _is_live(match: re.Match[str], body: str, *, public: bool = False) -> bool:
+    token, text, start = match.group(), match.string, match.start()
+    is_sample = is_placeholder if public else is_filler
+    if token.endswith("EXAMPLE") or is_sample(body) or is_published_sample(token):
         return False
     if _FILE_ENDING.match(text, match.end()):
         return False
@@ -398,29 +257,107 @@ def _is_live(text: str, token_format: TokenFormat, match: re.Match[str]) -> bool
     return _BLOB.search(text, max(0, start - 25), start) is None
 
 
-def _find_searched(
-    text: str, name: str, literal: str, pattern: re.Pattern[str]
-) -> Iterator[tuple[str, int, int]]:
-    at = text.find(literal)
-    while at >= 0:
-        inside_word = at > 0 and literal[0].isalnum() and text[at - 1].isalnum()
-        match = None if inside_word else pattern.match(text, at)
-        if match is not None:
-            begin, end = match.span("secret" if "secret" in pattern.groupindex else 0)
-            if not is_filler(text[begin:end]):
-                yield name, begin, end
-        at = text.find(literal, at + 1 if match is None else match.end())
+def _is_no_filler(value: str) -> bool:
+    return not is_filler(value)
 
 
-def _find_numbered(
-    text: str, name: str, literal: str, most_digits: int, pattern: re.Pattern[str]
-) -> Iterator[tuple[str, int, int]]:
-    at = text.find(literal)
-    while at >= 0:
-        if at and text[at - 1] in _DIGITS:
-            lead = text[max(0, at - most_digits - 1) : at]
-            begin = at - (len(lead) - len(lead.rstrip(_DIGITS)))
-            match = pattern.match(text, begin)
-            if match is not None and not is_filler(match.group()):
-                yield name, begin, match.end()
-        at = text.find(literal, at + 1)
+def _infix(name: str, keyword: str, run: str) -> Row:
+    """Return the rule of a token that has its mark inside. It begins a run of token characters."""
+    pattern = rf"(?a)(?<![\w.~-]){run}(?![{_WORD}])"
+    return Row(name, keyword, pattern, place=RowPlace.TEXT, check=_is_live)
+
+
+def _spelled(name: str, keywords: str, token: str, place: RowPlace = RowPlace.AT) -> Row:
+    """Return the rule of a token with characters that a run does not have."""
+    return Row(name, keywords, f"(?a){token}", judge=_is_no_filler, place=place)
+
+
+_ROWS = by_keywords(
+    (
+        _infix("azure-client-secret", "q~", r"[\w~.-]{3}\dQ~[\w~.-]{31,34}(?![.~])"),
+        _infix("terraform-token", ".atlasv1.", rf"[{_ALNUM}]{{14}}\.atlasv1\.[{_WORD}]{{60,80}}"),
+        _infix("maxmind-key", "_mmk", rf"[{_ALNUM}]{{6}}_[{_ALNUM}]{{29}}_mmk"),
+        _infix("newrelic-key", "nral", r"(?:[a-z]{2}\d\dx*)?[0-9a-f]{32,36}(?:FFFF)?NRAL"),
+        _infix("mailchimp-key", "-us", r"[0-9a-f]{32}-us\d{1,2}"),
+        _spelled(
+            "telegram-token",
+            ":aa",
+            rf"(?<!\d)\d{{8,10}}:AA[{_WORD}]{{33}}(?![{_WORD}])",
+            RowPlace.TEXT,
+        ),
+        _spelled("google-oauth", "1//0", rf"{_START}1//0[{_WORD}]{{40,120}}(?![{_WORD}])"),
+        _spelled("fly-token", "fm1|fm2_", rf"{_START}fm(?:1[ar]|2)_[{_BASE64}]{{80,}}+={{0,3}}"),
+        _spelled(
+            "slack-webhook",
+            "hooks.slack.com/",
+            rf"{_START}hooks\.slack\.com/"
+            r"(?P<value>(?:services|workflows|triggers)/[\w/-]{20,120})",
+        ),
+        _spelled("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
+        _spelled("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
+        _spelled(
+            "tailscale-key",
+            "tskey-",
+            rf"{_START}tskey-[a-z]{{2,12}}-[{_ALNUM}]{{6,40}}-[{_ALNUM}]{{16,64}}",
+        ),
+        _spelled("mapbox-token", "sk.eyj", rf"{_START}sk\.eyJ[\w-]{{20,400}}\.[\w-]{{16,64}}"),
+        _spelled(
+            "jenkins-secret",
+            "{aqaaabaaaa",
+            rf"\{{(?P<value>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}",
+        ),
+        _spelled(
+            "discord-webhook",
+            "/api/webhooks/",
+            r"/api/webhooks/(?P<value>\d{15,22}/[\w-]{50,80})",
+        ),
+        _spelled(
+            "teams-webhook",
+            ".webhook.office.com/",
+            r"\.webhook\.office\.com/(?P<value>webhookb2/[\w@/-]{60,240})",
+        ),
+    )
+)
+
+_LEAD_CHARS = 64
+_BY_FIRST: dict[str, list[TokenFormat]] = defaultdict(list)
+for _one in RUN_FORMATS:
+    for _first in _one.firsts:
+        _BY_FIRST[_first].append(_one)
+_OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
+# A run may begin inside an escape: `\\n` of JSON, `%3D` of a URL, a terminal's color (ESC [ 9 3 m).
+_RUN = declare_token(
+    re.compile(
+        rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})",
+        re.ASCII,
+    )
+)
+_STARTS = re.compile(
+    r"(?<!\w)(?<!\w-)(?<!\w--)"
+    r"(?:(?<=\\)[nrt]|(?<=%)[0-9a-fA-F]{2}|(?<=\x1b\[)[0-9]{1,2}m)?"
+    rf"(?=(?:{_OPENINGS}))",
+    re.ASCII,
+)
+# The secret of an app follows its id, which has 13 to 17 digits.
+_BEHIND_APP_ID = re.compile(rf"\|(?<=[0-9]{{13}}\|)[{_WORD}]{{27}}(?![{_WORD}])")
+_MOST_APP_ID_CHARS = 17
+
+
+def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Find every token that is recognized by its form."""
+    text = reading.text
+    for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
+        at = opening.end()
+        for token_format in _BY_FIRST[text[at]]:
+            match = token_format.pattern.match(text, at)
+            if match is not None and _is_live(match, match["body"], public=token_format.public):
+                # A run of token characters includes these, so the text before them was searched.
+                lead = text[max(0, at - _LEAD_CHARS) : at]
+                first = at - len(lead) + len(lead.rstrip(".~+/-"))
+                yield SecretMatch(token_format.name, *match.span(), first, match.end())
+    yield from find_by_rows(_ROWS, reading)
+    for bar in _BEHIND_APP_ID.finditer(text):
+        lead = text[max(0, bar.start() - _MOST_APP_ID_CHARS) : bar.start()]
+        start = bar.start() - len(lead) + len(lead.rstrip("0123456789"))
+        if not is_filler(text[start : bar.end()]):
+            yield SecretMatch("facebook-token", start, bar.end(), start, bar.end())

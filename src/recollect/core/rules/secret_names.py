@@ -13,6 +13,7 @@ from recollect.core.rules.secret_values import (
     is_chosen_words,
     is_name,
     is_password_value,
+    is_placeholder,
     is_reference,
     is_token_value,
     is_uuid,
@@ -81,14 +82,15 @@ _PUBLIC_WORDS = words(
     "authenticity"
 )
 
-NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
+_NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every secret that is assigned to a name for secrets."""
     text, lowered = reading.text, reading.lowered
     done = 0
-    for at in _hints(reading):
+    hints = [hint for hint, _ in _NAMES.held(reading.found)]
+    for at in sorted([at + len(hint) for hint in hints for at in reading.places(hint)]):
         match = None if at < done else _ASSIGNMENT.match(lowered, at)
         if match is None:
             continue
@@ -99,11 +101,6 @@ def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
         if secret_match is not None:
             done = secret_match.end
             yield secret_match
-
-
-def _hints(reading: SearchedText) -> list[int]:
-    hints = [hint for hint, _ in NAMES.held(reading.found)]
-    return sorted([at + len(hint) for hint in hints for at in reading.places(hint)])
 
 
 def _name_start(text: str, at: int) -> int:
@@ -239,14 +236,14 @@ _COLUMNS = words(
     "password passwd pwd pass passwort kennwort contraseña clave senha пароль 密码 密碼 パスワード "
     "비밀번호 passphrase passcode wachtwoord hasło psk"
 )
-HEADERS = Keywords(
+_HEADERS = Keywords(
     (keyword, None)
     for keyword in (
         *keys("pass|pwd|secret|token|key|kennwort|senha|clave|psk"),
         *keys("contraseña|пароль|密码|密碼|パスワード|비밀번호"),
     )
 )
-PAIRS = declare("value")
+_VALUES = declare("value")
 _MOST_HEADER_CHARS = 400
 _MARK = re.compile(r"[|,\t#;]")
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
@@ -259,7 +256,7 @@ def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find secrets in pairs of members or attributes, one with the name and one with the value."""
     text, lowered = reading.text, reading.lowered
     done = 0
-    for at in reading.places("value"):
+    for at in reading.places("value") if reading.found & _VALUES else ():
         if _HOLDS.match(lowered, at + 5) is None:
             continue
         since = max(done, at - _PAIR_REACH_CHARS)
@@ -269,12 +266,9 @@ def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
             value = match["value"].strip()
             start = match.start("value") + match["value"].index(value)
             done = start + len(value)
-            yield _paired(match, start, done)
-
-
-def _paired(match: re.Match[str], start: int, end: int) -> SecretMatch:
-    kind = "password" if _kind_of_name(match["name"]) == "password" else "token"
-    return SecretMatch(f"assigned-{kind}", start, end, match.start(), max(end, match.end()))
+            kind = "password" if _kind_of_name(match["name"]) == "password" else "token"
+            last = max(done, match.end())
+            yield SecretMatch(f"assigned-{kind}", start, done, match.start(), last)
 
 
 def _is_paired(name: str, value: str) -> bool:
@@ -304,7 +298,7 @@ def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
 def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
     lowered = reading.lowered
     lines: set[tuple[int, int]] = set()
-    for keyword, _ in HEADERS.held(reading.found):
+    for keyword, _ in _HEADERS.held(reading.found):
         end = -1
         for at in reading.places(keyword):
             if at < end:  # the header is on the previous line
@@ -387,9 +381,87 @@ def _is_cell_secret(value: str, kind: str) -> bool:
         return False
     if kind == "password":
         return is_password_value(value, quoted=True) or is_chosen_words(value)
-    return _is_labelled_token(value)
-
-
-def _is_labelled_token(value: str) -> bool:
     has_digit = any(c.isdigit() for c in value)
     return has_digit and is_token_value(value, quoted=True, least_chars=16) and not is_name(value)
+
+
+_COOKIES = re.compile(r"(?i)cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?P<pairs>[^\r\n]{4,4000})")
+_COOKIE_PAIR = re.compile(r"(?P<name>[\w.\-$]{1,64})=(?P<value>[^;,\s\"'\\]{8,2000})")
+_COOKIE_MEMBER = re.compile(
+    r"[\"'](?P<name>[\w.\-$]{1,64})[\"'][ \t]{0,4}(?::|=>)[ \t]{0,4}[\"']"
+    r"(?P<value>[^\"'\s]{16,2000})[\"']"
+)
+_COOKIE_MAP = re.compile(r"(?i)cookies?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\{(?P<pairs>[^{}]{4,4000})\}")
+_COOKIE_ATTRIBUTES = words(
+    "expires path domain max-age samesite secure httponly priority partitioned version comment "
+    "_ga _gid _gat _fbp _gcl_au lang locale language theme currency timezone tz consent"
+)
+_SESSION_COOKIE = re.compile(
+    r"(?i)sess|(?:^|[._-])s?sid$|auth|token|jwt|csrf|xsrf|remember|login|credential|identity|sso"
+    r"|ticket|\.sid$|^sid$|_user$|^id$"
+)
+_MANIFEST_CHARS = 8_000
+_SECRET_KIND = re.compile(r"kind[\"']?[ \t]{0,8}:[ \t]{0,8}[\"']?secret(?!\w)")
+_DATA = re.compile(
+    r"(?m)^(?P<indent>[ \t]{0,40})(?:string)?data:[ \t]*\r?\n"
+    r"(?P<lines>(?:(?P=indent)[ \t]+[^\n]*(?:\n|\Z)){1,400})",
+    re.IGNORECASE,
+)
+_MEMBER = re.compile(
+    r"(?m)^[ \t]+[\w.-]{1,120}:[ \t]+(?![|>&*!{[])(?P<quote>[\"']?)"
+    r"(?P<value>[^\s\"'#][^\n\"'#]{3,4000}?)(?P=quote)[ \t]*(?:#[^\n]*)?\r?$"
+)
+_JSON_DATA = re.compile(
+    r"\"(?:string)?data\"[ \t\n]{0,40}:[ \t\n]{0,40}\{(?P<lines>[^{}]{4,4000}+)\}", re.IGNORECASE
+)
+_JSON_MEMBER = re.compile(
+    r"\"[\w.-]{1,120}\"[ \t\n]{0,40}:[ \t\n]{0,40}\"(?P<value>[^\"\n]{4,4000})\""
+)
+_COOKIE_NAMES, _MANIFESTS = declare("cookie"), declare("kind")
+
+
+def find_members(reading: SearchedText) -> Iterator[SecretMatch]:
+    """Find every secret in a cookie or a Kubernetes secret."""
+    if reading.found & _COOKIE_NAMES:
+        yield from _find_cookies(reading)
+    if reading.found & _MANIFESTS and "secret" in reading.lowered:
+        yield from _find_manifests(reading.text, reading.lowered)
+
+
+def _find_cookies(reading: SearchedText) -> Iterator[SecretMatch]:
+    text = reading.text
+    for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
+        done = 0
+        for at in reading.places("cookie"):
+            header = around.match(text, at) if at >= done else None
+            if header is None:
+                continue
+            done = header.end()
+            for match in member.finditer(text, *header.span("pairs")):
+                if _opens_session(match["name"], match["value"]):
+                    yield SecretMatch("session-cookie", *match.span("value"), *match.span())
+
+
+def _opens_session(name: str, value: str) -> bool:
+    if name.lower() in _COOKIE_ATTRIBUTES or is_reference(value, quoted=True):
+        return False
+    if is_placeholder(value):
+        return False
+    return bool(_SESSION_COOKIE.search(name)) or is_token_value(value, quoted=True, least_chars=20)
+
+
+def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
+    done = 0
+    for kind in _SECRET_KIND.finditer(lowered):
+        if kind.end() <= done:  # already read together with the previous one
+            continue
+        start = max(done, kind.start() - _MANIFEST_CHARS)
+        start = max(start, text.rfind("\n---", start, kind.start()))
+        reach = kind.end() + _MANIFEST_CHARS
+        until = text.find("\n---", kind.end(), reach)
+        done = until = min(len(text), reach) if until < 0 else until
+        for block, member in ((_DATA, _MEMBER), (_JSON_DATA, _JSON_MEMBER)):
+            for data in block.finditer(text, start, until):
+                for match in member.finditer(text, *data.span("lines")):
+                    if not is_reference(match["value"], quoted=True):
+                        yield SecretMatch("manifest-secret", *match.span("value"), *match.span())

@@ -45,7 +45,7 @@ _GENERATED = keys(
     "|chave|jeton|sleutel|chiave|pin |pin:|magic|access|wallet|mnemonic"
     "|ключ|токен|код|schlüssel|clé|密钥|密鑰|金鑰|令牌|秘钥|キー|トークン|키|토큰|कुंजी"
 )
-STEMS = Keywords([(stem, True) for stem in _CHOSEN] + [(stem, False) for stem in _GENERATED])
+_STEMS = Keywords([(stem, True) for stem in _CHOSEN] + [(stem, False) for stem in _GENERATED])
 _REACH_CHARS = 120
 _FAR_CHARS = 30
 _MOST_LINES = 2
@@ -121,7 +121,11 @@ _UNNAMED = re.compile(r"unnamed:[0-9a-f]{16}-[0-9a-f]{8}")
 
 def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every generated or chosen value after a word for a secret."""
-    text, hits = reading.text, _hits(reading)
+    text = reading.text
+    stems = _STEMS.held(reading.found)
+    hits = sorted(
+        [(at, at + len(stem), chosen) for stem, chosen in stems for at in reading.places(stem)]
+    )
     for at, (start, end, chosen) in enumerate(hits):
         limit = min(len(text), end + _REACH_CHARS)
         if at + 2 < len(hits):
@@ -130,13 +134,6 @@ def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
             continue
         if chosen or _has_value(text, start, end, limit):
             yield from _behind(text, start, end, limit, chosen=chosen)
-
-
-def _hits(reading: SearchedText) -> list[tuple[int, int, bool]]:
-    stems = STEMS.held(reading.found)
-    return sorted(
-        [(at, at + len(stem), chosen) for stem, chosen in stems for at in reading.places(stem)]
-    )
 
 
 def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Iterator[SecretMatch]:
@@ -357,7 +354,7 @@ _TOLD_WORDS = (
     "|mật khẩu|jelszó|парол|кодовое слово|密码|密碼|口令|暗号|パスワード|暗証番号|비밀번호|비번"
     "|암호|패스워드|كلمة المرور|كلمة السر|पासवर्ड|รหัสผ่าน|κωδικός|סיסמה"
 )
-TOLD = Keywords((word, "password") for word in keys(_TOLD_WORDS))
+_TOLD = Keywords((word, "password") for word in keys(_TOLD_WORDS))
 
 
 def _leads(match: re.Match[str], after: int) -> bool:
@@ -374,7 +371,7 @@ def _leads(match: re.Match[str], after: int) -> bool:
 def find_in_sentences(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every password that a sentence states after a word for one."""
     text, lowered = reading.text, reading.lowered
-    for word, _ in TOLD.held(reading.found):
+    for word, _ in _TOLD.held(reading.found):
         for at in reading.places(word):
             part = word == "passwort" and lowered[at - 1] == "-"
             if word[0].isascii() and not part and not begins_word(lowered, at):

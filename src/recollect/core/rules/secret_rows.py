@@ -1,6 +1,6 @@
 """Table of secrets recognized by the syntax around them: commands, URLs, headers, sentences. A row
-never masks the program, the label or the address. Forms that no single pattern can match (key
-blocks, curl users, cookies, Kubernetes secrets) follow after the table."""
+never masks the program, the label or the address. Users of curl follow after the table, because no
+single pattern matches them."""
 
 from __future__ import annotations
 
@@ -164,6 +164,23 @@ def _is_random(numbers: str) -> bool:
     return (
         max(values) < 256 and len(set(values)) >= 8 and 4 * large >= len(values) and not is_sorted
     )
+
+
+# A 16384-bit RSA key is 12,700 characters of PEM; escapes and indentation add to it.
+_MOST_KEY_CHARS = 32_768
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{30,}")
+
+
+def _has_key_line(body: str) -> bool:
+    return _KEY_LINE.search(body) is not None
+
+
+def _decodes_to_key(encoded: str) -> bool:
+    head = encoded[:80]
+    try:
+        return b"PRIVATE KEY" in base64.b64decode(head[: len(head) // 4 * 4])
+    except (binascii.Error, ValueError):
+        return False
 
 
 _PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
@@ -360,6 +377,21 @@ _PLACES = (
     ),
     Row(
         "private-key",
+        "-----begin ",
+        r"-----BEGIN [A-Za-z0-9 ]{0,40}(?:PRIVATE|SECRET|Static) (?:KEY|key)[A-Za-z0-9 ]{0,20}-----"
+        rf"[ \t\r\n]*+(?P<value>(?:[^-]|-(?!----)){{0,{_MOST_KEY_CHARS}}}+(?=-----END)"
+        rf"|(?:[A-Za-z0-9+/=\s:,.()#>*\"'`|]|\\+[nr/t]|-(?!-)){{0,{_MOST_KEY_CHARS}}}+)",
+        judge=_has_key_line,
+        trim=" \t\r\n",
+    ),
+    Row(
+        "private-key",
+        "ls0tls1crudjti",
+        r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{60,}+={0,2}",
+        judge=_decodes_to_key,
+    ),
+    Row(
+        "private-key",
         "private-lines:",
         r"Private-Lines:[ \t]*\d{1,4}\r?\n(?P<bare>(?:[A-Za-z0-9+/=]{1,76}\r?\n?){1,200})",
     ),
@@ -476,104 +508,25 @@ _SENTENCES = (
 _IN_PLACE = by_keywords(_PLACES)
 _BY_LABEL = by_keywords((*_COMMANDS, *_SENTENCES))
 
-_BEGIN_KEY = re.compile(
-    r"-----BEGIN [A-Za-z0-9 ]{0,40}(?:PRIVATE|SECRET|Static) (?:KEY|key)[A-Za-z0-9 ]{0,20}-----"
-)
-# A 16384-bit RSA key is 12,700 characters of PEM; escapes and indentation add to it.
-_MOST_KEY_CHARS = 32_768
-_KEY_CHARS = re.compile(r"(?:[A-Za-z0-9+/=\s:,.()#>*\"'`|]|\\+[nr/t]|-(?!-))*+")
-_KEY_LINE = re.compile(r"[A-Za-z0-9+/]{30,}")
-_ENCODED_KEY = re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{60,}+={0,2}")
 _CURL_USER = re.compile(
     r"(?<=\s)(?:-[a-zA-Z]{0,4}u|--(?:proxy-)?user)(?:[ \t=]{1,8}|(?=[\"']))"
     r"(?:(?P<quote>[\"'])(?P<quoted>[^\"'\n]{1,200})(?P=quote)(?P<rest>:[\"']?[^\"'\s]{1,200})?"
     r"|(?P<bare>[^\s\"':]{0,100}:[^\s]{1,200}))"
 )
 _MOST_CURL_CHARS = 2000
-_COOKIES = re.compile(r"(?i)cookie[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?(?P<pairs>[^\r\n]{4,4000})")
-_COOKIE_PAIR = re.compile(r"(?P<name>[\w.\-$]{1,64})=(?P<value>[^;,\s\"'\\]{8,2000})")
-_COOKIE_MEMBER = re.compile(
-    r"[\"'](?P<name>[\w.\-$]{1,64})[\"'][ \t]{0,4}(?::|=>)[ \t]{0,4}[\"']"
-    r"(?P<value>[^\"'\s]{16,2000})[\"']"
-)
-_COOKIE_MAP = re.compile(r"(?i)cookies?[\"']?[ \t]{0,4}[:=][ \t]{0,4}\{(?P<pairs>[^{}]{4,4000})\}")
-_COOKIE_ATTRIBUTES = words(
-    "expires path domain max-age samesite secure httponly priority partitioned version comment "
-    "_ga _gid _gat _fbp _gcl_au lang locale language theme currency timezone tz consent"
-)
-_SESSION_COOKIE = re.compile(
-    r"(?i)sess|(?:^|[._-])s?sid$|auth|token|jwt|csrf|xsrf|remember|login|credential|identity|sso"
-    r"|ticket|\.sid$|^sid$|_user$|^id$"
-)
-_MANIFEST_CHARS = 8_000
-_SECRET_KIND = re.compile(r"kind[\"']?[ \t]{0,8}:[ \t]{0,8}[\"']?secret(?!\w)")
-_DATA = re.compile(
-    r"(?m)^(?P<indent>[ \t]{0,40})(?:string)?data:[ \t]*\r?\n"
-    r"(?P<lines>(?:(?P=indent)[ \t]+[^\n]*(?:\n|\Z)){1,400})",
-    re.IGNORECASE,
-)
-_MEMBER = re.compile(
-    r"(?m)^[ \t]+[\w.-]{1,120}:[ \t]+(?![|>&*!{[])(?P<quote>[\"']?)"
-    r"(?P<value>[^\s\"'#][^\n\"'#]{3,4000}?)(?P=quote)[ \t]*(?:#[^\n]*)?\r?$"
-)
-_JSON_DATA = re.compile(
-    r"\"(?:string)?data\"[ \t\n]{0,40}:[ \t\n]{0,40}\{(?P<lines>[^{}]{4,4000}+)\}", re.IGNORECASE
-)
-_JSON_MEMBER = re.compile(
-    r"\"[\w.-]{1,120}\"[ \t\n]{0,40}:[ \t\n]{0,40}\"(?P<value>[^\"\n]{4,4000})\""
-)
-_KEY_BLOCKS, _ENCODED_KEYS = declare("-----begin "), declare("ls0tls1crudjti")
-_CURLS, _COOKIE_NAMES, _MANIFESTS = declare("curl"), declare("cookie"), declare("kind")
-PLACES = _IN_PLACE.bits | _KEY_BLOCKS | _ENCODED_KEYS | _CURLS
-LABELS = _BY_LABEL.bits | _COOKIE_NAMES | _MANIFESTS
+_CURLS = declare("curl")
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every secret recognized by its context, whatever its label."""
-    text, found = reading.text, reading.found
     yield from find_by_rows(_IN_PLACE, reading)
-    if found & _KEY_BLOCKS:
-        yield from _find_key_blocks(text)
-    if found & _ENCODED_KEYS:
-        yield from _find_encoded_keys(text)
-    if found & _CURLS:
-        yield from _find_curl_users(text)
+    if reading.found & _CURLS:
+        yield from _find_curl_users(reading.text)
 
 
 def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret in a command, a sentence, a cookie or a Kubernetes secret."""
-    yield from find_by_rows(_BY_LABEL, reading)
-    if reading.found & _COOKIE_NAMES:
-        yield from _find_cookies(reading)
-    if reading.found & _MANIFESTS and "secret" in reading.lowered:
-        yield from _find_manifests(reading.text, reading.lowered)
-
-
-def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
-    for begin in _BEGIN_KEY.finditer(text):
-        start, limit = begin.end(), begin.end() + _MOST_KEY_CHARS
-        end = text.find("-----", start, limit)
-        closed = end >= 0 and text.startswith("-----END", end)
-        if not closed:
-            reach = _KEY_CHARS.match(text, start, limit if end < 0 else end)
-            end = reach.end() if reach is not None else start
-        if _KEY_LINE.search(text, start, end) is None:
-            continue
-        body = text[start:end]
-        start += len(body) - len(body.lstrip(" \t\r\n"))
-        end -= len(body) - len(body.rstrip(" \t\r\n"))
-        yield SecretMatch("private-key", start, end, begin.start(), end)
-
-
-def _find_encoded_keys(text: str) -> Iterator[SecretMatch]:
-    for match in _ENCODED_KEY.finditer(text):
-        head = match.group()[:80]
-        try:
-            decoded = base64.b64decode(head[: len(head) // 4 * 4])
-        except (binascii.Error, ValueError):
-            continue
-        if b"PRIVATE KEY" in decoded:
-            yield SecretMatch("private-key", *match.span(), *match.span())
+    """Find every secret in a command or a sentence."""
+    return find_by_rows(_BY_LABEL, reading)
 
 
 def _find_curl_users(text: str) -> Iterator[SecretMatch]:
@@ -602,42 +555,3 @@ def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:
             yield SecretMatch("curl-user", start, start + len(bare), match.start(), match.end())
     elif is_password_value(user, quoted=True, least_chars=8):
         yield SecretMatch("curl-user", start, start + len(user), match.start(), match.end())
-
-
-def _find_cookies(reading: SearchedText) -> Iterator[SecretMatch]:
-    text = reading.text
-    for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
-        done = 0
-        for at in reading.places("cookie"):
-            header = around.match(text, at) if at >= done else None
-            if header is None:
-                continue
-            done = header.end()
-            for match in member.finditer(text, *header.span("pairs")):
-                if _opens_session(match["name"], match["value"]):
-                    yield SecretMatch("session-cookie", *match.span("value"), *match.span())
-
-
-def _opens_session(name: str, value: str) -> bool:
-    if name.lower() in _COOKIE_ATTRIBUTES or is_reference(value, quoted=True):
-        return False
-    if is_placeholder(value):
-        return False
-    return bool(_SESSION_COOKIE.search(name)) or is_token_value(value, quoted=True, least_chars=20)
-
-
-def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
-    done = 0
-    for kind in _SECRET_KIND.finditer(lowered):
-        if kind.end() <= done:  # already read together with the previous one
-            continue
-        start = max(done, kind.start() - _MANIFEST_CHARS)
-        start = max(start, text.rfind("\n---", start, kind.start()))
-        reach = kind.end() + _MANIFEST_CHARS
-        until = text.find("\n---", kind.end(), reach)
-        done = until = min(len(text), reach) if until < 0 else until
-        for block, member in ((_DATA, _MEMBER), (_JSON_DATA, _JSON_MEMBER)):
-            for data in block.finditer(text, start, until):
-                for match in member.finditer(text, *data.span("lines")):
-                    if not is_reference(match["value"], quoted=True):
-                        yield SecretMatch("manifest-secret", *match.span("value"), *match.span())

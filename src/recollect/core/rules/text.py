@@ -7,10 +7,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from recollect.core.rules.trust import tool_of
 from recollect.core.values.message import (
     CallId,
     Image,
@@ -28,7 +29,7 @@ from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 REPLACEMENT = "\ufffd"
 
 _UNHOLDABLE = re.compile("[\x00\ud800-\udfff]")
-_LINE_BREAKS = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_BREAKS = re.compile("(\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029])")
 """Every line ending that `str.splitlines` recognizes."""
 _LABEL = re.compile(
     r"\[ ?(?:user|human|customer|assistant(?: thinking| tool calls?)?|model|ai|system|developer"
@@ -53,19 +54,9 @@ def clean_text(text: str) -> str:
 def quote_labels(text: str) -> str:
     """Mark every line that begins like a speaker's label, in any spelling that looks similar. Other
     brackets, letter widths, spaces and invisible characters make no difference."""
-    lines: list[str] = []
-    start, changed = 0, False
-    for line_break in _LINE_BREAKS.finditer(text):
-        line = text[start : line_break.start()]
-        marked = _is_labelled(line)
-        changed |= marked
-        lines += [QUOTED if marked else "", line, line_break[0]]
-        start = line_break.end()
-    line = text[start:]
-    marked = _is_labelled(line)
-    if not (changed or marked):
-        return text
-    return "".join([*lines, QUOTED if marked else "", line])
+    lines = _LINE_BREAKS.split(text)
+    marked = [QUOTED + line if _is_labelled(line) else line for line in lines]
+    return text if marked == lines else "".join(marked)
 
 
 def _is_labelled(line: str) -> bool:
@@ -251,12 +242,14 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    pieces: list[str] = []
-    at = 0
-    for start, end in thinking_spans(text):
-        pieces.append(text[at:start])
-        at = end
-    return "".join([*pieces, text[at:]]) if pieces else text
+    return without_spans(text, thinking_spans(text))
+
+
+def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Remove spans that are in order and do not overlap."""
+    for start, end in reversed(tuple(spans)):
+        text = text[:start] + text[end:]
+    return text
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
@@ -346,16 +339,9 @@ def _strings(value: Any, name: str, depth: int) -> Iterator[str]:
 
 
 def _tool(part: Part, tool_names: Mapping[CallId, str] | None) -> str | None:
-    if isinstance(part, ToolCall):
-        name = part.name
-    elif isinstance(part, ToolResult):
-        known = tool_names or {}
-        name = part.name or known.get(part.call_id, "")
-        if not name and part.alternative is not None:
-            name = known.get(part.alternative, "")
-    else:
-        return None
-    return name or UNKNOWN_TOOL
+    if isinstance(part, ToolResult):
+        return tool_of(part, tool_names or {}) or UNKNOWN_TOOL
+    return part.name or UNKNOWN_TOOL if isinstance(part, ToolCall) else None
 
 
 def _size(count: int) -> str:

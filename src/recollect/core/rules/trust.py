@@ -103,15 +103,18 @@ def is_fetcher(tool: str) -> bool:
     return bool(words & _FETCHING) or len(words & _GOOGLE_SEARCH) > 1
 
 
+def tool_of(result: ToolResult, names: Mapping[CallId, str]) -> str:
+    """Return the name of the tool that made a result; empty if `names` lacks its call."""
+    name = result.name or names.get(result.call_id, "")
+    if not name and result.alternative is not None:
+        return names.get(result.alternative, "")
+    return name
+
+
 def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[CallId]) -> Trust:
     if isinstance(part, ToolResult):
-        tool = part.name or names.get(part.call_id, "")
-        if not tool and part.alternative is not None:
-            tool = names.get(part.alternative, "")
-        known = part.call_id in fetched or (
-            part.alternative is not None and part.alternative in fetched
-        )
-        return "outside" if known or is_fetcher(tool) else "low"
+        known = part.call_id in fetched or part.alternative in fetched
+        return "outside" if known or is_fetcher(tool_of(part, names)) else "low"
     if isinstance(part, Other) and part.kind.endswith(_BROUGHT_IN):
         return "outside" if is_fetcher(part.kind) or _server_tool_fetches(part) else "low"
     return "high"
