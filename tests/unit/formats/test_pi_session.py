@@ -190,18 +190,6 @@ def test_a_retained_tail_stands_in_for_what_came_before() -> None:
     assert texts(read_session(data)) == [wrapped("the past"), "kept", "d"]
 
 
-def test_the_model_comes_from_the_whole_path() -> None:
-    stamp = Stamp(id="m", parent_id="a", timestamp=AT)
-    data = file_of(
-        HEADER,
-        said("a", None),
-        {"type": "model_change", **stamp.fields(), "provider": "p", "modelId": "one"},
-        cut("c", "m", kept=None),
-    )
-    context = build_context(read_session(data).entries)
-    assert (context.provider, context.model_id) == ("p", "one")
-
-
 # ids and times
 
 
@@ -233,8 +221,8 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
         ),
         (custom_value(STAMP, custom_type="c"), "type customType id parentId timestamp"),
         (
-            header_value(session_id="s", timestamp=AT, cwd="/w", parent_session="p"),
-            "type version id timestamp cwd parentSession",
+            header_value(session_id="s", timestamp=AT, cwd="/w"),
+            "type version id timestamp cwd",
         ),
     ],
 )

@@ -43,5 +43,3 @@ def assert_node_agrees(data: bytes, context: PiContext) -> None:
     theirs = node_reads(data)
     assert theirs["respelled"] == []
     assert [stringify(m) for m in theirs["shown"]] == [stringify(m) for m in context.messages]
-    model = [context.provider, context.model_id] if context.model_id else None
-    assert theirs["model"] == model

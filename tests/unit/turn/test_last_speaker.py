@@ -13,7 +13,7 @@ from recollect.core.engine import Engine, Session
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import read_state, write_state
 from recollect.core.rules.repairs import settle
-from recollect.core.values.history import Arranged, OwnText, Slot
+from recollect.core.values.history import OwnText, Row, Slot
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import (
@@ -100,7 +100,7 @@ def test_an_orphan_at_the_end_does_not_leave_the_assistant_last(format_name: For
 def test_a_row_of_ours_is_no_message_that_went_missing(ends: bool) -> None:
     first, second = entries_of([assistant("One."), assistant("Two.")], "anthropic")
     ours = Slot(role="user", pieces=(OwnText(text="a note of ours", note="opening"),))
-    given: list[Arranged] = [first, second, ours] if ends else [first, ours, second]
+    given: list[Row] = [first, second, ours] if ends else [first, ours, second]
     settled = settle([first, second], CODECS["anthropic"].rules, given=given, continued=True)
     assert [row.role for row in settled.rows] == ["assistant"]
 

@@ -4,7 +4,6 @@ and nothing is repaired."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +25,6 @@ PI_VERSION: Final = 3
 TORN_NOTE: Final = "the last line was cut off while it was written; it is left out"
 
 _ID_CHARS: Final = 8
-_ID_ATTEMPTS: Final = 100
 _FIRST_WITH_IDS: Final = 2
 
 
@@ -165,23 +163,9 @@ def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntr
 
 def new_entry_id(taken: Collection[str]) -> str:
     """Make an id like pi: eight hex digits that no other entry has."""
-    return _free_id(iter(lambda: uuid.uuid4().hex, None), taken)
-
-
-def _free_id(drawn: Iterator[str], taken: Collection[str]) -> str:
-    for _ in range(_ID_ATTEMPTS):
-        short = next(drawn)[:_ID_CHARS]
-        if short not in taken:
-            return short
-    return str(uuid.UUID(next(drawn)))
-
-
-def _digests(seed: str) -> Iterator[str]:
-    spelled = seed.encode("utf-8", "surrogatepass")
-    attempt = 0
-    while True:
-        yield hashlib.blake2b(spelled, digest_size=16, salt=b"%d" % attempt).hexdigest()
-        attempt += 1
+    while (short := uuid.uuid4().hex[:_ID_CHARS]) in taken:
+        pass
+    return short
 
 
 def timestamp_at(seconds: float) -> str:
@@ -239,17 +223,9 @@ def entry_line(value: Mapping[str, Any]) -> bytes:
         raise FormatError("an entry is nested too deeply to be written as JSON") from error
 
 
-def header_value(
-    *, session_id: str, timestamp: str, cwd: str, parent_session: str | None = None
-) -> dict[str, Any]:
-    value = {
-        "type": "session",
-        "version": PI_VERSION,
-        "id": session_id,
-        "timestamp": timestamp,
-        "cwd": cwd,
-    }
-    return _with(value, parentSession=parent_session)
+def header_value(*, session_id: str, timestamp: str, cwd: str) -> dict[str, Any]:
+    opening = {"type": "session", "version": PI_VERSION}
+    return {**opening, "id": session_id, "timestamp": timestamp, "cwd": cwd}
 
 
 def message_value(stamp: Stamp, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,17 +303,13 @@ def migrate(session: PiSession) -> PiSession:
 
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
-    seed = session.header.id if session.header is not None else ""
     before_header = 1 if session.header is not None else 0  # the index includes the header
-    taken: set[str] = set()
     parent: str | None = None
     for position, value in enumerate(values):
         if value.get("type") == "session":  # a second header has no place in the chain
             continue
-        own = _free_id(_digests(f"{seed}\0{position}"), taken)
-        taken.add(own)
-        value["id"], value["parentId"] = own, parent
-        parent = own
+        value["id"], value["parentId"] = f"{position:0{_ID_CHARS}x}", parent
+        parent = value["id"]
         if value.get("type") != "compaction":
             continue
         index = value.get("firstKeptEntryIndex")
@@ -389,8 +361,6 @@ class PiContext:
     """A session at one of its entries."""
 
     shown: tuple[PiShown, ...] = ()
-    provider: str | None = None
-    model_id: str | None = None
 
     @property
     def messages(self) -> tuple[PiMessage, ...]:
@@ -402,9 +372,9 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     """Build the context that pi shows: the last summary on the path, the messages that it kept, and
     everything after it."""
     path = path_to(entries, leaf)
-    cut = _last_compaction(path)
+    cut = max((at for at, entry in enumerate(path) if entry.kind == "compaction"), default=None)
     if cut is None:
-        return _context(_shown(path), path)
+        return PiContext(shown=tuple(_shown(path)))
     summary = path[cut]
     shown = [PiShown(entry_id=summary.id, message=summary_message(summary))]
     tail = summary.retained_tail
@@ -413,20 +383,12 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     else:
         shown += _shown(path[kept_from(path, cut) : cut])
     shown += _shown(path[cut + 1 :])
-    return _context(shown, path)
+    return PiContext(shown=tuple(shown))
 
 
 def build_history(entries: Sequence[PiEntry]) -> PiContext:
     """Build the full history on the path to the last entry, ignoring compactions."""
-    path = path_to(entries)
-    return _context(_shown(path), path)
-
-
-def _last_compaction(path: Sequence[PiEntry]) -> int | None:
-    for position in range(len(path) - 1, -1, -1):
-        if path[position].kind == "compaction":
-            return position
-    return None
+    return PiContext(shown=tuple(_shown(path_to(entries))))
 
 
 def kept_from(path: Sequence[PiEntry], cut: int) -> int:
@@ -437,16 +399,6 @@ def kept_from(path: Sequence[PiEntry], cut: int) -> int:
         if first is not None and path[position].id == first:
             return position
     return cut
-
-
-def _context(shown: Iterable[PiShown], path: Sequence[PiEntry]) -> PiContext:
-    provider, model_id = None, None
-    for entry in path:
-        if entry.kind == "model_change":
-            provider, model_id = entry.text("provider"), entry.text("modelId")
-        elif entry.role == "assistant" and entry.message is not None:
-            provider, model_id = text_at(entry.message, "provider"), text_at(entry.message, "model")
-    return PiContext(shown=tuple(shown), provider=provider, model_id=model_id)
 
 
 def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:

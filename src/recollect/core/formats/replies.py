@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 from typing import Any
 
 from recollect.core.formats.blocks import mapping
@@ -19,6 +19,15 @@ _REPLY_FIELDS = frozenset(
     {"role", "content", "choices", "output", "usage", "error", "message", "response"}
     | {"type", "object"}
 )
+_CACHED = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_SPELLINGS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    ("prompt_tokens", "prompt_tokens", "completion_tokens", "prompt_tokens_details", ()),
+    ("input_tokens_details", "input_tokens", "output_tokens", "input_tokens_details", ()),
+    ("input_tokens", "input_tokens", "output_tokens", "", _CACHED),
+    ("input", "input", "output", "", ("cacheRead", "cacheWrite")),
+)
+"""Keys of usage: the one that shows whose it is, input, output, an object with the cached part of
+the input, and cached input that is counted separately."""
 
 
 def may_be_reply(given: Any) -> bool:
@@ -50,18 +59,32 @@ def read_usage(reply: Any) -> Usage | None:
     usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
     if not usage:
         return None
-    if "prompt_tokens" in usage:
-        details = plain_mapping(usage.get("prompt_tokens_details"))
-        return _usage(usage, "prompt_tokens", "completion_tokens", details=details)
-    if "input_tokens_details" in usage:
-        details = plain_mapping(usage["input_tokens_details"])
-        return _usage(usage, "input_tokens", "output_tokens", details=details)
-    if "input_tokens" in usage:
-        cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
-        return _usage(usage, "input_tokens", "output_tokens", apart=cached)
-    if "input" in usage:
-        return _usage(usage, "input", "output", apart=("cacheRead", "cacheWrite"))
+    for mark, whole, output, details, apart in _SPELLINGS:
+        if mark not in usage:
+            continue
+        cached = plain_mapping(usage.get(details))
+        separate = [token_count(usage, name) for name in apart]
+        total = token_count(usage, whole) + sum(separate)
+        if total <= 0:
+            return None
+        read, written = separate or (token_count(cached, "cached_tokens"), 0)
+        reported = usage.get(apart[0]) if apart else cached.get("cached_tokens")
+        return Usage(
+            input_tokens=total,
+            output_tokens=token_count(usage, output),
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            reports_cache=reported is not None,
+        )
     return None
+
+
+def token_count(fields: Mapping[str, Any], name: str) -> int:
+    """Return a reported number of tokens; 0 if it is missing or invalid."""
+    value = fields.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 < value < inf else 0
 
 
 def read_cleared_tokens(reply: Any) -> int:
@@ -70,7 +93,7 @@ def read_cleared_tokens(reply: Any) -> int:
     managed = plain_mapping(plain_mapping(reply).get("context_management"))
     edits = managed.get("applied_edits")
     cleared = edits if isinstance(edits, list) else ()
-    return sum(_number(plain_mapping(edit), "cleared_input_tokens") for edit in cleared)
+    return sum(token_count(plain_mapping(edit), "cleared_input_tokens") for edit in cleared)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,41 +126,6 @@ def read_error(reply: Any) -> ReplyError | None:
     return ReplyError(
         status=status if isinstance(status, int) else None, message=message, body=fields
     )
-
-
-def _usage(
-    usage: Mapping[str, Any],
-    whole: str,
-    output: str,
-    *,
-    details: Mapping[str, Any] | None = None,
-    apart: tuple[str, str] | None = None,
-) -> Usage | None:
-    """Read usage. `details` contains the cached part of the input. `apart` names the fields of a
-    provider that counts cached tokens separately, so that all must be added."""
-    if apart is not None:
-        read, write = (_number(usage, name) for name in apart)
-        total, reports = _number(usage, whole) + read + write, usage.get(apart[0]) is not None
-    else:
-        details = details or {}
-        read, write = _number(details, "cached_tokens"), 0
-        total, reports = _number(usage, whole), details.get("cached_tokens") is not None
-    if total <= 0:
-        return None
-    return Usage(
-        input_tokens=total,
-        output_tokens=_number(usage, output),
-        cache_read_tokens=read,
-        cache_write_tokens=write,
-        reports_cache=reports,
-    )
-
-
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name)
-    if isinstance(value, float) and not isfinite(value):
-        return 0
-    return int(value) if isinstance(value, int | float) else 0
 
 
 class StreamedReply:

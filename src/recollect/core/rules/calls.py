@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from recollect.core.values.history import Arranged, Entry, KeptPart, RewordedPart
+from recollect.core.values.history import Entry, KeptPart, RewordedPart, Row, base_of
 from recollect.core.values.message import (
     CallId,
     EntryKey,
@@ -48,12 +48,12 @@ class Misfits:
 NONE = Misfits()
 
 
-def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Misfits:
+def misfits(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> Misfits:
     """Find the parts of provider-run calls that must change. With `continues` the provider stores
     earlier items, so a result or caller may be there."""
     if not any(map(_is_linked, rows)):
         return NONE
-    shown = [(base, row) for row in rows if (base := _base(row)) is not None]
+    shown = [(base, row) for row in rows if (base := base_of(row)) is not None]
     links = _Links(continues=continues, answered=rules.provider_calls_answered)
     for entry, row in shown:
         links.read(entry, row)
@@ -67,7 +67,7 @@ def misfits(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = Fal
 
 
 def _without_caller(
-    shown: Sequence[tuple[Entry, Arranged]], out: Mapping[EntryKey, Mapping[int, Reason]]
+    shown: Sequence[tuple[Entry, Row]], out: Mapping[EntryKey, Mapping[int, Reason]]
 ) -> dict[EntryKey, frozenset[int]]:
     before: set[CallId] = set()
     direct: dict[EntryKey, frozenset[int]] = {}
@@ -92,7 +92,7 @@ class _Links:
     done: set[CallId] = field(default_factory=set)
     out: dict[EntryKey, dict[int, Reason]] = field(default_factory=dict)
 
-    def read(self, entry: Entry, row: Arranged) -> None:
+    def read(self, entry: Entry, row: Row) -> None:
         pairs = _pairs_inside(row)
         for at, part in _parts(row):
             if not isinstance(part, Other):
@@ -125,7 +125,7 @@ class _Links:
         return None
 
 
-def _pairs_inside(row: Arranged) -> set[int]:
+def _pairs_inside(row: Row) -> set[int]:
     waiting: dict[CallId, int] = {}
     pairs: set[int] = set()
     for at, part in _parts(row):
@@ -154,16 +154,12 @@ def calls_at_work(entries: Iterable[Entry]) -> frozenset[CallId]:
     return frozenset(waiting)
 
 
-def _base(row: Arranged) -> Entry | None:
-    return row if isinstance(row, Entry) else row.base
-
-
-def _is_linked(row: Arranged) -> bool:
-    entry = _base(row)
+def _is_linked(row: Row) -> bool:
+    entry = base_of(row)
     return entry is not None and bool(entry.message.opens or entry.message.joins)
 
 
-def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
+def _parts(row: Row) -> Iterator[tuple[int, Part]]:
     if isinstance(row, Entry):
         yield from enumerate(row.parts)
         return
@@ -172,12 +168,12 @@ def _parts(row: Arranged) -> Iterator[tuple[int, Part]]:
             yield piece.part, piece.entry.parts[piece.part]
 
 
-def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Arranged]) -> bool:
+def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Row]) -> bool:
     """Return whether only the client's calls (made next to it or by its code) and their results
     follow."""
     called: set[CallId] | None = None
     for row in rows:
-        entry = row if isinstance(row, Entry) else row.base
+        entry = base_of(row)
         if called is None:
             if entry is not None and entry.key == key:
                 called = set(entry.calls)

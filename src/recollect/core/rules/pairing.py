@@ -12,7 +12,6 @@ from recollect.core.rules.calls import Misfits, misfits
 from recollect.core.rules.repairs import (
     Pairing,
     Unit,
-    base_of,
     clean_row,
     is_result,
     is_thinking,
@@ -24,13 +23,14 @@ from recollect.core.rules.repairs import (
 )
 from recollect.core.values.edit import Repair
 from recollect.core.values.history import (
-    Arranged,
     Entry,
     KeptPart,
     RewordedPart,
+    Row,
     Slot,
     SlotPiece,
     StandIn,
+    base_of,
 )
 from recollect.core.values.message import CallId, Role, Thinking, ToolCall, ToolResult
 from recollect.core.values.model import WireRules
@@ -44,12 +44,12 @@ class _Stretch(Unit):
     __slots__ = ("rows",)
     passes_through = True
 
-    def __init__(self, rows: list[Arranged]) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         super().__init__(Slot(role="system", pieces=()))
         self.rows = rows
 
 
-def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False) -> Pairing:
+def pair(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> Pairing:
     """Arrange rows so that calls and results pair as `rules` require. With `continues` the provider
     stores earlier items itself, so a result without a call stays."""
     repairs: list[Repair] = []
@@ -75,15 +75,15 @@ def pair(rows: Sequence[Arranged], rules: WireRules, *, continues: bool = False)
 
 
 def _finished(
-    units: Sequence[Unit], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
+    units: Sequence[Unit], given: Sequence[Row], rules: WireRules, repairs: list[Repair]
 ) -> Pairing:
-    rows: Sequence[Arranged] = _expanded(units)
+    rows: Sequence[Row] = _expanded(units)
     if rules.thinking_leads:
         rows = _with_ids_once(rows, _led_by(given), repairs)
     return Pairing(rows=tuple(rows), repairs=tuple(repairs))
 
 
-def _led_by(rows: Sequence[Arranged]) -> dict[str, str]:
+def _led_by(rows: Sequence[Row]) -> dict[str, str]:
     count: Counter[str] = Counter()
     led: dict[str, str] = {}
     reasoning: str | None = None
@@ -112,7 +112,7 @@ def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int
 
 
 def _units(
-    rows: Sequence[Arranged], rules: WireRules, repairs: list[Repair], unfit: Misfits
+    rows: Sequence[Row], rules: WireRules, repairs: list[Repair], unfit: Misfits
 ) -> list[Unit]:
     units: list[Unit] = []
     blocks = _blocks(rows, rules, unfit)
@@ -130,12 +130,12 @@ def _units(
 
 
 def _with_ids_once(
-    rows: Sequence[Arranged], led: dict[str, str], repairs: list[Repair]
-) -> Sequence[Arranged]:
+    rows: Sequence[Row], led: dict[str, str], repairs: list[Repair]
+) -> Sequence[Row]:
     """Remove an id that was used before: the later item is sent without it. The same applies to an
     item that precedes the reasoning that produced it."""
     seen: set[str] = set()
-    kept: list[Arranged] = []
+    kept: list[Row] = []
     for row in rows:
         base = base_of(row)
         wire_id = base.message.wire_id if base else None
@@ -150,8 +150,8 @@ def _with_ids_once(
     return kept
 
 
-def _expanded(units: Sequence[Unit]) -> tuple[Arranged, ...]:
-    rows: list[Arranged] = []
+def _expanded(units: Sequence[Unit]) -> tuple[Row, ...]:
+    rows: list[Row] = []
     for unit in units:
         if isinstance(unit, _Stretch):
             rows.extend(unit.rows)
@@ -166,11 +166,9 @@ def _answered_in_stretches(units: Sequence[Unit]) -> set[CallId]:
     return {call_id for entry in bases if entry is not None for call_id in entry.results}
 
 
-def _blocks(
-    rows: Sequence[Arranged], rules: WireRules, unfit: Misfits
-) -> list[tuple[list[Arranged], bool]]:
-    blocks: list[tuple[list[Arranged], bool]] = []
-    block: list[Arranged] = []
+def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple[list[Row], bool]]:
+    blocks: list[tuple[list[Row], bool]] = []
+    block: list[Row] = []
     calls: tuple[CallId, ...] = ()
     results: tuple[CallId, ...] = ()
     in_order = True
@@ -201,8 +199,8 @@ def _blocks(
 
 
 def _without_shared_ids(
-    blocks: list[tuple[list[Arranged], bool]],
-) -> list[tuple[list[Arranged], bool]]:
+    blocks: list[tuple[list[Row], bool]],
+) -> list[tuple[list[Row], bool]]:
     """Find blocks to repair together. If results may be anywhere, a block that shares an id with an
     unordered block may contain the missing part."""
     loose: set[CallId] = set()
@@ -212,19 +210,19 @@ def _without_shared_ids(
     return [(block, in_order and loose.isdisjoint(_ids(block))) for block, in_order in blocks]
 
 
-def _ids(block: list[Arranged]) -> list[CallId]:
+def _ids(block: list[Row]) -> list[CallId]:
     bases = [base_of(row) for row in block]
     return [c for entry in bases if entry is not None for c in (*entry.calls, *entry.results)]
 
 
-def _shape(row: Arranged) -> tuple[Entry | None, bool]:
+def _shape(row: Row) -> tuple[Entry | None, bool]:
     base = base_of(row)
     whole = isinstance(row, Entry) or (base is not None and len(row.pieces) == len(base.parts))
     return base, whole
 
 
 def _answered(
-    calls: tuple[CallId, ...], results: tuple[CallId, ...], block: list[Arranged], rules: WireRules
+    calls: tuple[CallId, ...], results: tuple[CallId, ...], block: list[Row], rules: WireRules
 ) -> bool:
     if calls != results and sorted(calls) != sorted(results):
         return False
@@ -237,7 +235,7 @@ def _answered(
     return True
 
 
-def _has_idle_thinking(block: list[Arranged]) -> bool:
+def _has_idle_thinking(block: list[Row]) -> bool:
     leading = False
     for row in block:
         if leading and row.role != "assistant":

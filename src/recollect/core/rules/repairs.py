@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from recollect.core.rules.calls import CALLER_GONE, NONE, Misfits, is_misplaced
 from recollect.core.values.edit import Repair, RepairKind
 from recollect.core.values.history import (
-    Arranged,
     Entry,
     KeptPart,
     OwnText,
     RewordedPart,
+    Row,
     Slot,
     SlotPiece,
     StandIn,
+    base_of,
 )
 from recollect.core.values.message import (
     CallId,
@@ -41,8 +42,8 @@ class Unit:
     passes_through = False
     """A run of rows that needs no repair. It has no pieces."""
 
-    def __init__(self, source: Arranged, pieces: list[SlotPiece] | None = None) -> None:
-        self.source: Arranged = source
+    def __init__(self, source: Row, pieces: list[SlotPiece] | None = None) -> None:
+        self.source: Row = source
         self.role: Role = source.role
         self.intact: bool = pieces is None
         self._pieces = pieces
@@ -62,7 +63,7 @@ class Unit:
     def base(self) -> Entry | None:
         return base_of(self.source)
 
-    def arranged(self) -> Arranged:
+    def arranged(self) -> Row:
         if self.intact:
             return self.source
         return Slot(
@@ -70,14 +71,10 @@ class Unit:
         )
 
 
-def pieces_of(row: Arranged) -> tuple[SlotPiece, ...]:
+def pieces_of(row: Row) -> tuple[SlotPiece, ...]:
     if isinstance(row, Slot):
         return row.pieces
     return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
-
-
-def base_of(row: Arranged) -> Entry | None:
-    return row if isinstance(row, Entry) else row.base
 
 
 def part_of(piece: SlotPiece) -> Part | None:
@@ -88,7 +85,7 @@ def part_of(piece: SlotPiece) -> Part | None:
 
 
 def clean_row(
-    row: Arranged, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
+    row: Row, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
     """Remove everything from the row that no provider accepts; None if nothing is left."""
     unit = Unit(row)
@@ -197,7 +194,7 @@ def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
 class Pairing:
     """Rows in an order that pairs every call, and the repairs."""
 
-    rows: tuple[Arranged, ...]
+    rows: tuple[Row, ...]
     repairs: tuple[Repair, ...]
 
 
@@ -216,11 +213,11 @@ def are_acceptable(entries: Sequence[Entry]) -> bool:
     return True
 
 
-def make_acceptable(rows: Sequence[Arranged], repairs: list[Repair]) -> list[Arranged]:
+def make_acceptable(rows: Sequence[Row], repairs: list[Repair]) -> list[Row]:
     """Give new ids to calls that share one, or whose id contains other characters."""
     used: set[str] = set()
     renamed: dict[CallId, CallId] = {}
-    out: list[Arranged] = []
+    out: list[Row] = []
     for row in rows:
         out.append(_renamed(row, renamed) if renamed else row)
         renamed = {}
@@ -245,7 +242,7 @@ def _fit(call_id: CallId, used: set[str]) -> str:
     return fit
 
 
-def _renamed(row: Arranged, names: dict[CallId, CallId]) -> Slot:
+def _renamed(row: Row, names: dict[CallId, CallId]) -> Slot:
     pieces = tuple(_renamed_piece(piece, names) for piece in pieces_of(row))
     return Slot(role=row.role, pieces=pieces, base=base_of(row))
 
@@ -270,12 +267,12 @@ last. A request that ends with the assistant asks the model to continue its own 
 
 
 def settle(
-    rows: Sequence[Arranged],
+    rows: Sequence[Row],
     rules: WireRules,
     *,
     continued: bool = False,
     thinking: bool = True,
-    given: Sequence[Arranged] = (),
+    given: Sequence[Row] = (),
 ) -> Pairing:
     """Join adjacent messages of the same role, make a user begin, and end as the client's request
     ended. With `continued` other rows precede these, so no user has to begin. Without `thinking` a
@@ -286,7 +283,7 @@ def settle(
         rows = _with_absent(rows, given, rules, repairs)
     if not rules.alternates or not rows:
         return Pairing(rows=tuple(rows), repairs=tuple(repairs))
-    settled: list[Arranged] = []
+    settled: list[Row] = []
     if rows[0].role != "user" and not continued:
         repairs.append(
             Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
@@ -309,8 +306,8 @@ def settle(
 
 
 def _with_absent(
-    rows: Sequence[Arranged], given: Sequence[Arranged], rules: WireRules, repairs: list[Repair]
-) -> list[Arranged]:
+    rows: Sequence[Row], given: Sequence[Row], rules: WireRules, repairs: list[Repair]
+) -> list[Row]:
     if not given or (len(rows) == len(given) and all(map(operator.is_, rows, given))):
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
@@ -321,7 +318,7 @@ def _with_absent(
         if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})
     ]
     absent = [at for at, keys in users if shown.isdisjoint(keys)]
-    out: list[Arranged] = []
+    out: list[Row] = []
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         out.append(row)
         if row.role != "assistant" or (after is not None and after.role != "assistant"):
@@ -340,12 +337,12 @@ def _with_absent(
     return out
 
 
-def _places(row: Arranged | None, places: Mapping[EntryKey, int]) -> list[int]:
+def _places(row: Row | None, places: Mapping[EntryKey, int]) -> list[int]:
     keys = [entry.key for entry in _entries_of(row)] if row is not None else []
     return sorted(places[key] for key in keys if key in places)
 
 
-def _entries_of(row: Arranged) -> Iterator[Entry]:
+def _entries_of(row: Row) -> Iterator[Entry]:
     if isinstance(row, Entry):
         yield row
         return
@@ -354,12 +351,12 @@ def _entries_of(row: Arranged) -> Iterator[Entry]:
             yield piece.entry
 
 
-def _joined(first: Arranged, second: Arranged) -> Slot:
+def _joined(first: Row, second: Row) -> Slot:
     base = base_of(first) or base_of(second)
     return Slot(role=first.role, pieces=pieces_of(first) + pieces_of(second), base=base)
 
 
-def _fit_to_end(row: Arranged, repairs: list[Repair], *, thinking: bool) -> Arranged | None:
+def _fit_to_end(row: Row, repairs: list[Repair], *, thinking: bool) -> Row | None:
     if row.role != "assistant":
         return row
     pieces = list(pieces_of(row))

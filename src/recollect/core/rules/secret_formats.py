@@ -14,6 +14,7 @@ from recollect.core.rules.secret_table import (
     SearchedText,
     SecretMatch,
     by_keywords,
+    declare,
     declare_token,
     find_by_rows,
 )
@@ -227,6 +228,7 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     # An encrypted token has five parts.
     _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+(?:\.[{_WORD}]*+){{4}}"),
     # Base64 bodies: the run of token characters ends at the first plus or slash
+    _format("fly-token", "fm1a_ fm1r_ fm2_", rf"[{_BASE64}]{{80,}}+={{0,3}}"),
     _format("1password-token", "ops_eyJ", rf"[{_BASE64}]{{200,}}+={{0,3}}"),
     _format("grafana-token", "glc_eyJ", rf"[{_BASE64}]{{32,400}}={{0,3}}"),
     _format("grafana-token", "eyJrIjoi", rf"[{_ALNUM}]{{70,400}}={{0,3}}"),
@@ -267,9 +269,9 @@ def _infix(name: str, keyword: str, run: str) -> Row:
     return Row(name, keyword, pattern, place=RowPlace.TEXT, check=_is_live)
 
 
-def _spelled(name: str, keywords: str, token: str, place: RowPlace = RowPlace.AT) -> Row:
+def _spelled(name: str, keyword: str, token: str) -> Row:
     """Return the rule of a token with characters that a run does not have."""
-    return Row(name, keywords, f"(?a){token}", judge=_is_no_filler, place=place)
+    return Row(name, keyword, f"(?a){token}", judge=_is_no_filler)
 
 
 _ROWS = by_keywords(
@@ -279,14 +281,7 @@ _ROWS = by_keywords(
         _infix("maxmind-key", "_mmk", rf"[{_ALNUM}]{{6}}_[{_ALNUM}]{{29}}_mmk"),
         _infix("newrelic-key", "nral", r"(?:[a-z]{2}\d\dx*)?[0-9a-f]{32,36}(?:FFFF)?NRAL"),
         _infix("mailchimp-key", "-us", r"[0-9a-f]{32}-us\d{1,2}"),
-        _spelled(
-            "telegram-token",
-            ":aa",
-            rf"(?<!\d)\d{{8,10}}:AA[{_WORD}]{{33}}(?![{_WORD}])",
-            RowPlace.TEXT,
-        ),
         _spelled("google-oauth", "1//0", rf"{_START}1//0[{_WORD}]{{40,120}}(?![{_WORD}])"),
-        _spelled("fly-token", "fm1|fm2_", rf"{_START}fm(?:1[ar]|2)_[{_BASE64}]{{80,}}+={{0,3}}"),
         _spelled(
             "slack-webhook",
             "hooks.slack.com/",
@@ -332,32 +327,39 @@ _RUN = declare_token(
         re.ASCII,
     )
 )
+_FLY = declare("fm1a_") | declare("fm1r_") | declare("fm2_")  # its first run may be short
 _STARTS = re.compile(
     r"(?<!\w)(?<!\w-)(?<!\w--)"
     r"(?:(?<=\\)[nrt]|(?<=%)[0-9a-fA-F]{2}|(?<=\x1b\[)[0-9]{1,2}m)?"
     rf"(?=(?:{_OPENINGS}))",
     re.ASCII,
 )
-# The secret of an app follows its id, which has 13 to 17 digits.
-_BEHIND_APP_ID = re.compile(rf"\|(?<=[0-9]{{13}}\|)[{_WORD}]{{27}}(?![{_WORD}])")
-_MOST_APP_ID_CHARS = 17
+# Tokens that begin with a number: what follows it, its greatest length, the pattern of the rest.
+_NUMBERED = (
+    ("facebook-token", "|", 17, re.compile(rf"\|(?<=[0-9]{{13}}\|)[{_WORD}]{{27}}(?![{_WORD}])")),
+    ("telegram-token", ":AA", 10, re.compile(rf":AA(?<=\d{{8}}:AA)[{_WORD}]{{33}}(?![{_WORD}])")),
+)
 
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every token that is recognized by its form."""
-    text = reading.text
-    for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
+    text, done = reading.text, 0
+    for opening in _STARTS.finditer(text) if reading.found & (_RUN | _FLY) else ():
         at = opening.end()
-        for token_format in _BY_FIRST[text[at]]:
+        for token_format in _BY_FIRST[text[at]] if at >= done else ():
             match = token_format.pattern.match(text, at)
-            if match is not None and _is_live(match, match["body"], public=token_format.public):
+            if match is None:
+                continue
+            done = max(done, match.end())
+            if _is_live(match, match["body"], public=token_format.public):
                 # A run of token characters includes these, so the text before them was searched.
                 lead = text[max(0, at - _LEAD_CHARS) : at]
                 first = at - len(lead) + len(lead.rstrip(".~+/-"))
                 yield SecretMatch(token_format.name, *match.span(), first, match.end())
     yield from find_by_rows(_ROWS, reading)
-    for bar in _BEHIND_APP_ID.finditer(text):
-        lead = text[max(0, bar.start() - _MOST_APP_ID_CHARS) : bar.start()]
-        start = bar.start() - len(lead) + len(lead.rstrip("0123456789"))
-        if not is_filler(text[start : bar.end()]):
-            yield SecretMatch("facebook-token", start, bar.end(), start, bar.end())
+    for name, sign, most_digits, pattern in _NUMBERED:
+        for rest in pattern.finditer(text) if sign in text else ():
+            lead = text[max(0, rest.start() - most_digits) : rest.start()]
+            start = rest.start() - len(lead) + len(lead.rstrip("0123456789"))
+            if not is_filler(text[start : rest.end()]):
+                yield SecretMatch(name, start, rest.end(), start, rest.end())

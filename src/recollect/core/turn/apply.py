@@ -21,7 +21,6 @@ from recollect.core.rules.repairs import (
 )
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import (
-    Arranged,
     Entry,
     KeptPart,
     OwnText,
@@ -31,6 +30,7 @@ from recollect.core.values.history import (
     SlotPiece,
     StandIn,
     View,
+    base_of,
     behind_cut,
 )
 from recollect.core.values.message import (
@@ -48,7 +48,7 @@ from recollect.core.values.reason import Cause, Reason
 Weigh = Callable[[Iterable[Part]], int]
 
 
-def compose(row: Arranged, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
+def compose(row: Row, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
     """Return the row to send. A slot that shows its entry unchanged becomes the entry itself."""
     if isinstance(row, Entry):
         return row
@@ -99,7 +99,7 @@ def _under_id(part: Part, call_id: CallId | None) -> Part:
     return replace(part, call_id=call_id) if isinstance(part, ToolResult) else part
 
 
-def keys_of(row: Arranged) -> list[EntryKey]:
+def keys_of(row: Row) -> list[EntryKey]:
     if isinstance(row, Entry):
         return [row.key]
     keys: dict[EntryKey, None] = {}
@@ -116,12 +116,12 @@ def gap_note(count: int) -> str:
 
 
 def place(
-    rows: list[Arranged],
+    rows: list[Row],
     cut: Cut | None,
     inserts: list[Insert],
     missing: dict[EntryKey | None, int],
     rules: WireRules,
-) -> list[Arranged]:
+) -> list[Row]:
     """Insert the summary, notes and blocks between the rows."""
     if cut is None and not missing and not inserts:
         return rows
@@ -149,14 +149,14 @@ def place(
 
 
 def _placed(
-    rows: list[Arranged],
+    rows: list[Row],
     head: list[OwnText],
     before: dict[EntryKey, list[OwnText]],
     after: dict[EntryKey, list[OwnText]],
     tail: list[OwnText],
     rules: WireRules,
-) -> list[Arranged]:
-    out: list[Arranged] = []
+) -> list[Row]:
+    out: list[Row] = []
     waiting = list(head)
     due: list[OwnText] = []
     openings = _Openings(rules.thinking_leads)
@@ -188,7 +188,7 @@ class _Openings:
     whole_at: int = 0
     parted: bool = False
 
-    def pass_by(self, row: Arranged, position: int) -> None:
+    def pass_by(self, row: Row, position: int) -> None:
         if isinstance(row, Entry):
             leads = isinstance(row.message.parts[-1], Thinking)
             self.unanswered.update(row.calls)
@@ -210,8 +210,8 @@ class _Openings:
         return self.whole_at if self.parted else position
 
 
-def _is_summary(row: Arranged) -> bool:
-    base = row if isinstance(row, Entry) else row.base
+def _is_summary(row: Row) -> bool:
+    base = base_of(row)
     return base is not None and base.message.summary
 
 
@@ -219,13 +219,13 @@ def _own_row(block: OwnText) -> Slot:
     return Slot(role="user", pieces=(block,))
 
 
-def _with_blocks(row: Arranged, blocks: list[OwnText]) -> Slot:
+def _with_blocks(row: Row, blocks: list[OwnText]) -> Slot:
     pieces = pieces_of(row)
     lead = 0
     while lead < len(pieces) and is_result(pieces[lead]):
         lead += 1
-    base = row if isinstance(row, Entry) else row.base
-    return Slot(role="user", pieces=(*pieces[:lead], *blocks, *pieces[lead:]), base=base)
+    pieces = (*pieces[:lead], *blocks, *pieces[lead:])
+    return Slot(role="user", pieces=pieces, base=base_of(row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +306,8 @@ def _without_system(entries: Sequence[Entry]) -> tuple[list[Entry], _Inside]:
 
 
 def _with_system(
-    rows: Sequence[Arranged], inside: _Inside, *, continued: bool
-) -> tuple[list[Arranged], list[Repair]]:
+    rows: Sequence[Row], inside: _Inside, *, continued: bool
+) -> tuple[list[Row], list[Repair]]:
     behind: dict[int, list[Entry]] = {}
     shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
     begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
@@ -321,7 +321,7 @@ def _with_system(
             repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
         else:
             behind.setdefault(at, []).append(entry)
-    out: list[Arranged] = []
+    out: list[Row] = []
     for at, row in enumerate(rows):
         out += [row, *behind.get(at, ())]
     return out, repairs
@@ -337,7 +337,7 @@ def _view(rows: Sequence[Row], repairs: tuple[Repair, ...]) -> View:
     return View(rows=tuple(rows), tokens=sum([row.tokens for row in rows]), repairs=repairs)
 
 
-def _all_entries_well_formed(rows: Sequence[Arranged], codec: Codec) -> bool:
+def _all_entries_well_formed(rows: Sequence[Row], codec: Codec) -> bool:
     entries = [row for row in rows if isinstance(row, Entry)]
     return len(entries) == len(rows) and is_well_formed(entries, codec.rules)
 
@@ -364,8 +364,8 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
 
 def _remaining(
     entries: Sequence[Entry], standing: _Standing, hidden: AbstractSet[EntryKey]
-) -> tuple[list[Arranged], dict[EntryKey | None, int]]:
-    rows: list[Arranged] = []
+) -> tuple[list[Row], dict[EntryKey | None, int]]:
+    rows: list[Row] = []
     missing: dict[EntryKey | None, int] = {}
     gap = 0
     for entry in entries:
@@ -387,7 +387,7 @@ def _remaining(
     return rows, missing
 
 
-def _with_part_edits(entry: Entry, standing: _Standing) -> Arranged | None:
+def _with_part_edits(entry: Entry, standing: _Standing) -> Row | None:
     out = standing.parts_out.get(entry.key)
     texts = standing.reworded.get(entry.key)
     if not out and not texts:

@@ -314,4 +314,8 @@ class Slot:
 
 
 Row: TypeAlias = Entry | Slot
-Arranged: TypeAlias = Row
+
+
+def base_of(row: Row) -> Entry | None:
+    """Return the message that a row shows or is built on; None for a row that Recollect adds."""
+    return row if isinstance(row, Entry) else row.base

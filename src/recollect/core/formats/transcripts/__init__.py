@@ -22,7 +22,6 @@ from recollect.core.formats.transcripts.claude_code import read_claude_code
 from recollect.core.formats.transcripts.codex import LINE_TYPES as CODEX_LINE_TYPES
 from recollect.core.formats.transcripts.codex import read_codex
 from recollect.core.formats.transcripts.records import (
-    PI_USAGE,
     ModelRuns,
     ancestors,
     instant_of,
@@ -212,7 +211,7 @@ def _read_messages(
             # no codec knows the role, so the message would be read as the user's
             lines.append(f"item {number}: unknown role {message['role'][:40]!r}")
             continue
-        usage = usage_of(message, keys=PI_USAGE) if "usage" in message else None
+        usage = usage_of(message) if "usage" in message else None
         items.append(
             TranscriptItem(
                 raw=raw, line=number, timestamp=instant_of(message, "timestamp"), usage=usage
@@ -331,9 +330,7 @@ def _take_entry(
                 line=entry.number,
                 timestamp=entry.milliseconds / 1000 or None,
                 entry_id=was.id,
-                usage=usage_of(object_fields(raw) or {}, keys=PI_USAGE)
-                if entry.role == "assistant"
-                else None,
+                usage=usage_of(object_fields(raw) or {}) if entry.role == "assistant" else None,
                 derived=derived and at == 0,
             )
         )

@@ -95,7 +95,6 @@ _KEPT_FIELDS = frozenset(
 )
 """Fields that are read. Others are dropped; `toolUseResult`, for example, repeats every tool's
 output."""
-_USAGE = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC_MODEL = "<synthetic>"
 
 
@@ -232,7 +231,7 @@ def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession)
         at = session.responses[response] = _open("assistant", line, message, session)
     line.message = at
     whole = session.messages[at]
-    whole.usage = usage_of(message, keys=_USAGE) or whole.usage
+    whole.usage = usage_of(message) or whole.usage
     model = text_of(message, "model")
     whole.model = None if model == _SYNTHETIC_MODEL else model
     whole.is_call = model != _SYNTHETIC_MODEL

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
+from recollect.core.formats.replies import token_count
 from recollect.core.formats.transcripts.records import (
     ModelRuns,
     Record,
@@ -15,7 +16,6 @@ from recollect.core.formats.transcripts.records import (
     is_written_by_model,
     mapping_of,
     records,
-    tokens_of,
     value_of,
 )
 from recollect.core.values.model import Usage
@@ -166,16 +166,16 @@ def _take_token_count(info: Mapping[str, Any], rollout: _Rollout) -> None:
     last, total = info.get("last_token_usage"), info.get("total_token_usage")
     if not isinstance(last, dict) or not isinstance(total, dict):
         return
-    spent = tokens_of(total, "total_tokens")
-    whole = tokens_of(last, "input_tokens")
+    spent = token_count(total, "total_tokens")
+    whole = token_count(last, "input_tokens")
     if spent == rollout.spent_tokens or not whole:
         return
     rollout.spent_tokens = spent
     rollout.runs.close(
         Usage(
             input_tokens=whole,
-            output_tokens=tokens_of(last, "output_tokens"),
-            cache_read_tokens=tokens_of(last, "cached_input_tokens"),
+            output_tokens=token_count(last, "output_tokens"),
+            cache_read_tokens=token_count(last, "cached_input_tokens"),
         )
     )
 

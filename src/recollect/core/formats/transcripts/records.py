@@ -8,13 +8,13 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from recollect.core.formats.json_text import Fields, decode, object_fields, text_of
-from recollect.core.values.model import Usage
+from recollect.core.formats.replies import read_usage
 from recollect.core.values.transcript import RecordedRequest, ShownItems, TranscriptItem
 from recollect.errors import FormatError, MissingExtra
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     from recollect.core.values.model import Usage
 
-
-UsageKeys: TypeAlias = tuple[str, str, str, str]
-"""A client's keys for uncached input, output, cache reads and cache writes."""
-PI_USAGE: UsageKeys = ("input", "output", "cacheRead", "cacheWrite")
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
@@ -111,25 +107,10 @@ def mapping_of(raw: bytes | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def tokens_of(usage: Mapping[str, Any], key: str) -> int:
-    """Return a reported number of tokens; 0 if it is invalid."""
-    value = usage.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 < value < float("inf") else 0
-
-
-def usage_of(message: Fields, *, keys: UsageKeys) -> Usage | None:
-    """Return the usage of an assistant message, with cached input included; None if it has none or
-    only zeros (an aborted call)."""
-    usage = mapping_of(message.get("usage"))
-    fresh, output, read, written = (tokens_of(usage, key) for key in keys)
-    whole = fresh + read + written
-    if not whole and not output:
-        return None
-    return Usage(
-        input_tokens=whole, output_tokens=output, cache_read_tokens=read, cache_write_tokens=written
-    )
+def usage_of(message: Fields) -> Usage | None:
+    """Return the usage of an assistant message; None if it has none or only zeros (an aborted
+    call)."""
+    return read_usage({"usage": mapping_of(message.get("usage"))})
 
 
 def no_parent(line: int, parent: str) -> str:
