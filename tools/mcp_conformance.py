@@ -26,7 +26,7 @@ from starlette.applications import Starlette
 from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.http import guarded_app
-from recollect.hosts.mcp.memory import served_memory
+from recollect.hosts.mcp.memory import only_memory
 from recollect.hosts.mcp.server import server_over
 
 NEEDS: Final = {
@@ -78,7 +78,7 @@ async def run(agents: Path, folder: Path) -> int:
     import uvicorn
 
     order = MemoryOrder(space="conformance", store=str(folder / "memory.db"))
-    async with served_memory(order) as memory:
+    async with only_memory(order) as memory:
         server = server_over(memory)
         app = WithToken(guarded_app(server, token=_TOKEN, local=True))
         config = uvicorn.Config(app, port=0, lifespan="on", log_level="error", ws="none")

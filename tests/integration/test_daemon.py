@@ -51,7 +51,7 @@ if os.environ.get("STUB_ANSWERS"):
     import asyncio
 
     class HookMemory:
-        spaces = ("stub",)
+        spaces = types.SimpleNamespace(keys=("stub",))
 
         def __init__(self, settings):
             pass

@@ -357,7 +357,7 @@ def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
     says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
     with (
         ModelServer(lambda _: says) as server,
-        BackgroundGateway(settings_for(server), opened=broken) as running,
+        BackgroundGateway(settings_for(server), open_engine=broken) as running,
     ):
         assert ask(running.url, PATHS["anthropic"], turn(["hello"])).status == 200
         (record,) = records(running, 1)
@@ -369,7 +369,7 @@ def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
 
 
 def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.hosts.gateway.spaces.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.hosts.memories.STUCK_SECONDS", 0.3)
     monkeypatch.setattr("recollect.hosts.gateway.server.ASKED_AGAIN_SECONDS", 0.2)
     says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
     freed = threading.Event()
@@ -389,7 +389,7 @@ def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_gateway_whose_memories_are_stuck_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recollect.hosts.gateway.spaces.STUCK_SECONDS", 0.3)
+    monkeypatch.setattr("recollect.hosts.memories.STUCK_SECONDS", 0.3)
     freed = threading.Event()
     with ModelServer(lambda _: Says(text="Next.")) as server:
         with gateway(server) as running:
@@ -684,14 +684,14 @@ def test_a_conversation_without_a_key_goes_on_after_a_restart() -> None:
 def test_memories_that_are_unused_for_long_are_closed_and_opened_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recollect.hosts.gateway.spaces.MOST_OPEN", 3)
-    monkeypatch.setattr("recollect.hosts.gateway.spaces.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("recollect.hosts.memories.MOST_OPEN", 3)
+    monkeypatch.setattr("recollect.hosts.memories.IDLE_SECONDS", 0.0)
     says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
     with ModelServer(lambda _: says) as server, gateway(server) as running:
         for space in "abcdefa":
             headers = {"x_recollect_space": space, "x_recollect_session": "s"}
             assert ask(running.url, PATHS["anthropic"], turn(["hello"]), **headers).status == 200
-        assert len(running.gateway.spaces.opened()) <= 4
+        assert len(running.gateway.shaper.spaces.opened()) <= 4
         turns = [record["turn"] for record in records(running, 7)]
         assert turns == [1, 1, 1, 1, 1, 1, 2]
 
@@ -824,7 +824,7 @@ def test_an_overflow_is_recovered_without_memory_too() -> None:
     says = Says(text="Next.", usage=Usage(input_tokens=8_000, output_tokens=8))
     with (
         ModelServer(lambda _: says, window_tokens=12_000) as server,
-        BackgroundGateway(settings_for(server), opened=_cannot_open) as running,
+        BackgroundGateway(settings_for(server), open_engine=_cannot_open) as running,
     ):
         assert ask(running.url, PATHS["anthropic"], body_of("anthropic", history(40))).status == 200
         record = records(running, 1)[-1]
@@ -877,7 +877,7 @@ def test_a_reply_to_a_request_that_was_overtaken_is_not_kept_behind_another() ->
         server.release()
         first.result()
         records(running, 2)
-        (memory,) = running.gateway.spaces.opened()
+        (memory,) = running.gateway.shaper.spaces.opened()
         work = memory.engine.settle()
         asyncio.run_coroutine_threadsafe(work, running.gateway.memories.loop).result(60)
     found = CliRunner().invoke(main, ["memory", "search", "answer", "--space", "default", "--json"])

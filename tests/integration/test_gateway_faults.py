@@ -153,7 +153,7 @@ def test_an_embedder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
 
     with (
         ModelServer(lambda _: SAYS) as server,
-        BackgroundGateway(settings_for(server), opened=opened) as running,
+        BackgroundGateway(settings_for(server), open_engine=opened) as running,
     ):
         talk = Talk(running)
         talk.say(4)

@@ -46,7 +46,7 @@ from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from recollect.hosts.mcp.memory import served_memory
+from recollect.hosts.mcp.memory import only_memory
 from recollect.hosts.mcp.server import server_over
 
 DECIDED = "We decided that invoices are printed by the Kestrel service on port 4711."
@@ -326,7 +326,7 @@ async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
     answered = asyncio.Event()
     streams: Any = Incoming(), Outgoing()
     order = MemoryOrder(space=SPACE, store=str(folder / "none.db"))
-    async with served_memory(order) as memory, stdio_server(*streams) as (read, write):
+    async with only_memory(order) as memory, stdio_server(*streams) as (read, write):
         server = server_over(memory)
         await server.run(read, write, server.create_initialization_options())
     return written
@@ -357,6 +357,8 @@ def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plai
         for event, served in zip(events, serving, strict=True):
             event.set()
             await served
+        assert daemon._orders is not None and not daemon._orders.keys  # nobody uses it any more
+        await daemon._orders.close()
         await daemon._memory.close()
         daemon._memories.loop.close()
 
@@ -381,7 +383,7 @@ def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
 
     async def answers() -> dict[str, str]:
         order = MemoryOrder(space=SPACE, store=str(store))
-        async with served_memory(order) as memory, Client(server_over(memory)) as client:
+        async with only_memory(order) as memory, Client(server_over(memory)) as client:
             return {
                 name: text_of(await client.call_tool(name, given)) for name, given in calls.items()
             }
@@ -857,7 +859,7 @@ async def _forget(
         return says
 
     order = MemoryOrder(space=SPACE, store=str(folder / "forget.db"))
-    async with served_memory(order) as memory:
+    async with only_memory(order) as memory:
         callback = None if says is None else person
         server = server_over(memory)
         async with Client(server, mode=mode, elicitation_callback=callback) as client:

@@ -144,7 +144,7 @@ async def replay_gateway(conversation: Conversation, window_tokens: int) -> Tall
             settings.gateway.upstream, anthropic=provider.url, openai=f"{provider.url}/v1"
         )
         served = replace(settings.gateway, port=0, upstream=upstream)
-        with BackgroundGateway(replace(settings, gateway=served), opened=opened) as gateway:
+        with BackgroundGateway(replace(settings, gateway=served), open_engine=opened) as gateway:
             await _replayed(gateway.url, provider, conversation, clock)
     return meter.tally
 

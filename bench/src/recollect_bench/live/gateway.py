@@ -168,7 +168,7 @@ class ThroughGateway:
     async def between(self) -> None:
         """What runs beside the turns goes on while a model answers."""
         gateway = self._gateway.gateway
-        for memory in gateway.spaces.opened():
+        for memory in gateway.shaper.spaces.opened():
             await gateway.memories.ask(memory.engine.settle(60.0, jobs=True))
 
     async def back(self) -> None:
@@ -202,7 +202,7 @@ async def through_gateway(
     with StrictProvider(settings.window_tokens) as provider:
         upstream = replace(settings.gateway.upstream, openai=f"{provider.url}/v1")
         chosen = replace(settings, gateway=replace(settings.gateway, port=0, upstream=upstream))
-        with BackgroundGateway(chosen, opened=opened) as gateway:
+        with BackgroundGateway(chosen, open_engine=opened) as gateway:
             async with aiohttp.ClientSession() as http:
                 client = ThroughGateway(gateway, provider, session, clock, http)
                 tally = await feed(session, client)

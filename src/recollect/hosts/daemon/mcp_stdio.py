@@ -386,7 +386,7 @@ class Alone:
         # in a thread, so that early answers are not delayed
         await asyncio.to_thread(import_module, "recollect.hosts.hooks.memory")
         from recollect.hosts.hooks.memory import enter_data_folder
-        from recollect.hosts.mcp.memory import served_memory
+        from recollect.hosts.mcp.memory import only_memory
 
         if self._order.config is None:
             enter_data_folder()
@@ -395,7 +395,7 @@ class Alone:
             self._answers.put_nowait(line.rstrip("\n").encode("utf-8", "replace"))
 
         client = LineClient(write, self._sent)
-        async with served_memory(self._order) as memory:
+        async with only_memory(self._order) as memory:
             await client.serve(memory)
 
     def close(self) -> None:

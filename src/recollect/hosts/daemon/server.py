@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -28,7 +29,6 @@ from recollect.hosts.daemon.client import (
     MOST_BYTES,
     installed_version,
 )
-from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.http import (
     ClientDisconnect,
@@ -42,13 +42,13 @@ from recollect.hosts.http import (
     application,
     read_body,
 )
+from recollect.hosts.memories import CLOSE_SECONDS, MemoryPool, MemoryThread, OpenMemory
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
     from recollect.hosts.daemon.mcp_stdio import LineClient
     from recollect.hosts.hooks.openclaw import OpenClawMemory
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.hosts.mcp.memory import ServedMemory
 
 BODY_SECONDS: Final = 10.0
 OPENCLAW_SECONDS: Final = 120.0
@@ -71,7 +71,8 @@ class Daemon:
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
         self._clients: set[LineClient] = set()
-        self._served: dict[MemoryOrder, ServedMemory] = {}
+        self._orders: MemoryPool[MemoryOrder, OpenMemory] | None = None
+        """Memories of MCP clients that hooks do not use."""
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -109,14 +110,8 @@ class Daemon:
     async def _close(self) -> None:
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
-        if self._memory is not None and await self._memories.answers():
-            closing = {self._memories.ask(attempted(self._memory.close()))}
-            if self._openclaw is not None:
-                closing.add(self._memories.ask(attempted(self._openclaw.close())))
-            await asyncio.wait(closing, timeout=3 * CLOSE_SECONDS)
-            await self._memories.stop()
-        else:
-            LOG.warning("the memories did not close in time: their last writes are in the spool")
+        opened = (self._memory, self._openclaw, self._orders)
+        await self._memories.stop(*(one.close() for one in opened if one is not None))
 
     async def _health(self, request: Request) -> Response:
         """Return the daemon's state, for `recollect daemon status`."""
@@ -128,7 +123,7 @@ class Daemon:
                 "pid": os.getpid(),
                 "uptime_seconds": round(time.monotonic() - self._began, 3),
                 "hooks": self._hooks,
-                "spaces": list(dict.fromkeys(name for one in opened for name in one.spaces)),
+                "spaces": list(dict.fromkeys(key for one in opened for key in one.spaces.keys)),
                 "mcp_clients": len(self._clients),
             }
         )
@@ -237,13 +232,15 @@ class Daemon:
         return order if settings == self._settings and beside[0] == beside[1] else None
 
     async def _serve(self, client: LineClient, order: MemoryOrder) -> None:
-        from recollect.hosts.mcp.memory import served_memory
+        from recollect.hosts.mcp.memory import order_pool, served_memory
 
         assert self._memory is not None
-        spaces = self._memory.open_spaces
-        async with served_memory(
-            order, settings=self._settings, spaces=spaces, shared=self._served
-        ) as memory:
+        if order.store is None and order.session is None:
+            serving = served_memory(order, self._memory.spaces, order.space)
+        else:  # Hooks see the whole space, so a client of one session gets another engine.
+            self._orders = self._orders or order_pool(self._settings)
+            serving = served_memory(order, self._orders, replace(order, session=None))
+        async with serving as memory:
             await client.serve(memory)
 
     async def _feed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:

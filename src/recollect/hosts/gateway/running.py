@@ -35,14 +35,14 @@ class BackgroundGateway(BackgroundServer):
         self,
         settings: Settings,
         *,
-        opened: Callable[[str], Engine] | None = None,
+        open_engine: Callable[[str], Engine] | None = None,
         tell: Callable[[str], None] | None = None,
         agent: str = "",
     ) -> None:
         """`agent` is the agent that this gateway is started for. Only that agent gets the token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway = Gateway(
-            settings, token=token, opened=opened, tell=tell, own_user_only=bool(agent)
+            settings, token=token, open_engine=open_engine, tell=tell, own_user_only=bool(agent)
         )
         super().__init__(server_of(self.gateway), listening_socket(settings))
         self.url = with_token(self.address, token)

@@ -38,7 +38,6 @@ from recollect.hosts.gateway.activity import (
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
 from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
-from recollect.hosts.gateway.spaces import CLOSE_SECONDS, MemoryThread, OpenSpaces
 from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.hosts.gateway.upstream import (
     SILENCE_SECONDS,
@@ -65,6 +64,7 @@ from recollect.hosts.http import (
     read_body,
     run_for_client,
 )
+from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import LOOPBACK, peer_user
 
@@ -117,12 +117,12 @@ class Gateway:
         settings: Settings,
         *,
         token: str,
-        opened: Callable[[str], Engine] | None = None,
+        open_engine: Callable[[str], Engine] | None = None,
         tell: Callable[[str], None] | None = None,
         own_user_only: bool = False,
     ) -> None:
-        """Every request must send `token`. `opened` opens the memory of a space, instead of the
-        settings. `tell` is called with one sentence for a person, in the serving thread.
+        """Every request must send `token`. `open_engine` opens the memory of a space, instead of
+        the settings. `tell` is called with one sentence for a person, in the serving thread.
         `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
@@ -139,9 +139,8 @@ class Gateway:
                 day_tokens=settings.jobs.day_tokens,
             )
         self.memories: MemoryThread = MemoryThread()
-        """The only thread that uses `spaces`."""
-        self.spaces: OpenSpaces = OpenSpaces(settings, model=self._model, opened=opened)
-        self._shaper = Shaper(settings, self.spaces)
+        """The only thread that uses memories."""
+        self.shaper: Shaper = Shaper(settings, model=self._model, open_engine=open_engine)
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
         """Answered requests whose records are not complete yet."""
@@ -174,24 +173,19 @@ class Gateway:
         self.memories.start()
         if self._model is not None:
             await self.memories.ask(self._model.open())
-        self.memories.ask(attempted(self.spaces.warm(self.settings.gateway.space)))
+        self.memories.ask(attempted(self.shaper.warm_up()))
 
     async def close(self) -> None:
         """Finish storing and close every connection, within a time limit."""
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
-        if await self.memories.answers():
-            closing = [self.spaces.close()]
-            if self._model is not None:
-                closing.append(self._model.disconnect())
-            for work in closing:
-                done, _ = await asyncio.wait({self.memories.ask(work)}, timeout=3 * CLOSE_SECONDS)
-                for task in done:
-                    task.exception()
-            await self.memories.stop()
-        else:
-            LOG.warning("the memories did not close in time: their last writes are in the spool")
+        await self.memories.stop(self._close_memories())
         await self.upstreams.__aexit__(None, None, None)
+
+    async def _close_memories(self) -> None:
+        await self.shaper.close()
+        if self._model is not None:
+            await self._model.disconnect()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange.of(scope, self.activity.next_number())
@@ -332,9 +326,9 @@ class Gateway:
         if caller.kind.in_conversation:
             if self.settings.gateway.summaries == "client":
                 crossing.set(crossing_of(route.format, caller.model, exchange.headers))
-            work = self._shaper.shape(caller, route.format, body)
+            work = self.shaper.shape(caller, route.format, body)
         elif caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
-            work = self._shaper.shape_beside(caller, route.format, body)
+            work = self.shaper.shape_beside(caller, route.format, body)
         else:
             return ShapedRequest(body=body, handling=Handling.PASSED)
         return await self._asked(work, body)
@@ -348,7 +342,7 @@ class Gateway:
         try:
             while not shaping.done():
                 await asyncio.wait({shaping}, timeout=ASKED_AGAIN_SECONDS)
-                if not shaping.done() and not await self.memories.answers():
+                if not shaping.done() and not await self.memories.responds():
                     return _as_it_came(body, WithoutMemory.STUCK)
             done = await attempted(shaping)
         finally:
@@ -382,7 +376,7 @@ class Gateway:
             finally:
                 reply.close()
             exchange.note(overflows=tries)
-            smaller = self._shaper.shape_again(
+            smaller = self.shaper.shape_again(
                 shaped, caller, route.format, body, error, tries=tries
             )
             shaped = await self._asked(smaller, body)
@@ -433,7 +427,7 @@ class Gateway:
         if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
             assert shaped.session is not None
             shaped.memory.begin(shaped.session)
-            exchange.reading = self.memories.ask(self._shaper.observe(shaped, kept))
+            exchange.reading = self.memories.ask(self.shaper.observe(shaped, kept))
         elif status < 400:
             exchange.reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
 

@@ -12,18 +12,22 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
+from recollect.adapters.providers.overflow import recognise_overflow
+from recollect.adapters.wiring.models import OwnModel
+from recollect.adapters.wiring.stores import deployment_secret
 from recollect.core.boundary import Failure, Part, attempted
-from recollect.core.engine import Context, Observation
+from recollect.core.engine import Context, Engine, Observation
 from recollect.core.engine.session import find_sessions
 from recollect.core.ports import Store
+from recollect.core.rules.identity import space_secret
 from recollect.core.values.history import requests_of
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError, StaleSession
 from recollect.hosts.gateway.activity import Handling
-from recollect.hosts.gateway.caller import Caller, History, RequestKind
-from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
+from recollect.hosts.gateway.caller import Caller, History, RequestKind, SessionRecognition
 from recollect.hosts.gateway.upstream import KeptReply
+from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
 from recollect.system.places import project_space
 
@@ -37,6 +41,10 @@ POLL_SECONDS: Final = 0.005
 """Polling interval while a request without a session name waits for the reply that it seems to
 repeat."""
 LARGE_BYTES: Final = 65_536
+_WARM_UP: Final = "warm-up"
+_WARM_UP_REQUEST: Final = (
+    b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
+)
 
 
 async def aside_if_large(
@@ -56,6 +64,15 @@ class WithoutMemory(Enum):
     FAILED = "memory failed"
     NOT_OPENED = "its memory cannot be opened"
     TOO_LARGE = "it was too large for the provider"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SpaceMemory(OpenMemory):
+    """The memory of one space, and the sessions recognized in it."""
+
+    recognition: SessionRecognition
+    observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
+    """Tasks that read replies, by session. The session's next turn waits for its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +104,51 @@ class ShapedRequest:
 class Shaper:
     """Shapes requests with the memories of their spaces."""
 
-    def __init__(self, settings: Settings, spaces: OpenSpaces) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        model: OwnModel | None = None,
+        open_engine: Callable[[str], Engine] | None = None,
+    ) -> None:
+        """`model` writes summaries. `open_engine` opens the memory of a space, instead of the
+        settings."""
         self._settings = settings
-        self._spaces = spaces
+        self._open_engine = open_engine or partial(open_space, settings=settings, model=model)
+        self.spaces: MemoryPool[str, SpaceMemory] = MemoryPool(self._open)
+        self._stateless = Engine(
+            replace(
+                settings,
+                compaction=replace(settings.compaction, enabled=False),
+                trim=replace(settings.trim, protect_messages=1, protect_first_user=False),
+            ),
+            recognise_overflow=recognise_overflow,
+            off_the_loop=True,
+        )
+        """Shapes a request without memory: fixes pairs of calls and results, and trims to the
+        window."""
         self._part = Part("gateway's memory")
         summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
         )
+
+    def _open(self, space: str) -> SpaceMemory:
+        secret = space_secret(space, deployment_secret())
+        return SpaceMemory(engine=self._open_engine(space), recognition=SessionRecognition(secret))
+
+    async def warm_up(self) -> None:
+        """Open the default memory and load what its first turn needs."""
+        memory = await self.spaces.get(self._settings.gateway.space)
+        engines = [self._stateless, *([] if isinstance(memory, Failure) else [memory.engine])]
+        for engine in engines:
+            await attempted(engine.preview(_WARM_UP, _WARM_UP_REQUEST))
+            engine.end(_WARM_UP)
+
+    async def close(self) -> None:
+        """Finish reading replies, then close every memory."""
+        await self.spaces.close()
+        await self._stateless.close()
 
     async def shape(
         self,
@@ -106,8 +160,8 @@ class Shaper:
     ) -> ShapedRequest:
         """Return the view of a turn. `known` is its session, if it was recognized before."""
         space = self.space_of(caller)
-        memory = await self._spaces.get(space)
-        if memory is None:
+        memory = await self.spaces.get(space)
+        if isinstance(memory, Failure):
             return await self.without_memory(
                 caller, format_name, body, why=WithoutMemory.NOT_OPENED
             )
@@ -143,7 +197,7 @@ class Shaper:
             known = NamedSession(session=caller.session)
         named = known or await self._recognise(memory, caller, format_name, body)
         session = named.session
-        memory.use(session)
+        memory.touch(session)
         with memory.in_use(session):
             await self._observed(memory, session)
             prepare = partial(
@@ -159,12 +213,12 @@ class Shaper:
     ) -> ShapedRequest:
         """Return the view of a side request that contains a conversation's history."""
         space = self.space_of(caller)
-        memory = await self._spaces.get(space)
-        if memory is None or caller.session is None:
+        memory = await self.spaces.get(space)
+        if isinstance(memory, Failure) or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
         named = NamedSession(session=caller.session)
         session = named.session
-        memory.use(session)
+        memory.touch(session)
         await self._observed(memory, session)
         context = await attempted(
             self._within(
@@ -204,7 +258,7 @@ class Shaper:
         """Return the best view without memory: the unchanged request if it fits, else a trimmed
         one. `error` means that the provider refused the request as too large, `tries` times. The
         view is then smaller."""
-        engine, name = self._spaces.stateless, f"passing-{time.monotonic_ns()}"
+        engine, name = self._stateless, f"passing-{time.monotonic_ns()}"
 
         async def view() -> Context:
             prepare = partial(engine.prepare, name, body, format=format_name, betas=caller.betas)

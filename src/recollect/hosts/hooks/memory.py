@@ -31,9 +31,9 @@ from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
-from recollect.hosts.gateway.spaces import CLOSE_SECONDS, OpenSpaces, SpaceMemory
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
+from recollect.hosts.memories import CLOSE_SECONDS, MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 from recollect.system.places import data_home, project_space
@@ -94,20 +94,13 @@ class HookMemory:
             compaction=replace(settings.compaction, enabled=False),
             recall=replace(recall, hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS)),
         )
-        self._spaces = OpenSpaces(self._settings)
+        self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
+            lambda space: OpenMemory(open_space(space, self._settings))
+        )
         self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
         self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        return self._spaces.names
-
-    @property
-    def open_spaces(self) -> OpenSpaces:
-        """The open memories, for other code in the same thread."""
-        return self._spaces
 
     async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the hook's output; {} if there is none, or after a failure."""
@@ -130,8 +123,8 @@ class HookMemory:
     ) -> str:
         path = str(payload.get("transcript_path") or "")
         session = await self._session(session_id, agent, path, cwd)
-        memory = await self._spaces.get(session.space)
-        if memory is None:
+        memory = await self.spaces.get(session.space)
+        if isinstance(memory, Failure):
             return ""
         hook = _Hook(
             agent=agent,
@@ -140,7 +133,7 @@ class HookMemory:
             memory=memory,
             transcript=self._followed(agent, path),
         )
-        memory.use(session_id)
+        memory.touch(session_id)
         if event == "UserPromptSubmit":
             return await self._answer_prompt(hook, str(payload.get("prompt") or ""))
         if event == "SessionStart":
@@ -327,7 +320,7 @@ class HookMemory:
     async def close(self) -> None:
         while self._beside:  # a task may have started another
             await asyncio.gather(*self._beside)
-        await self._spaces.close()
+        await self.spaces.close()
 
 
 async def archive(
@@ -369,7 +362,7 @@ class _Hook:
     agent: AgentName
     session_id: str
     session: _HookSession
-    memory: SpaceMemory
+    memory: OpenMemory
     transcript: FollowedTranscript
 
     def told(

@@ -13,10 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.core.boundary import attempted
+from recollect.core.boundary import Failure, attempted
 from recollect.core.compaction.cut import PAUSE_SECONDS
 from recollect.core.engine import Engine
 from recollect.core.formats.json_text import encode
@@ -26,8 +27,8 @@ from recollect.core.values.model import Answer, Prompt
 from recollect.core.values.report import Report
 from recollect.core.values.transcript import RecordedSession, TranscriptItem
 from recollect.errors import FormatError, ModelUnavailable
-from recollect.hosts.gateway.spaces import OpenSpaces, SpaceMemory
 from recollect.hosts.hooks.memory import archive
+from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
 from recollect.system.places import project_space
 
@@ -116,7 +117,7 @@ class OpenClawMemory:
         self,
         settings: Settings,
         *,
-        opened: Callable[[str], Engine] | None = None,
+        open_engine: Callable[[str], Engine] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._settings = replace(
@@ -129,13 +130,12 @@ class OpenClawMemory:
         )
         self._now = now
         model = HostModel() if settings.models.provider is None else None
-        self._spaces = OpenSpaces(self._settings, model=model, opened=opened)
+        open_engine = open_engine or partial(open_space, settings=self._settings, model=model)
+        self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
+            lambda space: OpenMemory(open_engine(space))
+        )
         self._conversations: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
         self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        return self._spaces.names
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return the plugin's answer; {} if there is none. Raise FormatError for an invalid
@@ -143,15 +143,15 @@ class OpenClawMemory:
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)
-        memory = await self._spaces.get(asked.space)
-        if memory is None:
+        memory = await self.spaces.get(asked.space)
+        if isinstance(memory, Failure):
             return {}
-        memory.use(asked.session)
+        memory.touch(asked.session)
         work = {"assemble": self._assembled, "commit": self._committed, "compact": self._compact}
         with memory.in_use(asked.session):
             return await work[call](memory, asked)
 
-    async def _assembled(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+    async def _assembled(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
         conversation = self._conversation(asked)
         conversation.messages, conversation.is_shown = asked.messages, True
         await self._keep_pending(memory, asked.space, asked.session, conversation)
@@ -183,7 +183,7 @@ class OpenClawMemory:
                 del self._conversations[other]
         return known
 
-    async def _committed(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+    async def _committed(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
         """Store a turn after the known messages of its session. After a restart no messages are
         known: such turns wait until OpenClaw sends the whole conversation."""
         conversation = self._conversation(asked)
@@ -200,7 +200,7 @@ class OpenClawMemory:
         return {"status": "committed" if stored else "duplicate", "stored": stored}
 
     async def _keep_pending(
-        self, memory: SpaceMemory, space: str, session: str, conversation: _Conversation
+        self, memory: OpenMemory, space: str, session: str, conversation: _Conversation
     ) -> None:
         pending, conversation.pending = conversation.pending, []
         shown = {encode(message) for message in conversation.messages}
@@ -209,7 +209,7 @@ class OpenClawMemory:
             await self._keep(memory, space, session, lacking)
 
     async def _keep(
-        self, memory: SpaceMemory, space: str, session: str, raws: Sequence[bytes]
+        self, memory: OpenMemory, space: str, session: str, raws: Sequence[bytes]
     ) -> int:
         items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
         shown = RecordedSession(kind="pi", format="pi", items=items, requests=())
@@ -223,7 +223,7 @@ class OpenClawMemory:
             now=self._now(),
         )
 
-    async def _compact(self, memory: SpaceMemory, asked: _Asked) -> dict[str, Any]:
+    async def _compact(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
         running = _Compaction(host_answers=asked.host_answers)
         token = _running.set(running)
         try:
@@ -237,7 +237,7 @@ class OpenClawMemory:
                 oldest.task.cancel()
         return await self._next(running)
 
-    async def _compacted(self, memory: SpaceMemory, asked: _Asked) -> CompactionResult | None:
+    async def _compacted(self, memory: OpenMemory, asked: _Asked) -> CompactionResult | None:
         conversation = self._conversations.get((asked.space, asked.session))
         if conversation is None or not conversation.messages:
             return None
@@ -298,10 +298,11 @@ class OpenClawMemory:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for (space, session), conversation in self._conversations.items():
-            memory = await self._spaces.get(space) if conversation.pending else None
-            if memory is not None:
-                await attempted(self._keep_pending(memory, space, session, conversation))
-        await self._spaces.close()
+            if conversation.pending:
+                memory = await self.spaces.get(space)
+                if not isinstance(memory, Failure):
+                    await attempted(self._keep_pending(memory, space, session, conversation))
+        await self.spaces.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

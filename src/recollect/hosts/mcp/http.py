@@ -44,10 +44,10 @@ def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
 
 
 async def _serve(order: MemoryOrder, opened: socket, token: str, *, local: bool) -> None:
-    from recollect.hosts.mcp.memory import served_memory
+    from recollect.hosts.mcp.memory import only_memory
     from recollect.hosts.mcp.server import server_over
 
-    async with served_memory(order) as memory:
+    async with only_memory(order) as memory:
         app = guarded_app(server_over(memory), token=token, local=local)
         await HttpServer(app, stop_seconds=_STOP_SECONDS).serve(sockets=[opened])
 

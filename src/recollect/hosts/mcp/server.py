@@ -111,7 +111,7 @@ class Handlers:
     async def _called(
         self, params: types.CallToolRequestParams, question: ForgetQuestion
     ) -> MemoryAnswer:
-        session = self._memory.order.session
+        session = self._memory.session
         async with self._memory.engine(scope_of(params.name)) as engine:
             from recollect.hosts.tools.handler import memory_tools
 

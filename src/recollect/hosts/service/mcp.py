@@ -21,8 +21,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from recollect.hosts.http import Message
-from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.memory import ServedMemory
 from recollect.hosts.mcp.server import server_over
 from recollect.hosts.service.app import AnswerMcp
 from recollect.hosts.service.keys import Principal
@@ -44,11 +42,12 @@ class AskedMemory:
 _ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
 
 
-class RequestMemory(ServedMemory):
+class RequestMemory:
     """Returns the memory of the current request."""
 
+    session: str | None = None
+
     def __init__(self, memories: TenantMemories) -> None:
-        super().__init__(MemoryOrder(space=""))
         self._memories = memories
 
     @contextlib.asynccontextmanager

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,6 +21,7 @@ from recollect.core.engine import Engine
 from recollect.core.ports import Store
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
+from recollect.hosts.memories import MemoryPool, OpenMemory
 from recollect.hosts.service.models import NotReady
 from recollect.system.config import Settings
 from recollect.system.telemetry import unmeasured
@@ -52,15 +52,12 @@ _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
 }
 
 
-@dataclass(slots=True)
-class TenantMemory:
-    """An open memory, and its users on this node."""
+@dataclass(slots=True, eq=False)
+class TenantMemory(OpenMemory):
+    """The open memory of a tenant's space."""
 
-    engine: Engine
     is_listed: bool = False
     """True if this node has listed the space under its tenant."""
-    using: int = 0
-    unused: asyncio.Event = field(default_factory=asyncio.Event)
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
@@ -91,8 +88,9 @@ class TenantMemories:
         self._opening = asyncio.Lock()
         self._failed_at = -OPEN_AGAIN_SECONDS
         self._mismatch: SchemaMismatch | None = None
-        self._memories: OrderedDict[tuple[UUID, str], TenantMemory] = OrderedDict()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._memories: MemoryPool[tuple[UUID, str], TenantMemory] = MemoryPool(
+            self._open, most_open=OPEN_SPACES, idle_seconds=0.0
+        )
         self._probe: asyncio.Task[NotReady | Failure | None] | None = None
         self._probed_at = 0.0
         self._beside: set[asyncio.Task[Any]] = set()
@@ -125,7 +123,7 @@ class TenantMemories:
 
     @property
     def open_memories(self) -> int:
-        return len(self._memories)
+        return len(self._memories.keys)
 
     async def records(self) -> TenantRecords:
         return (await self.fleet()).tenants()
@@ -146,52 +144,27 @@ class TenantMemories:
             await engine.prepare("warm-up", asked)
             await engine.close()
 
-    @asynccontextmanager
-    async def memory(self, tenant: UUID, space: str) -> AsyncIterator[TenantMemory]:
+    def memory(self, tenant: UUID, space: str) -> AbstractAsyncContextManager[TenantMemory]:
         """Return the memory of a tenant's space. It stays open while the block runs."""
-        key = (tenant, space)
-        memory = self._memories.get(key)
-        if memory is None:
-            memory = self._memories[key] = TenantMemory(self._opened(tenant_space(tenant, space)))
-            self._close_unused()
-        self._memories.move_to_end(key)
-        memory.using += 1
-        memory.unused.clear()
-        try:
-            yield memory
-        finally:
-            memory.using -= 1
-            if not memory.using:
-                memory.unused.set()
+        return self._memories.use((tenant, space))
 
-    def _opened(self, space: str) -> Engine:
-        return open_memory(
-            space=space,
-            store=self._url,
-            settings=self._settings,
-            off_the_loop=True,
-            open_space=self._space_of_fleet,
+    def _open(self, key: tuple[UUID, str]) -> TenantMemory:
+        return TenantMemory(
+            open_memory(
+                space=tenant_space(*key),
+                store=self._url,
+                settings=self._settings,
+                off_the_loop=True,
+                open_space=self._space_of_fleet,
+            )
         )
 
     async def _space_of_fleet(self, space: str) -> Store:
         return await (await self.fleet()).space(space)
 
-    def _close_unused(self) -> None:
-        excess = len(self._memories) - OPEN_SPACES
-        for key in tuple(self._memories)[: max(0, excess)]:
-            if not self._memories[key].using:
-                self._close_soon(self._memories.pop(key))
-
     def drop(self, tenant: UUID, space: str) -> None:
         """Close a memory whose space was deleted."""
-        memory = self._memories.pop((tenant, space), None)
-        if memory is not None:
-            self._close_soon(memory)
-
-    def _close_soon(self, memory: TenantMemory) -> None:
-        task = asyncio.create_task(_closed(memory))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._memories.drop((tenant, space))
 
     def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work that no request waits for. `close` waits for it for a limited time."""
@@ -231,16 +204,6 @@ class TenantMemories:
         """Finish pending writes, and close everything."""
         if self._beside:
             await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
-        closing = [_closed(memory) for memory in self._memories.values()]
-        self._memories.clear()
-        await asyncio.gather(*closing, *self._closing)
+        await self._memories.close()
         if self._fleet is not None:
             await self._fleet.close()
-
-
-async def _closed(memory: TenantMemory) -> None:
-    if memory.using:
-        await memory.unused.wait()
-    closed = await attempted(asyncio.wait_for(memory.engine.close(), CLOSE_SECONDS))
-    if isinstance(closed, Failure):
-        LOG.warning("a memory was not closed properly: %s", closed.said)

@@ -1,0 +1,268 @@
+"""The memories that a process has open. Each is opened on first use, shared while it is in use, and
+closed when too many are open and nobody uses it. Gateway, hooks, MCP and service have such pools,
+and only decide how a memory is opened. Also the thread in which memories run, next to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from recollect.core.boundary import Failure, attempted
+from recollect.errors import RecollectError
+
+if TYPE_CHECKING:
+    from recollect.adapters.wiring.models import OwnModel
+    from recollect.core.engine import Engine
+    from recollect.system.config import Settings
+
+AGAIN_SECONDS: Final = 30.0
+"""How long a memory that could not be opened is not tried again."""
+CLOSE_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 60.0
+"""A memory or session is idle if it was not used for this long."""
+MOST_OPEN: Final = 64
+MOST_SESSIONS: Final = 64
+"""If a memory has more sessions than this, idle ones are released. They are loaded again on
+demand."""
+STUCK_SECONDS: Final = 5.0
+"""If the thread does not run a trivial task within this time, it is stuck."""
+SWITCH_SECONDS: Final = 0.001
+"""Python's interval for switching threads. It is short, so that streams continue."""
+LOG: Final = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+KeyT = TypeVar("KeyT", bound=Hashable)
+MemoryT = TypeVar("MemoryT", bound="OpenMemory")
+
+
+class MemoryNotOpened(RecollectError):  # noqa: N818
+    """A memory cannot be opened. The message gives the reason."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenMemory:
+    """One open memory, and who uses it."""
+
+    engine: Engine
+    running: Counter[str] = field(default_factory=Counter)
+    """Counts of uses, by session or user."""
+    used_at: float = field(default_factory=time.monotonic)
+    sessions: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """Time of each session's last use, least recently used first."""
+    counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, user: str) -> None:
+        """Count a use. Any thread may call this."""
+        with self.counting:
+            self.running[user] += 1
+
+    def end(self, user: str) -> None:
+        with self.counting:
+            self.running[user] -= 1
+            if not self.running[user]:
+                del self.running[user]
+
+    @contextmanager
+    def in_use(self, user: str) -> Iterator[None]:
+        """Count a use while the block runs."""
+        self.begin(user)
+        try:
+            yield
+        finally:
+            self.end(user)
+
+    def touch(self, session: str) -> None:
+        """Record the use of a session. Release idle sessions if there are many."""
+        now = time.monotonic()
+        self.sessions[session] = now
+        self.sessions.move_to_end(session)
+        while len(self.sessions) > MOST_SESSIONS:
+            idle, last = next(iter(self.sessions.items()))
+            if now - last < IDLE_SECONDS or self.running[idle]:
+                return
+            del self.sessions[idle]
+            self.engine.end(idle)
+
+    async def close(self, patience_seconds: float | None = None) -> None:
+        """Close the memory when nobody uses it any more, or when patience ends."""
+        try:
+            async with asyncio.timeout(patience_seconds):
+                while self.running:  # noqa: ASYNC110 - another thread may end the use
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            LOG.warning("a memory is closed while it is in use")
+        closed = await attempted(asyncio.wait_for(self.engine.close(), CLOSE_SECONDS))
+        if isinstance(closed, Failure):
+            LOG.warning(
+                "a memory was not closed: %s; its last writes are in the spool", closed.said
+            )
+
+
+class MemoryPool(Generic[KeyT, MemoryT]):
+    """The open memories of one kind, by key. All calls come from one event loop."""
+
+    def __init__(
+        self,
+        opener: Callable[[KeyT], MemoryT],
+        *,
+        most_open: int | None = None,
+        idle_seconds: float | None = None,
+    ) -> None:
+        """`opener` opens a memory, in a thread. If more than `most_open` are open, the least
+        recently used ones that were idle for `idle_seconds` are closed."""
+        self._opener = opener
+        self._most_open = most_open
+        self._idle_seconds = idle_seconds
+        self._memories: OrderedDict[KeyT, MemoryT] = OrderedDict()
+        self._opening: dict[KeyT, asyncio.Task[MemoryT | Failure]] = {}
+        self._failures: dict[KeyT, tuple[float, Failure]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def keys(self) -> tuple[KeyT, ...]:
+        return tuple(self._memories)
+
+    def opened(self) -> tuple[MemoryT, ...]:
+        return tuple(self._memories.values())
+
+    async def get(self, key: KeyT, *, again: bool = False) -> MemoryT | Failure:
+        """Return a memory, or why it cannot be opened. After a failure it is not tried again for a
+        while, unless `again` is set."""
+        known = self._memories.get(key)
+        if known is not None:
+            self._memories.move_to_end(key)
+            known.used_at = time.monotonic()
+            return known
+        failed_at, failure = self._failures.get(key, (0.0, None))
+        if failure is not None and not again and time.monotonic() - failed_at < AGAIN_SECONDS:
+            return failure
+        opening = self._opening.get(key)
+        if opening is None:  # only one caller opens it; the others wait
+            opening = self._opening[key] = asyncio.create_task(self._open(key))
+            opening.add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(opening)
+
+    async def _open(self, key: KeyT) -> MemoryT | Failure:
+        memory = await attempted(asyncio.to_thread(self._opener, key))
+        if isinstance(memory, Failure):
+            if key not in self._failures:  # keys of tenants are not logged
+                named = f" of space {key!r}" if isinstance(key, str) else ""
+                LOG.warning("the memory%s cannot be opened: %s", named, memory.said)
+            self._failures[key] = time.monotonic(), memory
+            return memory
+        self._failures.pop(key, None)
+        self._memories[key] = memory
+        self._close_unused(keep=key)
+        return memory
+
+    @asynccontextmanager
+    async def use(self, key: KeyT, user: str = "") -> AsyncIterator[MemoryT]:
+        """Return a memory that stays open while the block runs. Raise MemoryNotOpened if it cannot
+        be opened."""
+        memory = await self.get(key, again=True)
+        while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
+            memory = await self.get(key, again=True)  # it was closed meanwhile
+        if isinstance(memory, Failure):
+            raise MemoryNotOpened(memory.said)
+        try:
+            with memory.in_use(user):
+                yield memory
+        finally:
+            self._close_unused()
+
+    def _close_unused(self, keep: KeyT | None = None) -> None:
+        most = MOST_OPEN if self._most_open is None else self._most_open
+        idle_seconds = IDLE_SECONDS if self._idle_seconds is None else self._idle_seconds
+        now = time.monotonic()
+        for key in tuple(self._memories)[: max(0, len(self._memories) - most)]:
+            memory = self._memories[key]
+            if key != keep and not memory.running and now - memory.used_at >= idle_seconds:
+                self.drop(key)
+
+    def drop(self, key: KeyT) -> None:
+        """Close a memory as soon as nobody uses it. Who asks for it now gets a new one."""
+        memory = self._memories.pop(key, None)
+        if memory is not None:
+            task = asyncio.create_task(memory.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close every memory. Open work has a limited time to end."""
+        if self._opening:
+            await asyncio.wait(self._opening.values(), timeout=CLOSE_SECONDS)
+        closing = [memory.close(CLOSE_SECONDS) for memory in self._memories.values()]
+        self._memories.clear()
+        await asyncio.gather(*closing, *self._closing)
+
+
+def open_space(space: str, settings: Settings, model: OwnModel | None = None) -> Engine:
+    """Open the memory of a space, for a thread that also serves others."""
+    from recollect.adapters.wiring import open_memory  # slow to import
+
+    return open_memory(space=space, settings=settings, model=model, off_the_loop=True)
+
+
+class MemoryThread:
+    """A thread with an event loop, in which memories run."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="recollect-memory", daemon=True)
+        self._checked: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if the thread has ended, or has not responded since the last check."""
+        late = self._checked is not None and not self._checked.done()
+        return late or not self._thread.is_alive()
+
+    async def responds(self) -> bool:
+        if self.is_stuck:
+            return False
+        checked = self.ask(asyncio.sleep(0))
+        await asyncio.wait({checked}, timeout=STUCK_SECONDS)
+        if not checked.done():
+            self._checked = checked
+        return checked.done()
+
+    def ask(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
+        """Run work in the thread, in order. It is cancelled if its caller is."""
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    async def stop(self, *closing: Coroutine[Any, Any, Any]) -> None:
+        """Run `closing` in the thread, then stop it. If it is stuck, leave it."""
+        if not await self.responds():
+            for work in closing:
+                work.close()
+            LOG.warning("the memories did not close in time: their last writes are in the spool")
+            return
+        if closing:
+            waiting = {self.ask(attempted(work)) for work in closing}
+            await asyncio.wait(waiting, timeout=3 * CLOSE_SECONDS)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
