@@ -354,7 +354,12 @@ def _revoke(path: Path, *, as_json: bool) -> None:
 
 
 def _list_trusted(*, as_json: bool) -> None:
-    rows = [(record.path, _state(record.path)) for record in project_trust.trust_records()]
+    rows = []
+    for record in project_trust.trust_records():
+        found, state = read_project_file(record.path.parent), "missing"
+        if isinstance(found, ProjectFile):
+            state = "trusted" if project_trust.is_trusted(found) else "changed"
+        rows.append((record.path, state))
     if as_json:
         print_json({"files": [{"file": str(path), "state": state} for path, state in rows]})
         return
@@ -362,10 +367,3 @@ def _list_trusted(*, as_json: bool) -> None:
         click.echo(f"{state:8} {printable(path)}")
     if not rows:
         click.echo("You trust no project's settings file.", err=True)
-
-
-def _state(path: Path) -> str:
-    found = read_project_file(path.parent)
-    if not isinstance(found, ProjectFile):
-        return "missing"
-    return "trusted" if project_trust.is_trusted(found) else "changed"

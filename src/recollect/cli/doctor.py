@@ -33,6 +33,8 @@ from recollect.system.places import data_home, models_folders, user_settings_fil
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recollect.system.config import LoadedSettings, Settings
 
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
@@ -74,8 +76,7 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
         raise SystemExit(2) from None
     settings = loaded.settings
     checks = [
-        _check_settings(loaded),
-        *_check_project(loaded),
+        *_check_settings(loaded),
         _check_data(),
         _check_store(settings),
         _check_embedder(settings),
@@ -139,19 +140,16 @@ def _presentable(path: str, value: Any) -> Any:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
-def _check_settings(loaded: LoadedSettings) -> Check:
+def _check_settings(loaded: LoadedSettings) -> Iterator[Check]:
     idle = [str(notice) for notice in loaded.notices if notice.without_effect]
-    if not idle:
-        return Check("settings", "ok", "every key in the settings has an effect")
-    todo = "remove these keys from the file, or ignore this"
-    return Check("settings", "note", "; ".join(idle), todo)
-
-
-def _check_project(loaded: LoadedSettings) -> list[Check]:
-    if not loaded.project_notice:
-        return []
-    todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
-    return [Check("project", "note", loaded.project_notice, todo)]
+    if idle:
+        todo = "remove these keys from the file, or ignore this"
+        yield Check("settings", "note", "; ".join(idle), todo)
+    else:
+        yield Check("settings", "ok", "every key in the settings has an effect")
+    if loaded.project_notice:
+        todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
+        yield Check("project", "note", loaded.project_notice, todo)
 
 
 def _check_data() -> Check:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
 """Model calls outside of conversations: "today" and in "total"."""
+_USE_FIELDS = ("calls", "input_tokens", "output_tokens")
 _ID = re.compile(r"[0-9a-f]{32}")
 _EXCERPT_CHARS = 400
 _NEIGHBOURS = 2
@@ -72,7 +73,10 @@ async def memory_stats(*, memory: Memory) -> None:
         **asdict(stats),
         "vectors_waiting": sorted(waiting),
         "spool_waiting": memory.spool_waiting,
-        "model_use": {day: _uses_as_json(of_day) for day, of_day in uses.items()},
+        "model_use": {
+            day: {use.purpose: {name: getattr(use, name) for name in _USE_FIELDS} for use in of_day}
+            for day, of_day in uses.items()
+        },
     }
     memory.show(value, _stats_lines(stats, waiting, uses))
 
@@ -105,11 +109,6 @@ def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[s
     for title, amount, note in rows:
         number = f"{amount:,}" if isinstance(amount, int) else amount
         yield f"{title:18}  {number:>10}  {note}".rstrip()
-
-
-def _uses_as_json(uses: Sequence[ModelUse]) -> dict[str, dict[str, int]]:
-    names = ("calls", "input_tokens", "output_tokens")
-    return {use.purpose: {name: getattr(use, name) for name in names} for use in uses}
 
 
 def _use_line(uses: Sequence[ModelUse]) -> str:
@@ -170,7 +169,10 @@ async def memory_show(*, what: str, limit: int, memory: Memory) -> None:
     async with memory.open(spool="reported") as store:
         found = await store.segments([SegmentId(what)]) if _ID.fullmatch(what) else ()
         if found:
-            asked, shown = found[0].segment.id, await _around(store, found[0])
+            asked, session, at = found[0].segment.id, found[0].segment.session, found[0].sequence
+            before = await store.page(after=at, limit=_NEIGHBOURS, session=session, descending=True)
+            after = await store.page(after=at, limit=_NEIGHBOURS, session=session)
+            shown = [*reversed(before), found[0], *after]
         else:
             name = await stored_session(store, what)
             newest = await store.page(session=name, limit=max(limit, 1), descending=True)
@@ -182,13 +184,6 @@ async def memory_show(*, what: str, limit: int, memory: Memory) -> None:
         )
     value = {"asked": asked, "segments": [segment_as_json(segment) for segment in shown]}
     memory.show(value, (_message_text(one, whole=one.segment.id == asked) for one in shown))
-
-
-async def _around(store: Store, segment: StoredSegment) -> list[StoredSegment]:
-    session, at = segment.segment.session, segment.sequence
-    before = await store.page(after=at, limit=_NEIGHBOURS, session=session, descending=True)
-    after = await store.page(after=at, limit=_NEIGHBOURS, session=session)
-    return [*reversed(before), segment, *after]
 
 
 def _message_text(stored: StoredSegment, *, whole: bool) -> str:

@@ -161,6 +161,8 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
 
     Prints one line per deleted space; with --json, the certificate of each.
     """
+    from recollect.core.upkeep.certificates import certificate_json
+
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
     effect = "the tenant would be deleted"
     if not yes and not confirm(question, effect, as_json=memory.as_json):
@@ -173,7 +175,10 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
             await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
         while page := await records.spaces(owner.id, limit=PAGE):
             for one in page:
-                _print_deletion(memory, await _delete_space(fleet, owner, one.name))
+                done = await _delete_space(fleet, owner, one.name)
+                count = done.counts.get("segments", 0)
+                text = f"{plain_line(one.name)}  {count:,} messages  certificate {done.checksum}"
+                click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
         await records.remove_tenant(owner, actor=actor(), at=time.time())
     shown = json.dumps({"deleted": name, "id": str(owner.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
@@ -187,16 +192,6 @@ async def _delete_space(fleet: PostgresFleet, owner: Tenant, name: str) -> Certi
     remove = partial(fleet.tenants().remove_space, owner, name, actor=actor(), at=time.time())
     store = await fleet.space(tenant_space(owner.id, name))
     return await delete(store, named=name, now=time.time(), let_go=remove)
-
-
-def _print_deletion(memory: Memory, certificate: Certificate) -> None:
-    from recollect.core.upkeep.certificates import certificate_json
-
-    if memory.as_json:
-        click.echo(json.dumps(certificate_json(certificate)))
-    else:
-        name, count = plain_line(certificate.space), certificate.counts.get("segments", 0)
-        click.echo(f"{name}  {count:,} messages  certificate {certificate.checksum}")
 
 
 @tenant.command("audit")
