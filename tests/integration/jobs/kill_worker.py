@@ -7,13 +7,14 @@ import secrets
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 from tests.store_contract import examples
 
 from recollect.adapters.wiring import open_store
 from recollect.core.boundary import SystemClock
-from recollect.core.upkeep.jobs import Backoff, JobRunner
+from recollect.core.upkeep.jobs import JobRunner, retry_seconds
 from recollect.core.values.batch import Batch, Lease
 from recollect.errors import StoreError
 
@@ -37,7 +38,7 @@ async def main(path: str) -> None:
         SystemClock(),
         lease_seconds=LEASE_SECONDS,
         max_attempts=1000,
-        backoff=Backoff(base_seconds=0.01, factor=1.0),
+        backoff=partial(retry_seconds, base=0.01, factor=1.0),
     )
     while True:
         with suppress(StoreError):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from recollect.adapters.wiring import open_store
 from recollect.core.ports import Store
-from recollect.core.upkeep.jobs import Backoff, Handler, JobRunner
+from recollect.core.upkeep.jobs import Handler, JobRunner, retry_seconds
 from recollect.core.values.batch import Batch, Lease, NewJob
 
 NOON = 1_760_011_200.0
@@ -52,7 +53,7 @@ class Bench:
             self.clock,
             lease_seconds=lease_seconds,
             max_attempts=max_attempts,
-            backoff=Backoff(base_seconds=10.0, factor=2.0, max_seconds=25.0),
+            backoff=partial(retry_seconds, base=10.0, factor=2.0, most=25.0),
             day_tokens=day_tokens,
         )
 

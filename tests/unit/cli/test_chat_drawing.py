@@ -102,18 +102,18 @@ def test_the_main_argument() -> None:
     assert main_argument({"content": "x", "path": "a.txt"}) == "a.txt"
     assert main_argument({"n": 1}) == ""
     ended = CallEnded(id="c", name="bash", is_error=True, text="no rule\nmore")
-    folded = fold_call(3, "bash", {"command": "make"}, ended)
-    assert folded.line(40).plain == "[3] bash make — error: no rule"
-    assert len(folded.line(24).plain) <= 24
+    folded = fold_call("bash", {"command": "make"}, ended)
+    assert folded.line(3, 40).plain == "[3] bash make — error: no rule"
+    assert len(folded.line(3, 24).plain) <= 24
     assert "more" in folded.whole
     silent = replace(ended, text="(no output)\n[exit code 3]", exit_code=3)
-    assert fold_call(3, "bash", {}, silent).note == "exit code 3: (no output)"
+    assert fold_call("bash", {}, silent).note == "exit code 3: (no output)"
 
 
 def test_the_memory_line_tells_what_is_new(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, ScriptedModel(["fine"]))
     report = next(event.report for event in harness.say("hello") if isinstance(event, Prepared))
-    assert fold_report(1, report) is None
+    assert fold_report(report) is None
     key = report.entries[-1].key
     found = Insert(
         anchor=key, placement="after", text="found", stage="inject", turn=1,
@@ -121,11 +121,11 @@ def test_the_memory_line_tells_what_is_new(tmp_path: Path) -> None:
     )  # fmt: skip
     stands = replace(found, text="stands", stage="stand", reason=Reason(Cause.STANDING_ROW))
     gone = LeaveOut(anchor=key, part=None, stage="trim", turn=1, reason=Reason(Cause.NOT_SHOWN))
-    told = fold_report(1, replace(report, new_edits=(gone, stands, found)))
+    told = fold_report(replace(report, new_edits=(gone, stands, found)))
     assert told is not None
     assert told.note == f"{found.reason}; {stands.reason}; 1 message left out"
     same = replace(report, new_edits=(stands,), ended_edits=(stands,), edits=(stands,))
-    assert fold_report(1, same) is None
+    assert fold_report(same) is None
 
 
 def test_a_compaction_that_was_asked_for_is_told_once() -> None:

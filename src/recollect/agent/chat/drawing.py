@@ -51,14 +51,13 @@ def size_of(text: str) -> str:
 class Folded:
     """Content shown as one line, which `/show` prints in full."""
 
-    number: int
     title: str
     note: str
     whole: str = field(repr=False)
     failed: bool = False
 
-    def line(self, cells: int) -> Text:
-        mark = f"[{self.number}] "
+    def line(self, number: int, cells: int) -> Text:
+        mark = f"[{number}] "
         style = "red" if self.failed else "dim"
         text = Text(no_wrap=True)
         text.append(mark, style="cyan")
@@ -66,10 +65,9 @@ class Folded:
         return text
 
 
-def fold_call(number: int, name: str, arguments: Mapping[str, Any], ended: CallEnded) -> Folded:
+def fold_call(name: str, arguments: Mapping[str, Any], ended: CallEnded) -> Folded:
     asked = "\n".join(f"{key}: {value}" for key, value in arguments.items())
     return Folded(
-        number=number,
         title=f"{name} {main_argument(arguments)}".strip(),
         note=call_note(ended),
         whole=f"{name}\n{asked}\n\n{ended.text}",
@@ -85,7 +83,7 @@ def call_note(ended: CallEnded) -> str:
     return f"{f'exit code {ended.exit_code}' if ended.exit_code else 'error'}: {first}"
 
 
-def fold_report(number: int, report: Report) -> Folded | None:
+def fold_report(report: Report) -> Folded | None:
     """Fold what memory changed in this request compared to the previous one; None if nothing."""
     failed = [f"{line.stage} failed" for line in report.failures]
     stood = {edit.text for edit in report.ended_edits if isinstance(edit, Insert)}
@@ -101,7 +99,6 @@ def fold_report(number: int, report: Report) -> Folded | None:
         return None
     whole = [report.summary(), *(f"\n{edit.reason}:\n{edit.text}" for edit in blocks)]
     return Folded(
-        number=number,
         title="memory",
         note="; ".join(notes),
         whole="\n".join(whole),
@@ -109,7 +106,7 @@ def fold_report(number: int, report: Report) -> Folded | None:
     )
 
 
-def fold_compaction(number: int, result: CompactionResult) -> Folded:
+def fold_compaction(result: CompactionResult) -> Folded:
     if result.trigger == "manual":  # the answer to `/compact` shows the rest
         note = f"the summary, {size_of(result.summary)}"
     elif result.compacted:
@@ -118,7 +115,6 @@ def fold_compaction(number: int, result: CompactionResult) -> Folded:
     else:
         note = f"{result.convergence}: {result.reason}"
     return Folded(
-        number=number,
         title="compacted" if result.compacted else "compaction",
         note=note,
         whole=f"{result}\n\n{result.summary}".rstrip(),

@@ -181,7 +181,7 @@ class Screen:
             self._on_upkeep(event)
         elif isinstance(event, Prepared):
             self._fill(event.report.tokens_after, event.report.window_tokens)
-            if (folded := fold_report(self._count + 1, event.report)) is not None:
+            if (folded := fold_report(event.report)) is not None:
                 self._fold(folded)
             self._do("waiting")
         elif isinstance(event, Replied):
@@ -202,7 +202,7 @@ class Screen:
             return
         began = self._calls.pop(event.id, None)
         arguments = {} if began is None else began.arguments
-        self._fold(fold_call(self._count + 1, event.name, arguments, event))
+        self._fold(fold_call(event.name, arguments, event))
         self._do("preparing")
 
     def _on_upkeep(self, event: UpkeepBegan | Compacted | Flushed) -> None:
@@ -211,10 +211,9 @@ class Screen:
         elif isinstance(event, Flushed):
             note = f"{event.result.outcome}: {event.result.reason}"
             failed = event.result.outcome == "failed"
-            number = self._count + 1
-            self._fold(Folded(number=number, title="notes", note=note, whole=note, failed=failed))
+            self._fold(Folded(title="notes", note=note, whole=note, failed=failed))
         elif event.result.compacted or event.result.trigger != "manual":
-            self._fold(fold_compaction(self._count + 1, event.result))
+            self._fold(fold_compaction(event.result))
 
     def _notice(self, event: Failed | Withdrawn | Ended) -> None:
         self._settle()
@@ -247,21 +246,20 @@ class Screen:
         if folded is None:
             self._print(f"there is no [{number}]" if self._count else "nothing is folded yet")
             return
-        self._console.print(folded.line(self._console.width - 1))
+        self._console.print(folded.line(number, self._console.width - 1))
         self._print(f"{folded.whole}\n")
 
     def _fold(self, folded: Folded) -> None:
         self._settle()
-        self._count = folded.number
-        self._folded[folded.number] = folded
-        self._folded.pop(folded.number - MOST_FOLDED, None)
-        self._console.print(folded.line(self._console.width - 1))
+        self._count += 1
+        self._folded[self._count] = folded
+        self._folded.pop(self._count - MOST_FOLDED, None)
+        self._console.print(folded.line(self._count, self._console.width - 1))
 
     def _fold_thoughts(self) -> None:
         if self._thoughts:
             text, self._thoughts = "".join(self._thoughts), []
-            number = self._count + 1
-            self._fold(Folded(number=number, title="thought", note=size_of(text), whole=text))
+            self._fold(Folded(title="thought", note=size_of(text), whole=text))
 
     def _settle(self) -> None:
         self._print_blocks(self._stream.finish())

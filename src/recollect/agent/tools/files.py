@@ -12,7 +12,7 @@ import base64
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -45,34 +45,80 @@ _IMAGES = (
 )
 
 
+READ_ONLY = "The workspace is read-only; nothing can be written."
+_PATH = {"type": "string", "description": "The file, relative to the workspace"}
+_DONE = {"read": "read", "write": "written", "edit": "edited"}
+
+
 def read_tool(scope: ToolScope) -> Tool:
+    description = (
+        f"Read a text file or an image. At most {MAX_LINES} lines or {MAX_BYTES // 1024} KB "
+        "at once; for more, use offset and limit."
+    )
+    parameters = schema(
+        ("path",),
+        path=_PATH,
+        offset={"type": "integer", "description": "First line to read, counted from 1"},
+        limit={"type": "integer", "description": "How many lines to read"},
+    )
+    return _file_tool(scope, "read", description, parameters, _read)
+
+
+def write_tool(scope: ToolScope) -> Tool:
+    description = "Write a file whole, with its folders; what was in it is replaced."
+    content = {"type": "string", "description": "The whole text"}
+    parameters = schema(("path", "content"), path=_PATH, content=content)
+    return _file_tool(scope, "write", description, parameters, _write)
+
+
+def edit_tool(scope: ToolScope) -> Tool:
+    description = (
+        "Replace one exact stretch of a file. oldText must stand in it exactly once, "
+        "whitespace included."
+    )
+    parameters = schema(
+        ("path", "oldText", "newText"),
+        path=_PATH,
+        oldText={"type": "string", "description": "The text to replace, exactly as it is"},
+        newText={"type": "string", "description": "What takes its place"},
+    )
+    return _file_tool(scope, "edit", description, parameters, _edit)
+
+
+def _file_tool(
+    scope: ToolScope,
+    name: str,
+    description: str,
+    parameters: Mapping[str, Any],
+    work: Callable[[Placed, Mapping[str, Any]], ToolOutcome],
+) -> Tool:
+    """Create a tool for one file, the argument `path`. Reading ends with the turn, writing first
+    completes."""
+    reads = name == "read"
+
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_argument(arguments, "path"), scope, reading=True)
+        placed = confine(text_argument(arguments, "path"), scope, reading=reads)
         if isinstance(placed, ToolOutcome):
             return placed
-        return await asyncio.to_thread(_read, placed, arguments)
+        if scope.read_only and not reads:
+            return failed(READ_ONLY)
+        try:
+            if reads:
+                return await asyncio.to_thread(work, placed, arguments)
+            return await write_durably(work, placed, arguments)
+        except FileNotFoundError:
+            return failed(f"{placed.shown} does not exist.")
+        except IsADirectoryError:
+            return failed(f"{placed.shown} is a folder; list it with bash (ls).")
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            return failed(f"{placed.shown} cannot be {_DONE[name]}: {why}.")
 
-    return Tool(
-        name="read",
-        description=(
-            f"Read a text file or an image. At most {MAX_LINES} lines or {MAX_BYTES // 1024} KB "
-            "at once; for more, use offset and limit."
-        ),
-        parameters=schema(
-            ("path",),
-            path={"type": "string", "description": "The file, relative to the workspace"},
-            offset={"type": "integer", "description": "First line to read, counted from 1"},
-            limit={"type": "integer", "description": "How many lines to read"},
-        ),
-        run=run,
-    )
+    return Tool(name=name, description=description, parameters=parameters, run=run)
 
 
 def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
-    try:
-        data = _whole_file(placed)
-    except OSError as error:
-        return failed(_trouble(placed, error))
+    data = _whole_file(placed)
     if media_type := _media_type(data):
         if len(data) > MAX_IMAGE_BYTES:
             return failed(f"{placed.shown} is an image of {len(data)} bytes; make it smaller.")
@@ -159,83 +205,20 @@ def _media_type(data: bytes) -> str | None:
     return next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
 
 
-def _trouble(placed: Placed, error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{placed.shown} does not exist."
-    if isinstance(error, IsADirectoryError):
-        return f"{placed.shown} is a folder; list it with bash (ls)."
-    return f"{placed.shown} cannot be read: {_why(error)}."
-
-
-READ_ONLY = "The workspace is read-only; nothing can be written."
-_PATH = {"type": "string", "description": "The file, relative to the workspace"}
-
-
-def write_tool(scope: ToolScope) -> Tool:
-    async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_argument(arguments, "path"), scope)
-        if isinstance(placed, ToolOutcome):
-            return placed
-        content = text_argument(arguments, "content")
-        if content is None:
-            return failed("`content` is missing; give the whole text of the file.")
-        if scope.read_only:
-            return failed(READ_ONLY)
-        return await write_durably(_write, placed, content)
-
-    return Tool(
-        name="write",
-        description="Write a file whole, with its folders; what was in it is replaced.",
-        parameters=schema(
-            ("path", "content"),
-            path=_PATH,
-            content={"type": "string", "description": "The whole text"},
-        ),
-        run=run,
-    )
-
-
-def edit_tool(scope: ToolScope) -> Tool:
-    async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_argument(arguments, "path"), scope)
-        if isinstance(placed, ToolOutcome):
-            return placed
-        old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
-        if old is None or new is None:
-            return failed("`oldText` and `newText` are both needed.")
-        if scope.read_only:
-            return failed(READ_ONLY)
-        return await write_durably(_edit, placed, old, new)
-
-    return Tool(
-        name="edit",
-        description=(
-            "Replace one exact stretch of a file. oldText must stand in it exactly once, "
-            "whitespace included."
-        ),
-        parameters=schema(
-            ("path", "oldText", "newText"),
-            path=_PATH,
-            oldText={"type": "string", "description": "The text to replace, exactly as it is"},
-            newText={"type": "string", "description": "What takes its place"},
-        ),
-        run=run,
-    )
-
-
-def _write(placed: Placed, content: str) -> ToolOutcome:
-    try:
-        _replace(placed, content.encode("utf-8", "surrogatepass"))
-    except OSError as error:
-        return failed(f"{placed.shown} cannot be written: {_why(error)}.")
+def _write(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
+    content = text_argument(arguments, "content")
+    if content is None:
+        return failed("`content` is missing; give the whole text of the file.")
+    _replace(placed, content.encode("utf-8", "surrogatepass"))
     return ToolOutcome(text=f"Wrote {placed.shown} ({len(content)} characters).")
 
 
-def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
+def _edit(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
+    old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
+    if old is None or new is None:
+        return failed("`oldText` and `newText` are both needed.")
     try:
         text = _whole_file(placed).decode("utf-8")
-    except OSError as error:
-        return failed(f"{placed.shown} cannot be edited: {_why(error)}.")
     except UnicodeDecodeError:
         return failed(f"{placed.shown} is not UTF-8 text; change it with bash.")
     if not old:
@@ -251,11 +234,8 @@ def _edit(placed: Placed, old: str, new: str) -> ToolOutcome:
             "again, copy it exactly, and take more of the lines around it."
         )
     at = text.index(old)
-    try:
-        changed = text[:at] + new + text[at + len(old) :]
-        _replace(placed, changed.encode("utf-8", "surrogatepass"))
-    except OSError as error:
-        return failed(f"{placed.shown} cannot be written: {_why(error)}.")
+    changed = text[:at] + new + text[at + len(old) :]
+    _replace(placed, changed.encode("utf-8", "surrogatepass"))
     line = text.count("\n", 0, at) + 1
     return ToolOutcome(text=f"Edited {placed.shown} at line {line}.", details={"line": line})
 
@@ -290,7 +270,3 @@ def _rights(name: str, folder: int) -> int | None:
     if stat.S_ISDIR(mode):
         raise _is_folder()
     return None if stat.S_ISLNK(mode) else mode & 0o7777
-
-
-def _why(error: OSError) -> str:
-    return error.strerror or type(error).__name__

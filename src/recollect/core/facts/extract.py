@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from recollect.core.facts.history import name_property, settle
+from recollect.core.facts.history import Operation, name_property, settle
 from recollect.core.facts.reading import (
     CONTENT_CHARS,
     LINE_TOKENS,
@@ -292,50 +293,38 @@ _OPERATIONS: Final = {
 }
 
 
-class Decisions:
-    """The known facts during one job, including those that the job adds."""
-
-    def __init__(
-        self, store: Archive, *, session: str | None, whole_space: bool, now: float
-    ) -> None:
-        """The drafts may change the facts of this session, or those without a session if it is
-        None. With `whole_space` they may change every fact."""
-        self._store = store
-        self._session = session
-        self._whole_space = whole_space
-        self._now = now
-        self.written: dict[FactId, Fact] = {}
-        self.operations: list[str] = []
-
-    async def decide(self, drafts: Sequence[FactDraft]) -> None:
-        """Decide about drafts in order, and remember the changes."""
-        for draft in drafts:
-            if not self._whole_space:
-                draft = replace(draft, session=self._session)
-            done = settle(draft, await self._known(draft), now=self._now)
-            self.operations.append(done.operation)
-            self.written.update((fact.id, fact) for fact in done.written)
-
-    async def _known(self, draft: FactDraft) -> tuple[Fact, ...]:
+async def decide(
+    store: Archive,
+    drafts: Sequence[FactDraft],
+    *,
+    session: str | None,
+    whole_space: bool,
+    now: float,
+) -> tuple[dict[FactId, Fact], list[Operation]]:
+    """Decide about drafts in order. Return the facts to write, and what was done. The drafts may
+    change the facts of this session, or those without a session if it is None. With `whole_space`
+    they may change every fact."""
+    written: dict[FactId, Fact] = {}
+    operations: list[Operation] = []
+    reached = None if whole_space else session or NO_SESSION
+    for draft in drafts:
+        if not whole_space:
+            draft = replace(draft, session=session)
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        session = None if self._whole_space else self._session or NO_SESSION
-        query = FactQuery(words=words, limit=CANDIDATES, session=session)
-        found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
+        query = FactQuery(words=words, limit=CANDIDATES, session=reached)
+        found = [candidate.fact for candidate in (await store.fact_candidates(query)).facts]
         if draft.subject:
-            found += await self._store.facts(superseded=True, subjects={draft.subject})
-        known = {
-            fact.id: fact for fact in found if self._whole_space or fact.session == self._session
-        }
+            found += await store.facts(superseded=True, subjects={draft.subject})
+        known = {one.id: one for one in found if whole_space or one.session == session}
         known.update(
             (id_, fact)
-            for id_, fact in self.written.items()
+            for id_, fact in written.items()
             if id_ in known or not set(words).isdisjoint(fact.words)
         )
-        return tuple(known.values())
-
-    def summary(self) -> str:
-        counts = {name: self.operations.count(name) for name in dict.fromkeys(self.operations)}
-        return ", ".join(f"{n} {_OPERATIONS[name]}" for name, n in counts.items()) or "no facts"
+        done = settle(draft, tuple(known.values()), now=now)
+        operations.append(done.operation)
+        written.update((fact.id, fact) for fact in done.written)
+    return written, operations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,27 +388,29 @@ class Extraction:
         new = page[: extracted.read]
         # imported messages and files state facts of the whole space
         of_space = all(stored.segment.source in _SOURCES_OF_SPACE for stored in new)
-        decisions = Decisions(
+        written, operations = await decide(
             self.store,
+            extracted.drafts,
             session=None if of_space else session,
             whole_space=self.settings.recall.scope == "space",
             now=now,
         )
-        await decisions.decide(extracted.drafts)
+        counts = Counter(operations)
+        done = ", ".join(f"{count} {_OPERATIONS[name]}" for name, count in counts.items())
         self.notify(
             ReadingNote(
-                facts=sum(name in ("add", "update", "supersede") for name in decisions.operations),
-                done=f"{decisions.summary()} from {len(new)} messages",
+                facts=counts["add"] + counts["update"] + counts["supersede"],
+                done=f"{done or 'no facts'} from {len(new)} messages",
                 trouble=extracted.trouble,
             )
         )
         batch = self._read_to(new, page, now)
-        if not decisions.written:
+        if not written:
             return batch
         embeds = [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
         return replace(
             batch,
-            facts=tuple(decisions.written.values()),
+            facts=tuple(written.values()),
             jobs=(*batch.jobs, *embeds),
             facts_revision=revision,
         )

@@ -42,20 +42,14 @@ class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the r
 Answer: TypeAlias = Literal["done", "lost"] | GiveUp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """The delay before a failed job is retried: longer each time, with a random part."""
-
-    base_seconds: float = 2.0
-    factor: float = 4.0
-    max_seconds: float = 3600.0
-
-    def seconds(self, lease: Lease) -> float:
-        """Return the seconds to wait. Jobs that failed together are spread over half of that
-        time."""
-        full = min(self.max_seconds, self.base_seconds * self.factor ** (lease.attempt - 1))
-        seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
-        return full * (1 - int.from_bytes(seed) / 2**33)
+def retry_seconds(
+    lease: Lease, *, base: float = 2.0, factor: float = 4.0, most: float = 3600.0
+) -> float:
+    """Return the seconds before a failed job is retried: more each time. Jobs that failed together
+    are spread over half of that time."""
+    full = min(most, base * factor ** (lease.attempt - 1))
+    seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
+    return full * (1 - int.from_bytes(seed) / 2**33)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +73,7 @@ class JobRunner:
         *,
         lease_seconds: float = 60.0,
         max_attempts: int = 5,
-        backoff: Backoff | None = None,
+        backoff: Callable[[Lease], float] = retry_seconds,
         day_tokens: int | None = None,
         on_end: OnEnd = lambda _kind, _failure: None,
     ) -> None:
@@ -88,7 +82,7 @@ class JobRunner:
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._max_attempts = max_attempts
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff
         self._day_tokens = day_tokens
         self._on_end = on_end
         self._looked_at = float("-inf")
@@ -191,7 +185,7 @@ class JobRunner:
         if lease.attempt >= self._max_attempts:
             text = f"failed {lease.attempt} times: {answer.said}"
             return await self._give_back(lease, text, None)
-        retry_at = self._clock.now() + self._backoff.seconds(lease)
+        retry_at = self._clock.now() + self._backoff(lease)
         return await self._give_back(lease, answer.said, retry_at)
 
     async def _give_back(
