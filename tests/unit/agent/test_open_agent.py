@@ -100,7 +100,7 @@ def talk(workspace: Path, *texts: str) -> list[Any]:
 
 
 def session_of(workspace: Path) -> str:
-    record = SessionIndex.of_space(str(workspace)).get("main")
+    record = SessionIndex.of_space(str(workspace)).sessions().get("main")
     assert record is not None
     return record.session_id
 

@@ -37,9 +37,9 @@ def stored(index: SessionIndex, key: str = "main") -> dict[str, object]:
 
 
 def test_a_session_is_begun_once(index: SessionIndex) -> None:
-    assert index.get("main") is None
+    assert index.sessions().get("main") is None
     record = index.open("main")
-    assert index.open("main") == index.get("main")
+    assert index.open("main") == index.sessions().get("main")
     assert index.open("main").session_id == record.session_id
     assert stored(index) == {"sessionId": record.session_id, "updatedAt": 1771000000125}
     assert stat.S_IMODE(index.path.stat().st_mode) == 0o600
@@ -71,7 +71,7 @@ def test_begin_anew_keeps_the_key(index: SessionIndex) -> None:
     old = index.open("main")
     new = index.begin_anew("main")
     assert new.session_id != old.session_id
-    assert index.get("main") == SessionRecord.read(stored(index))
+    assert index.sessions().get("main") == SessionRecord.read(stored(index))
 
 
 def test_remove(index: SessionIndex) -> None:

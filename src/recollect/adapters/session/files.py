@@ -202,10 +202,6 @@ class SessionIndex:
     def sessions(self) -> dict[str, SessionRecord]:
         return {key: SessionRecord.read(value) for key, value in self._read().items()}
 
-    def get(self, key: str) -> SessionRecord | None:
-        found = self._read().get(key)
-        return None if found is None else SessionRecord.read(found)
-
     def open(self, key: str) -> SessionRecord:
         """Return the session of this key. Create it if there is none."""
         return self.update(key, lambda record: record)

@@ -298,9 +298,6 @@ class SessionTranscript:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"SessionTranscript({self.session_id}, {len(self._entries)} entries)"
-
     def _add(self, spell: Spelling) -> PiEntry:
         with self._adding:
             now = time.time() if self._clock is None else self._clock.now()

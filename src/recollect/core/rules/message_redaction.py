@@ -60,10 +60,10 @@ def redact_json_text(
 ) -> tuple[str, dict[str, None]]:
     """Mask text as `redact_json` does. Also return the masked secrets that are recognizable without
     a label."""
-    is_json = _is_json(text.encode("utf-8", "surrogatepass"))
+    of_json = is_json(text.encode("utf-8", "surrogatepass"))
     looked_for = dict.fromkeys(known)
     for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
-        if is_json:
+        if of_json:
             spans = _json_spans(text, pii=pii, known=looked_for, judged=judged)
         else:
             spans = redact(text, pii=pii, known=looked_for, judged=judged).spans
@@ -74,7 +74,7 @@ def redact_json_text(
     return text, looked_for
 
 
-def _is_json(raw: bytes) -> bool:
+def is_json(raw: bytes) -> bool:
     try:
         _VALID.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
-from recollect.core.formats.json_text import decode
 from recollect.core.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
-from recollect.core.rules.message_redaction import redact_json
-from recollect.core.rules.redaction import RedactedSpan, recognisable_secrets, redact
+from recollect.core.rules.message_redaction import is_json, redact_json
+from recollect.core.rules.redaction import RedactedSpan, recognisable_secrets, redact, splice
 from recollect.core.rules.secret_values import MASK, MASK_OPENING
 from recollect.errors import FormatError, SettingsError
 
@@ -56,7 +55,7 @@ class MaskedText:
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
-            text = _splice(text, spans)
+            text = splice(text, spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class Masks:
             spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))
             if not spans:
                 break
-            changed = _splice(changed, spans)
+            changed = splice(changed, spans)
             steps.append(spans)
             if not self._own_patterns:  # the rules alone need only one pass
                 break
@@ -147,15 +146,15 @@ class Masks:
             spans = tuple(self._own_spans(text))
             if not spans:
                 break
-            text = _splice(text, spans)
+            text = splice(text, spans)
         return text
 
     def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
-        if not _is_json(raw):
+        if not is_json(raw):
             return _encode(self._own(_decode(raw)))
 
         def change(text: str) -> str:
-            if levels > 1 and text.lstrip()[:1] in ("{", "[") and _is_json(_encode(text)):
+            if levels > 1 and text.lstrip()[:1] in ("{", "[") and is_json(_encode(text)):
                 text = _decode(self._own_in_json(_encode(text), leave, levels - 1))
             return self._own(text)
 
@@ -228,7 +227,7 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
     """Yield every text in JSON, including JSON inside strings. Other bytes are one text."""
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
-    if not _is_json(raw):
+    if not is_json(raw):
         yield _decode(raw)
         return
     for _, said in _strings(_decode(raw), keys=keys):
@@ -277,15 +276,6 @@ def _subtract(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterat
         yield at, end
 
 
-def _splice(text: str, spans: Sequence[RedactedSpan]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for span in spans:
-        pieces += (text[done : span.start], span.replacement)
-        done = span.end
-    return "".join((*pieces, text[done:]))
-
-
 def _shift(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
     shift = 0
     for span in spans:
@@ -307,14 +297,6 @@ def new_masks(before: str, after: str) -> Mapping[str, int]:
 
 def _kinds(text: str) -> Iterator[str]:
     return (mask[0][len(MASK_OPENING) : -1] for mask in MASK.finditer(text))
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        decode(raw)
-    except FormatError:
-        return False
-    return True
 
 
 def _decode(raw: bytes) -> str:

@@ -58,7 +58,7 @@ class SessionLine:
 def sessions_of(space: str) -> list[SessionLine]:
     """List the transcripts of a space, last changed first. Reads the disk."""
     index = SessionIndex.of_space(space)
-    main = index.get("main")
+    main = index.sessions().get("main")
     return listed_sessions(sessions_folder(space), "" if main is None else main.session_id, index)
 
 
