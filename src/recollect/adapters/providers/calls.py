@@ -19,16 +19,7 @@ from recollect.adapters.providers.overflow import recognise_overflow
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_error
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
-from recollect.system.http import (
-    Connections,
-    FailedTry,
-    NetworkTrouble,
-    Retries,
-    TroubleCause,
-    attempt,
-    retry_after_seconds,
-    try_again,
-)
+from recollect.system import http
 
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _CODE: Final = re.compile(r"[A-Za-z_]{1,60}")
@@ -258,11 +249,11 @@ class Reply:
         self._rest = rest
         self._opened = opened
 
-    async def piece(self, *, within: float) -> bytes | NetworkTrouble | None:
+    async def piece(self, *, within: float) -> bytes | http.NetworkTrouble | None:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        return await attempt(self._next(within))
+        return await http.attempt(self._next(within))
 
     async def close(self) -> None:
         """Release the connection. Close it if the reply was not read to its end."""
@@ -282,14 +273,14 @@ class Calls:
         address: Address,
         headers: Mapping[str, str],
         deadline_seconds: float,
-        retries: Retries | None = None,
+        retries: http.Retries | None = None,
     ) -> None:
         self.address = address
         self._headers = {"Content-Type": "application/json", **headers}
         self._deadline = deadline_seconds
-        self._retries = retries or Retries()
+        self._retries = retries or http.Retries()
         # The deadline over all attempts is enforced here; the driver only limits connecting.
-        self._connections = Connections(
+        self._connections = http.Connections(
             feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
         )
 
@@ -309,7 +300,7 @@ class Calls:
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
         """Return the next bytes of a reply; None at its end."""
         piece = await reply.piece(within=self._deadline if within is None else within)
-        if isinstance(piece, NetworkTrouble):
+        if isinstance(piece, http.NetworkTrouble):
             raise self._failure(piece).error
         return piece
 
@@ -324,7 +315,7 @@ class Calls:
 
     async def look(self, url: str) -> Mapping[str, Any]:
         """Read the JSON object at a URL of this server; empty if there is none. Never raises."""
-        content = await attempt(self._get(url))
+        content = await http.attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None
         except FormatError:
@@ -336,7 +327,7 @@ class Calls:
 
     async def _begin(self, path: str, body: Body, until: float) -> Reply:
         content = await asyncio.to_thread(encode, body.fields)
-        return await try_again(
+        return await http.try_again(
             lambda: self._once(path, content, body.doubtful, until),
             retries=self._retries,
             until=until,
@@ -344,10 +335,10 @@ class Calls:
 
     async def _once(
         self, path: str, content: bytes, doubtful: tuple[str, ...], until: float
-    ) -> Reply | FailedTry:
+    ) -> Reply | http.FailedTry:
         async with AsyncExitStack() as opened:
-            begun = await attempt(self._begun(path, content, doubtful, until, opened))
-            return self._failure(begun) if isinstance(begun, NetworkTrouble) else begun
+            begun = await http.attempt(self._begun(path, content, doubtful, until, opened))
+            return self._failure(begun) if isinstance(begun, http.NetworkTrouble) else begun
 
     async def _begun(
         self,
@@ -356,7 +347,7 @@ class Calls:
         doubtful: tuple[str, ...],
         until: float,
         opened: AsyncExitStack,
-    ) -> Reply | FailedTry:
+    ) -> Reply | http.FailedTry:
         async with asyncio.timeout(max(0.0, until - time.monotonic())):
             answer = await self._connections.send(
                 "POST", self.address.url(path), headers=self._headers, content=content
@@ -368,7 +359,7 @@ class Calls:
             opened.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
         if first is None:
-            return FailedTry(error=self._torn("ended it before its first byte"), again=True)
+            return http.FailedTry(error=self._torn("ended it before its first byte"), again=True)
         return Reply(answer.headers.get("content-type", ""), first, pieces, opened.pop_all())
 
     async def _rest(self, reply: Reply, until: float | None) -> bytes:
@@ -380,14 +371,18 @@ class Calls:
                 return b"".join(pieces)
             pieces.append(piece)
 
-    async def _read_refusal(self, answer: httpx2.Response, doubtful: tuple[str, ...]) -> FailedTry:
+    async def _read_refusal(
+        self, answer: httpx2.Response, doubtful: tuple[str, ...]
+    ) -> http.FailedTry:
         content = bytearray()
-        await attempt(_read_into(content, answer))  # use the part of the error that was received
+        await http.attempt(
+            _read_into(content, answer)
+        )  # use the part of the error that was received
         error = read_error_reply(answer.status_code, bytes(content))
-        return FailedTry(
+        return http.FailedTry(
             error=classify(error, who=self.address.shown, doubtful=doubtful),
             again=error.may_pass and answer.headers.get("x-should-retry") != "false",
-            asked_seconds=retry_after_seconds(answer.headers),
+            asked_seconds=http.retry_after_seconds(answer.headers),
         )
 
     async def _get(self, url: str) -> bytes | None:
@@ -398,19 +393,19 @@ class Calls:
             finally:
                 await answer.aclose()
 
-    def _failure(self, trouble: NetworkTrouble) -> FailedTry:
+    def _failure(self, trouble: http.NetworkTrouble) -> http.FailedTry:
         who = self.address.shown
-        if trouble.kind is TroubleCause.ADDRESS:
-            return FailedTry(error=ModelRefused(f"{who} cannot be called: check the base URL"))
-        if trouble.kind is TroubleCause.LATE:
+        if trouble.kind is http.TroubleCause.ADDRESS:
+            return http.FailedTry(error=ModelRefused(f"{who} cannot be called: check the base URL"))
+        if trouble.kind is http.TroubleCause.LATE:
             late = (
                 f"{who} did not answer within {self._deadline:g} s: try again later, or allow more"
             )
-            return FailedTry(error=ModelUnavailable(late))
-        if trouble.kind is TroubleCause.UNREACHABLE:
+            return http.FailedTry(error=ModelUnavailable(late))
+        if trouble.kind is http.TroubleCause.UNREACHABLE:
             away = f"{who} cannot be reached: check the network and the base URL"
-            return FailedTry(error=ModelUnavailable(away), again=True)
-        return FailedTry(error=self._torn(trouble.name), again=True)
+            return http.FailedTry(error=ModelUnavailable(away), again=True)
+        return http.FailedTry(error=self._torn(trouble.name), again=True)
 
     def _torn(self, how: str) -> ModelError:
         return ModelUnavailable(f"{self.address.shown} ended its reply early ({how}): try again")

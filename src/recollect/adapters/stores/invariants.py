@@ -354,3 +354,28 @@ def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numb
         return facts, scores
     stays = np.isin(facts, allowed)
     return facts[stays], scores[stays]
+
+
+_DECIMALS: Final = 9
+"""Cosines that differ by less than this are treated as equal."""
+
+
+def direction_of(values: bytes) -> Scores | None:
+    """Return a query's vector, scaled to length one; None if it has no direction. A failed embedder
+    may return zeros or NaN."""
+    if len(values) % 4:
+        return None
+    numbers = np.frombuffer(values, "<f4").astype(np.float64)
+    length = float(np.sqrt(np.vecdot(numbers, numbers)))
+    return numbers / length if np.isfinite(length) and length > 0 else None
+
+
+def cosines(vectors: npt.NDArray[np.float32], direction: Scores) -> Scores:
+    """Compare each vector with a direction, in double precision. One without a direction is similar
+    to nothing."""
+    values = vectors.astype(np.float64)
+    lengths = np.sqrt(np.vecdot(values, values))
+    found: Scores = np.zeros(len(values))
+    comparable = np.isfinite(lengths) & (lengths > 0)
+    np.divide(np.vecdot(values, direction), lengths, out=found, where=comparable)
+    return found.round(_DECIMALS)

@@ -20,17 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import apsw
 
-from recollect.adapters.stores.sqlite.connection import (
-    BUSY,
-    BusyWait,
-    SpaceFile,
-    connect,
-    file_apart,
-    folder_locked,
-    put_in_place,
-    require_file,
-    store_errors,
-)
+from recollect.adapters.stores.sqlite import connection
 from recollect.adapters.stores.sqlite.database import Database, Lane, checkpoint
 from recollect.core.values.upkeep import SpoolState
 from recollect.errors import StoreCorrupt, StoreReplaced, StoreUnavailable
@@ -83,7 +73,7 @@ class FileSpool:
         self._folder = folder
         self._path = folder / f"{self._prefix}{'.spool' if key is None else ''}.db"
         # a different name, so that this file is not mistaken for the space's memory
-        self._file = SpaceFile(
+        self._file = connection.SpaceFile(
             path=self._path, space=f"spool:{space}", key=key, busy_seconds=STEP_SECONDS
         )
         self._lane = Lane(self._file, name="spool")
@@ -183,9 +173,9 @@ class FileSpool:
 
     async def _make(self) -> None:
         def make() -> None:
-            with store_errors(self._path):
+            with connection.store_errors(self._path):
                 durable.make_folder(self._folder)
-            require_file(self._file, create=True)
+            connection.require_file(self._file, create=True)
 
         self._require_open()
         if not self._made:
@@ -305,7 +295,7 @@ def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int
 def _shrink(database: Database) -> None:
     if database.value("PRAGMA freelist_count") > _SPARE_PAGES:
         # Another process is doing it; otherwise the next drain does.
-        with contextlib.suppress(*BUSY):
+        with contextlib.suppress(*connection.BUSY):
             database.run("VACUUM")
     checkpoint(database, "TRUNCATE")
 
@@ -324,49 +314,49 @@ SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY nu
 _COPY: Final = "INSERT INTO spooled (number, owner, refused, record) VALUES (?, ?, ?, ?)"
 
 
-def replace_damaged(file: SpaceFile, table: str, aside: Path) -> None:
+def replace_damaged(file: connection.SpaceFile, table: str, aside: Path) -> None:
     """Replace a damaged file and log how much was unreadable. An intact file is not changed."""
     path = file.path
-    with store_errors(path):
+    with connection.store_errors(path):
         if _is_sound(file):
             return
-        with folder_locked(file), contextlib.ExitStack() as ends:
+        with connection.folder_locked(file), contextlib.ExitStack() as ends:
             if _is_sound(file):
                 return  # another process replaced it meanwhile
             damaged = _open_damaged(file, ends)
-            apart = ends.enter_context(file_apart(file))
+            apart = ends.enter_context(connection.file_apart(file))
             lost = _copy(damaged, apart, table)
             path.rename(aside)
             log = Path(f"{path}-wal")
             if log.exists() and log.stat().st_size:
                 log.rename(aside.with_name(f"{aside.stem}-wal{aside.suffix}"))
-            put_in_place(apart.path, path)
+            connection.put_in_place(apart.path, path)
     LOG.warning("spool: %s records could not be read; the damaged file is %s", lost, aside.name)
 
 
-def _is_sound(file: SpaceFile) -> bool:
+def _is_sound(file: connection.SpaceFile) -> bool:
     if not file.path.exists():
         return True
     try:
-        with store_errors(file.path), contextlib.closing(_connect(file)) as connection:
-            return bool(connection.pragma("quick_check", 1) == "ok")
+        with connection.store_errors(file.path), contextlib.closing(_connect(file)) as opened:
+            return bool(opened.pragma("quick_check", 1) == "ok")
     except StoreCorrupt:
         return False
 
 
-def _connect(file: SpaceFile, *, damaged: bool = False) -> apsw.Connection:
-    return connect(file, BusyWait(file.busy_seconds), damaged=damaged)
+def _connect(file: connection.SpaceFile, *, damaged: bool = False) -> apsw.Connection:
+    return connection.connect(file, connection.BusyWait(file.busy_seconds), damaged=damaged)
 
 
-def _open_damaged(file: SpaceFile, ends: contextlib.ExitStack) -> apsw.Connection | None:
+def _open_damaged(file: connection.SpaceFile, ends: contextlib.ExitStack) -> apsw.Connection | None:
     try:
         holder, reader = (_connect(file, damaged=True) for _ in range(2))
     except StoreCorrupt:
         return None
-    for connection in (holder, reader):
-        ends.callback(connection.close, True)
+    for opened in (holder, reader):
+        ends.callback(opened.close, True)
         # SQLite would remove its log by name, and that is now the new file's name
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     with contextlib.suppress(*_UNREADABLE):
         holder.execute("BEGIN IMMEDIATE")
     # use another connection: within a transaction, the cipher fails on every page after a damaged
@@ -374,7 +364,7 @@ def _open_damaged(file: SpaceFile, ends: contextlib.ExitStack) -> apsw.Connectio
     return reader
 
 
-def _copy(damaged: apsw.Connection | None, apart: SpaceFile, table: str) -> int | str:
+def _copy(damaged: apsw.Connection | None, apart: connection.SpaceFile, table: str) -> int | str:
     last = max((_last(damaged, query) for query in _LAST), default=0) if damaged else 0
     if damaged is None or not last:
         return "all"

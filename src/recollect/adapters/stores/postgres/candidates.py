@@ -16,16 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from recollect.adapters.stores.invariants import direction_of
+from recollect.adapters.stores.postgres import words
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions, usable
-from recollect.adapters.stores.postgres.words import (
-    NONE,
-    FoundByWords,
-    Ints,
-    find_by_words,
-    term_of,
-)
+from recollect.adapters.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions
 from recollect.core.values.recall import (
     Candidate,
     CandidateQuery,
@@ -90,7 +85,8 @@ def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
     """Return the parameters of the joins. A vector without a direction is similar to nothing."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
-        given[f"asked_{place}"] = vector(asked.values) if usable(asked) else None
+        whole = direction_of(asked.values) is not None
+        given[f"asked_{place}"] = vector(asked.values) if whole else None
         given[f"embedder_{place}"] = asked.embedder
         given[f"dimensions_{place}"] = len(asked.values) // 4
     return given
@@ -107,7 +103,7 @@ async def describe(
 def _read_candidates(
     work: Transaction, query: CandidateQuery, rows: Sequence[dict[str, Any]]
 ) -> tuple[Candidate, ...]:
-    asked = {term_of(work.space_id, word): word for word in query.words}
+    asked = {words.term_of(work.space_id, word): word for word in query.words}
     found = _counts(asked, [row["terms"] for row in rows], [row["counts"] for row in rows])
     names = [f"similarity_{place}" for place in range(len(query.vectors))]
     return tuple(
@@ -167,22 +163,22 @@ _ALLOWED: Final = """
 
 async def find(work: Transaction, query: CandidateQuery) -> Candidates:
     allowed, left_out, embedders = await _scope(work, query)
-    words, near = await _search(work, query, allowed, left_out, embedders)
-    numbers = sorted({*words.numbers, *near})
-    held = words.frequencies or {}
+    by_words, near = await _search(work, query, allowed, left_out, embedders)
+    numbers = sorted({*by_words.numbers, *near})
+    frequencies = by_words.frequencies or {}
     return Candidates(
         passages=await describe(work, query, numbers) if numbers else (),
-        documents=words.documents,
-        average_length=words.total_length / words.documents if words.documents else 0.0,
+        documents=by_words.documents,
+        average_length=by_words.total_length / by_words.documents if by_words.documents else 0.0,
         document_frequencies={
-            word: held.get(term_of(work.space_id, word), 0) for word in query.words
+            word: frequencies.get(words.term_of(work.space_id, word), 0) for word in query.words
         },
     )
 
 
 async def _scope(
     work: Transaction, query: CandidateQuery
-) -> tuple[Ints | None, Ints, list[tuple[Any, ...] | None]]:
+) -> tuple[words.Ints | None, words.Ints, list[tuple[Any, ...] | None]]:
     """Return the passages that may be found (None for all), those that may not, and the
     embedders."""
     leaving = allowing = None
@@ -201,12 +197,12 @@ async def _scope(
     asking = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
     return (
         None if allowing is None else await _numbers(allowing),
-        NONE if leaving is None else await _numbers(leaving),
+        words.NONE if leaving is None else await _numbers(leaving),
         [await one.fetchone() for one in asking],
     )
 
 
-async def _numbers(statement: Statement) -> Ints:
+async def _numbers(statement: Statement) -> words.Ints:
     (packed,) = await statement.fetchone() or (None,)
     return big_endian(packed, "i8")
 
@@ -214,18 +210,18 @@ async def _numbers(statement: Statement) -> Ints:
 async def _search(
     work: Transaction,
     query: CandidateQuery,
-    allowed: Ints | None,
-    left_out: Ints,
+    allowed: words.Ints | None,
+    left_out: words.Ints,
     embedders: Sequence[tuple[Any, ...] | None],
-) -> tuple[FoundByWords, set[int]]:
+) -> tuple[words.FoundByWords, set[int]]:
     """Query words and vectors at the same time."""
     begun = [
         asyncio.create_task(nearest(work, query, asked, embedder, allowed, left_out))
         for asked, embedder in zip(query.vectors, embedders, strict=True)
     ]
     try:
-        words = await find_by_words(work, query, allowed, left_out)
-        return words, {number for found in await asyncio.gather(*begun) for number in found}
+        by_words = await words.find_by_words(work, query, allowed, left_out)
+        return by_words, {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
         for task in begun:
             task.cancel()

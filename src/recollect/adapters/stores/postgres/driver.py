@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, LiteralString
 from urllib.parse import quote
@@ -24,31 +25,17 @@ from numpy.typing import NDArray
 
 from recollect.errors import BatchRefused, MissingExtra, StoreCorrupt, StoreError, StoreUnavailable
 
-__all__ = [
-    "MIGRATE_COMMAND",
-    "Raw",
-    "adapters",
-    "conninfo_to_dict",
-    "driver_errors",
-    "libpq_url",
-    "make_conninfo",
-    "psycopg",
-    "reason_of",
-    "server_name",
-    "sql_errors",
-]
-
-
 try:
-    import psycopg
-    from psycopg import errors as sql_errors
+    import psycopg as psycopg
     from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
-    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.conninfo import conninfo_to_dict as conninfo_to_dict
+    from psycopg.conninfo import make_conninfo as make_conninfo
     from psycopg.pq import Conninfo, Format
 except ImportError as _error:  # pragma: no cover - held by a test in a process of its own
     raise MissingExtra(feature="PostgreSQL", extra="postgres") from _error
 
 
+sql_errors = psycopg.errors
 MIGRATE_COMMAND: Final = "recollect db migrate URL"
 _PORT: Final = "5432"
 
@@ -214,20 +201,10 @@ def _fixed(values: Any, oid: int, kind: str) -> Raw:
     return Raw(_header(len(given), oid) + laid.tobytes())
 
 
-def int8s(values: Sequence[int] | NDArray[Any]) -> Raw:
-    return _fixed(values, _INT8, ">i8")
-
-
-def int4s(values: Sequence[int] | NDArray[Any]) -> Raw:
-    return _fixed(values, _INT4, ">i4")
-
-
-def float8s(values: Sequence[float]) -> Raw:
-    return _fixed(values, _FLOAT8, ">f8")
-
-
-def bools(values: Sequence[bool]) -> Raw:
-    return _fixed(values, _BOOL, "u1")
+int8s: Final = partial(_fixed, oid=_INT8, kind=">i8")
+int4s: Final = partial(_fixed, oid=_INT4, kind=">i4")
+float8s: Final = partial(_fixed, oid=_FLOAT8, kind=">f8")
+bools: Final = partial(_fixed, oid=_BOOL, kind="u1")
 
 
 def texts(values: Iterable[str | None]) -> Raw:

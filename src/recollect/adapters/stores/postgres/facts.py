@@ -30,7 +30,6 @@ from recollect.core.values.fact import (
 )
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates, FactQuery
 from recollect.core.values.segment import SegmentId
-from recollect.errors import BatchRefused
 
 _STORED: Final = (
     "id", "type", "content", "context", "at", "superseded_by", "sources", "trust", "words",
@@ -323,8 +322,6 @@ async def _write_vectors(
     counters: SpaceCounters,
 ) -> None:
     known = vectors.known_embedder(given, stored, counters)
-    if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
-        raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     new: dict[int, bytes] = {}
     for one in given.vectors:
         if one.fact in numbers:
@@ -425,7 +422,7 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
             {**given, "embedder": one.embedder, "dimensions": len(one.values) // 4,
              "asked": driver.vector(one.values)},
         )
-        if vectors.usable(one)
+        if invariants.direction_of(one.values) is not None
         else None
         for one in query.vectors
     ]  # fmt: skip
@@ -459,7 +456,7 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
 def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
     if not rows:
         return {}
-    alike = vectors.cosines(asked, [raw for _, raw in rows])
+    alike = vectors.compare(asked, [raw for _, raw in rows])
     return dict(zip([number for number, _ in rows], alike.tolist(), strict=True))
 
 

@@ -211,10 +211,14 @@ async def _remove_dependents(
     dropped = await ledger.forget_compactions(work, unsaid=unsaid, places=places, whole=whole)
     if order.matching:
         text = SoughtText(order.matching)
-        pieces += await _forget_text_in_pieces(work, order, text)
-        jobs += await _forget_text_in_jobs(work, text)
+        hashes = await _ids_with(work, text, "pieces")
+        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, driver.texts(hashes)))
+        await _entomb(work, order, hashes)  # each request sends the system prompt again
+        numbers = {int(id_) for id_ in await _ids_with(work, text, "jobs", "job reasons")}
+        await work.send(DROP_JOBS, (work.space_id, driver.int8s(sorted(numbers))))
+        pieces, jobs = pieces + len(hashes), jobs + len(numbers)
         states += await _forget_text_in_states(work, text)
-        named = [_key(one.kind, one.id) for one in await _bodies_with(work, "compactions", text)]
+        named = [_key("compactions", id_) for id_ in await _ids_with(work, text, "compactions")]
         dropped += await ledger.drop_compactions(work, named)
     await _entomb(work, order, marks_of(dropped, but_about=set(targets.identities)))
     return {
@@ -268,27 +272,11 @@ async def _bodies(work: Transaction, kind: BodyKind) -> AsyncIterator[StoredBody
         last = page[-1].id
 
 
-async def _bodies_with(work: Transaction, kind: BodyKind, text: SoughtText) -> list[StoredBody]:
-    return [body async for body in _bodies(work, kind) if text.occurs_in(body.body)]
-
-
-async def _forget_text_in_pieces(work: Transaction, order: ForgetOrder, text: SoughtText) -> int:
-    """Remove pieces that contain the text, and write tombstones, because each request sends the
-    system prompt again."""
-    gone = [body.id for body in await _bodies_with(work, "pieces", text)]
-    if gone:
-        await work.send(_DROP_PIECES_BY_HASH, (work.space_id, driver.texts(gone)))
-        await _entomb(work, order, gone)
-    return len(gone)
-
-
-async def _forget_text_in_jobs(work: Transaction, text: SoughtText) -> int:
-    found = await _bodies_with(work, "jobs", text)
-    found += await _bodies_with(work, "job reasons", text)
-    gone = {int(body.id) for body in found}
-    if gone:
-        await work.send(DROP_JOBS, (work.space_id, driver.int8s(sorted(gone))))
-    return len(gone)
+async def _ids_with(work: Transaction, text: SoughtText, *kinds: BodyKind) -> list[str]:
+    """Return the ids of bodies that contain the text."""
+    return [
+        body.id for kind in kinds async for body in _bodies(work, kind) if text.occurs_in(body.body)
+    ]
 
 
 async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:

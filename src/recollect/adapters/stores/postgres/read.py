@@ -197,8 +197,7 @@ async def vectors(work: Transaction, embedder: str) -> tuple[Vector, ...]:
 
 def _read_segments(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
-        sequence = row.pop("sequence")
-        yield StoredSegment(segment=Segment(**row), sequence=sequence)
+        yield StoredSegment(sequence=row.pop("sequence"), segment=Segment(**row))
 
 
 _FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608

@@ -188,7 +188,9 @@ class SessionLookup:
     """Forbidden quotes in the last chunk, which is the most likely one to change."""
 
 
-async def look_up_session(work: Transaction, given: SessionWrite) -> SessionLookup:
+async def look_up_session(work: Transaction, given: SessionWrite | None) -> SessionLookup | None:
+    if given is None:
+        return None
     session = given.session
     last = given.about[max(0, len(given.about) - 1) // CHUNK * CHUNK :]
     return SessionLookup(

@@ -21,9 +21,10 @@ from recollect.adapters.stores.postgres.driver import Insert, byteas, delete, in
 from recollect.adapters.stores.postgres.pool import Transaction
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class SpaceCounters:
-    """The next numbers of a space, what a batch finds there, and what it adds."""
+    """The next numbers of a space (a row of `COUNTERS`), what a batch finds there, and what it
+    adds."""
 
     next_sequence: int
     next_passage: int
@@ -79,14 +80,7 @@ async def lock_space(work: Transaction) -> SpaceCounters:
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(COUNTERS, (work.space_id,))
     assert row is not None
-    return space_counters(row)
-
-
-def space_counters(row: tuple[Any, ...]) -> SpaceCounters:
-    return SpaceCounters(
-        next_sequence=row[0], next_passage=row[1], next_embedder=row[2], next_job=row[3],
-        packed_to=row[4], facts_revision=row[5],
-    )  # fmt: skip
+    return SpaceCounters(*row)
 
 
 async def advance(work: Transaction, counters: SpaceCounters) -> None:

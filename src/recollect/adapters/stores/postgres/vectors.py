@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.adapters.stores.invariants import cosines, direction_of
 from recollect.adapters.stores.postgres import driver
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
@@ -201,8 +202,6 @@ _RERANK_EACH: Final = 10
 _NEAR: Final = 2e-6
 """The server adds in single precision, so values this close to the last place are compared
 again."""
-_DECIMALS: Final = 9
-"""Cosines in double precision that differ by less than this are treated as equal."""
 
 EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors, signed, complete_to FROM recollect.embedders
@@ -257,7 +256,7 @@ async def nearest(
 ) -> list[int]:
     """Find the nearest passages, for an embedder from `EMBEDDER`. Empty if it has no vectors."""
     require_dimensions(asked, embedder)
-    if embedder is None or query.vector_limit <= 0 or not usable(asked):
+    if embedder is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
         return []
     number, dimensions, count, signed, _ = embedder
     if signed and count * dimensions > EXACT_NUMBERS:
@@ -302,15 +301,15 @@ async def _choose(
         return sure
     order = sorted(
         (-cosine, row[1], row[2], row[0])
-        for cosine, row in zip(cosines(asked, [row[3] for row in rows]).tolist(), rows, strict=True)
+        for cosine, row in zip(compare(asked, [row[3] for row in rows]).tolist(), rows, strict=True)
     )
     return sure + [row[3] for row in order[: limit - len(sure)]]
 
 
 def _parts(asked: AskedVector) -> dict[str, driver.Raw]:
     """Split the query's direction into two half-precision vectors, exact to about 22 bits."""
-    numbers = np.frombuffer(asked.values, "<f4").astype(np.float64)
-    numbers /= np.sqrt(np.einsum("i,i->", numbers, numbers))
+    numbers = direction_of(asked.values)
+    assert numbers is not None
     high = numbers.astype(np.float16)
     return {"high": _halves(high), "low": _halves((numbers - high).astype(np.float16))}
 
@@ -325,23 +324,12 @@ def exact_as_halves(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.asarray(same.all(axis=1))
 
 
-def cosines(asked: AskedVector, raw: list[bytes]) -> Floats:
-    direction = np.frombuffer(asked.values, "<f4").astype(np.float64)
-    direction /= np.sqrt(np.einsum("i,i->", direction, direction))
-    held: NDArray[Any] = np.frombuffer(b"".join(map(driver.floats_of, raw)), "<f4")
-    values = held.reshape(len(raw), len(direction)).astype(np.float64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
-    found: Floats = np.zeros(len(raw))
-    np.divide(np.einsum("ij,j->i", values, direction), lengths, out=found, where=lengths > 0)
-    return found.round(_DECIMALS)
-
-
-def usable(asked: AskedVector) -> bool:
-    """Return whether the vector has a direction. A failed embedder may return zeros or NaN."""
-    if len(asked.values) % 4:
-        return False
-    values = np.frombuffer(asked.values, "<f4")
-    return bool(np.isfinite(values).all() and values.any())
+def compare(asked: AskedVector, raw: list[bytes]) -> Floats:
+    """Return the cosine of each stored vector with the query's."""
+    direction = direction_of(asked.values)
+    assert direction is not None
+    stored = np.frombuffer(b"".join(map(driver.floats_of, raw)), "<f4")
+    return cosines(stored.reshape(len(raw), len(direction)), direction)
 
 
 def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> None:
@@ -439,7 +427,10 @@ async def write_vectors(
 def known_embedder(
     given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> int | None:
-    """Return the stored number of a set's embedder; None if it is new."""
+    """Return the stored number of a set's embedder; None if it is new. Raise BatchRefused if the
+    vectors have other dimensions."""
+    if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
+        raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
     if known is None:
         return None
@@ -474,8 +465,6 @@ def _chosen(
     )
     chosen: dict[int, bytes] = {}
     for one in given.vectors:
-        if len(one.values) != 4 * given.dimensions:
-            raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
         place = places.get((one.segment, one.ordinal))
         if place is not None and one.span in (None, place[1]):
             chosen.setdefault(place[0], one.values)

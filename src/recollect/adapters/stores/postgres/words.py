@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -87,9 +87,6 @@ class Forwards:
     """Number of terms of each passage."""
     terms: NDArray[Any]
     counts: NDArray[Any]
-
-    def postings(self) -> tuple[Ints, NDArray[Any], NDArray[Any]]:
-        return np.repeat(np.arange(len(self.numbers)), self.sizes), self.terms, self.counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,15 +276,12 @@ def order_candidates(
     only those. Passages in `left_out` are never chosen."""
     if not hits or limit <= 0:
         return NONE, NONE
-    by_base: dict[int, dict[int, list[PostingHit]]] = {}
-    for hit in hits:
-        by_base.setdefault(hit.base, {}).setdefault(hit.term, []).append(hit)
-    best: list[tuple[Ints, Floats]] = []
-    for base, by_term in by_base.items():
-        # Always add in the same order, so that passages with the same words have exactly the same
-        # score.
-        mine = [_join(by_term[term]) for term in sorted(by_term)]
-        low, totals = _score(mine, frequencies, documents, average_length)
+    found: list[tuple[Ints, Floats]] = []
+    # Always add in the order of the terms, so that passages with the same words have exactly the
+    # same score.
+    ordered = sorted(hits, key=lambda hit: (hit.base, hit.term))
+    for base, same in groupby(ordered, key=lambda hit: hit.base):
+        low, totals = _score(list(same), frequencies, documents, average_length)
         first = base + low
         if allowed is not None:
             chosen = np.zeros(len(totals), bool)
@@ -295,28 +289,17 @@ def order_candidates(
             totals[~chosen] = 0.0
         if len(left_out):
             totals[_places(left_out, first, len(totals))] = 0.0
-        best.append(_highest(totals, first, limit))
-    numbers = np.concatenate([one[0] for one in best])
-    scores = np.concatenate([one[1] for one in best])
-    chosen, tied, _ = best_of(numbers, scores, limit)
-    return chosen, tied
-
-
-def _join(hits: Sequence[PostingHit]) -> PostingHit:
-    if len(hits) == 1:
-        return hits[0]
-    return PostingHit(
-        hits[0].term,
-        hits[0].base,
-        np.concatenate([hit.numbers for hit in hits]),
-        np.concatenate([hit.lengths for hit in hits]),
-        np.concatenate([hit.counts for hit in hits]),
-    )
+        matching = np.flatnonzero(totals)
+        found.append((matching + first, totals[matching]))
+    numbers, scores = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    best, tied, _ = best_of(numbers, scores, limit)
+    return best, tied
 
 
 def _score(
     hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
+    """Return the lowest relative number, and the scores from it on."""
     low = min(int(hit.numbers.min()) for hit in hits)
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)
@@ -332,15 +315,6 @@ def _score(
 
 def _places(numbers: Ints, first: int, count: int) -> Ints:
     return numbers[(numbers >= first) & (numbers < first + count)] - first
-
-
-def _highest(totals: Floats, first: int, limit: int) -> tuple[Ints, Floats]:
-    matching = np.flatnonzero(totals)
-    if len(matching) > limit:
-        values = totals[matching]
-        edge = np.partition(values, len(values) - limit)[len(values) - limit]
-        matching = matching[values >= edge]
-    return matching + first, totals[matching]
 
 
 _STATISTICS: Final = """

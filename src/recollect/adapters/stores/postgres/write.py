@@ -108,7 +108,7 @@ async def _lock_and_look_up(
         counters = await space.lock_space(work)
         looked = await _look_up(work, batch)
     else:
-        counters = space.space_counters(row)
+        counters = space.SpaceCounters(*row)
     counters.known = frozenset([other for (other,) in await looked.known.fetchall()])
     counters.tombstoned = frozenset([value for (value,) in await looked.tombstoned.fetchall()])
     return counters, looked
@@ -131,11 +131,7 @@ async def _look_up(work: Transaction, batch: Batch) -> _BatchLookup:
         ),
         tombstoned=await work.send(TOMBSTONED, (work.space_id, driver.texts(identities_of(batch)))),
         facts=await facts.look_up_facts(work, batch),
-        session=(
-            await sessions.look_up_session(work, batch.session)
-            if batch.session is not None
-            else None
-        ),
+        session=await sessions.look_up_session(work, batch.session),
         vectors=tuple([await vectors.look_up_vectors(work, given) for given in batch.vectors]),
         compacted=(
             await ledger.look_up_unquotable(
@@ -157,7 +153,7 @@ async def _insert_segments(
         (sequence, segment.id, segment.session, segment.key, segment.message_id, segment.role,
          segment.text, segment.tokens, segment.said_at, segment.source, segment.trust,
          segment.noise, segment.tool, segment.origin, segment.foreign)
-        for sequence, segment in ((sequence, given.segment) for sequence, given in numbered)
+        for sequence, segment in zip(sequences, (given.segment for given in new), strict=True)
     ]  # fmt: skip
     await work.insert(_SEGMENTS, rows)
     indexed = [

@@ -76,13 +76,14 @@ def check(db: Database) -> CheckResult:
         "ledger": _ledger,
     }
     problems: list[str] = []
+    before = db.unreadable_rows
     for name, run in checks.items():
         try:
             problems.extend(run(db))
         except (apsw.CorruptError, apsw.SQLError, ValueError, TypeError) as error:
             problems.append(f"{name}: cannot be checked ({type(error).__name__})")
-    if db.unreadable_rows:
-        problems.append(f"{db.unreadable_rows} rows have a text that cannot be read")
+    if unreadable := db.unreadable_rows - before:
+        problems.append(f"{unreadable} rows have a text that cannot be read")
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
 
 

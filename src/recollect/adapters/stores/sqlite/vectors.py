@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers
+from recollect.adapters.stores.invariants import NO_NUMBERS, Numbers, cosines, direction_of
 from recollect.adapters.stores.sqlite.columns import json_list
 from recollect.adapters.stores.sqlite.database import Database
 from recollect.core.values.fact import FactVectorSet
@@ -362,7 +362,6 @@ def _scales_of(values: Floats) -> Floats:
 # float32 sums of a few thousand products are exact within this. Values closer than this at the last
 # place are compared again in float64.
 _NEAR: Final = 1e-5
-_DECIMALS: Final = 9
 
 Similarities = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -377,13 +376,7 @@ class VectorSearch:
     """The query's vector, scaled to length one."""
 
     def exact(self, rows: Rows) -> Similarities:
-        values = self.matrix.values[rows].astype(np.float64)
-        lengths = np.sqrt(np.vecdot(values, values))
-        products = np.vecdot(values, self.direction)
-        usable = np.isfinite(lengths) & (lengths > 0)
-        cosines: Similarities = np.zeros(len(rows))
-        np.divide(products, lengths, out=cosines, where=usable)
-        return cosines.round(_DECIMALS)
+        return cosines(self.matrix.values[rows], self.direction)
 
     def cosines(self, passages: Numbers) -> list[float | None]:
         at = self.matrix.find(passages)
@@ -444,14 +437,11 @@ def _search_of(db: Database, matrices: Matrices, vector: AskedVector) -> VectorS
     matrix = matrices.fresh(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None
-    direction = np.frombuffer(vector.values, dtype="<f4").astype(np.float64)
-    if len(direction) != matrix.dimensions:
+    if len(vector.values) != FLOAT_BYTES * matrix.dimensions:
         raise StoreError(
             f"{vector.embedder} has {matrix.dimensions} dimensions in this store, not "
-            f"{len(direction)}: use the model that wrote the vectors, or give the other model "
-            "another name"
+            f"{len(vector.values) // FLOAT_BYTES}: use the model that wrote the vectors, or give "
+            "the other model another name"
         )
-    length = float(np.sqrt(np.einsum("i,i->", direction, direction)))
-    if not np.isfinite(length) or length == 0.0:
-        return None
-    return VectorSearch(matrix=matrix, direction=direction / length)
+    direction = direction_of(vector.values)
+    return None if direction is None else VectorSearch(matrix=matrix, direction=direction)
