@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _SERVER = ("httptools", "starlette", "uvicorn")
 _NEEDS = {
-    "gateway": ("the gateway", (*_SERVER, "aiohttp")),
+    "gateway": ("the gateway", (*_SERVER, "aiohttp", "brotli")),
     "hooks": ("the daemon", _SERVER),
     "mcp": ("the MCP server", ("mcp",)),  # which brings the server
     "serve": ("the service", (*_SERVER, "prometheus_client")),

@@ -28,7 +28,7 @@ from recollect.core.formats.replies import StreamedReply, read_usage
 from recollect.core.rules.price import model_price, read_prices
 from recollect.core.values.model import FormatName, Usage
 from recollect.core.values.reason import Cause
-from recollect.errors import FormatError, MissingExtra, UpstreamUnreachable
+from recollect.errors import FormatError, UpstreamUnreachable
 from recollect.hosts.gateway.activity import (
     Activity,
     Exchange,
@@ -43,7 +43,6 @@ from recollect.hosts.gateway.upstream import (
     SILENCE_SECONDS,
     Family,
     KeptReply,
-    OutgoingRequest,
     UpstreamReply,
     Upstreams,
     begin_reading,
@@ -169,7 +168,7 @@ class Gateway:
 
     async def open(self) -> None:
         """Connect to the providers, and open the default memory ahead of the first request."""
-        await self.upstreams.__aenter__()
+        await self.upstreams.open()
         self.memories.start()
         if self._model is not None:
             await self.memories.ask(self._model.open())
@@ -180,7 +179,7 @@ class Gateway:
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
         await self.memories.stop(self._close_memories())
-        await self.upstreams.__aexit__(None, None, None)
+        await self.upstreams.close()
 
     async def _close_memories(self) -> None:
         await self.shaper.close()
@@ -315,7 +314,7 @@ class Gateway:
             return exchange.body
         try:
             return await aside_if_large(len(exchange.body), decoded, exchange.body, coding)
-        except (FormatError, MissingExtra):
+        except FormatError:
             return None
 
     async def _shaped(
@@ -364,12 +363,12 @@ class Gateway:
             outgoing = exchange.body if body is None or shaped.body == body else shaped.body
             reply = await self._send(exchange, route.family, outgoing)
             try:
-                begun = await begin_reading(reply, nearly_full=_is_nearly_full(shaped))
-                error = begun.overflow
+                nearly_full = _is_nearly_full(shaped)
+                chunks, error = await begin_reading(reply, nearly_full=nearly_full)
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
                     kept = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
                     try:
-                        await self._relay(exchange, send, reply, begun.chunks, shaped, kept)
+                        await self._relay(exchange, send, reply, chunks, shaped, kept)
                     finally:
                         self._observe(exchange, shaped, kept, reply.status)
                     return
@@ -385,15 +384,7 @@ class Gateway:
     async def _send(self, exchange: Exchange, family: Family, body: bytes) -> UpstreamReply:
         same = body is exchange.body
         headers = forwarded(exchange.headers, without=() if same else ("content-encoding",))
-        return await self.upstreams.send(
-            OutgoingRequest(
-                family=family,
-                method=exchange.method,
-                target=exchange.target,
-                headers=headers,
-                body=body,
-            )
-        )
+        return await self.upstreams.send(family, exchange.method, exchange.target, headers, body)
 
     async def _relay(
         self,
@@ -404,7 +395,7 @@ class Gateway:
         shaped: ShapedRequest | None,
         kept: KeptReply | None = None,
     ) -> None:
-        head = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+        head = list(reply.raw_headers)
         if shaped is not None and shaped.context is not None and shaped.memory is not None:
             assert shaped.session is not None
             report = f"{quote(shaped.session, safe=':')}/{shaped.context.report.turn}"

@@ -20,7 +20,7 @@ from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
-from recollect.hosts.gateway.upstream import Family, Headers, OutgoingRequest, Upstreams, decoded
+from recollect.hosts.gateway.upstream import Family, Headers, Upstreams, decoded
 from recollect.system.durable import make_folder, replace_file
 from recollect.system.places import data_home
 
@@ -32,16 +32,10 @@ LOCK_SECONDS: Final = 2.0
 """How long to wait for another gateway that is writing the shared count."""
 DAY_TOKENS: Final = 1_000_000
 """Limit per day if jobs.day_tokens is not set, because the client pays for the summaries."""
-_PATHS: Final[dict[FormatName, tuple[Family, str]]] = {
-    "anthropic": ("anthropic", "/v1/messages"),
-    "openai-chat": ("openai", "/v1/chat/completions"),
-    "openai-responses": ("openai", "/v1/responses"),
-}
-
-_WIRES: Final[dict[FormatName, ReplyWire]] = {
-    "anthropic": AnthropicModel.wire,
-    "openai-chat": OpenAIChatModel.wire,
-    "openai-responses": OpenAIResponsesModel.wire,
+_ROUTES: Final[dict[FormatName, tuple[Family, str, ReplyWire]]] = {
+    "anthropic": ("anthropic", "/v1/messages", AnthropicModel.wire),
+    "openai-chat": ("openai", "/v1/chat/completions", OpenAIChatModel.wire),
+    "openai-responses": ("openai", "/v1/responses", OpenAIResponsesModel.wire),
 }
 
 
@@ -62,7 +56,7 @@ def crossing_of(
     format_name: FormatName, model: str | None, headers: Sequence[tuple[str, str]]
 ) -> CrossingRequest | None:
     """Return the parts of a request that a summary needs; None if it names no model."""
-    if not model or format_name not in _PATHS:
+    if not model or format_name not in _ROUTES:
         return None
     kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
     return CrossingRequest(format=format_name, model=model, headers=kept)
@@ -130,23 +124,18 @@ class ClientModel:
             )
         used = 0  # a call without an answer costs nothing
         try:
-            fields = await self._answered(request, prompt)
-            parsed = _WIRES[request.format].parse(fields if isinstance(fields, dict) else {})
-            usage = read_usage(fields)
+            answer = await self._send(request, prompt)
+            usage = answer.usage
             used = charged if usage is None else usage.input_tokens + usage.output_tokens
         finally:
             await asyncio.to_thread(self._spending.charge, used - charged)
-        if parsed is None:
-            raise ModelUnavailable("the answer of the client's model cannot be read")
-        return Answer(text=parsed.text, stop=parsed.stop, usage=usage)
+        return answer
 
-    async def _answered(self, request: CrossingRequest, prompt: Prompt) -> Any:
-        family, path = _PATHS[request.format]
+    async def _send(self, request: CrossingRequest, prompt: Prompt) -> Answer:
+        family, path, wire = _ROUTES[request.format]
         body = encode(_fields(request, prompt))
         headers = [*request.headers, ("content-type", "application/json")]
-        reply = await self._upstreams.send(
-            OutgoingRequest(family=family, method="POST", target=path, headers=headers, body=body)
-        )
+        reply = await self._upstreams.send(family, "POST", path, headers, body)
         try:
             raw = decoded(await reply.whole(), reply.header("content-encoding"))
         finally:
@@ -155,35 +144,32 @@ class ClientModel:
             raise ModelUnavailable(f"the client's model answered {reply.status}")
         if reply.status >= 400:
             raise ModelRefused(f"the client's model refused the summary ({reply.status})")
-        return decode(raw)
+        fields = decode(raw)
+        parsed = wire.parse(fields) if isinstance(fields, dict) else None
+        if parsed is None:
+            raise ModelUnavailable("the answer of the client's model cannot be read")
+        return Answer(text=parsed.text, stop=parsed.stop, usage=read_usage(fields))
 
     async def open(self) -> None:
-        await self._upstreams.__aenter__()
+        await self._upstreams.open()
 
     async def disconnect(self) -> None:
-        await self._upstreams.__aexit__(None, None, None)
+        await self._upstreams.close()
 
     async def close(self) -> None:
         """Do nothing: other engines still use this model."""
 
 
 def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:
+    most, system = prompt.max_output_tokens, prompt.system
     asked = {"role": "user", "content": prompt.text}
     if request.format == "anthropic":
-        return {
-            "model": request.model,
-            "max_tokens": prompt.max_output_tokens,
-            "messages": [asked],
-            **({"system": prompt.system} if prompt.system else {}),
-        }
-    if request.format == "openai-chat":
-        system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-        most = {"max_completion_tokens": prompt.max_output_tokens}
-        return {"model": request.model, "messages": [*system, asked], **most}
-    return {
-        "model": request.model,
-        "input": [asked],
-        "max_output_tokens": prompt.max_output_tokens,
-        "store": False,
-        **({"instructions": prompt.system} if prompt.system else {}),
-    }
+        fields = {"max_tokens": most, "messages": [asked]}
+        own = {"system": system}
+    elif request.format == "openai-chat":
+        lead = [{"role": "system", "content": system}] if system else []
+        fields, own = {"max_completion_tokens": most, "messages": [*lead, asked]}, {}
+    else:
+        fields = {"max_output_tokens": most, "input": [asked], "store": False}
+        own = {"instructions": system}
+    return {"model": request.model, **fields, **(own if system else {})}

@@ -11,19 +11,18 @@ import sys
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
 from recollect.adapters.providers.overflow import recognise_overflow
+from recollect.core.boundary import Failure, guarded
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_error
-from recollect.errors import FormatError, MissingExtra, SettingsError, UpstreamUnreachable
+from recollect.errors import FormatError, SettingsError, UpstreamUnreachable
 from recollect.system.config.settings import GatewaySettings
 
 if TYPE_CHECKING:
@@ -50,19 +49,7 @@ Later the provider may already have received the request."""
 READ_BYTES: Final = 65_536
 """Bytes to read ahead for a slow client. Reading pauses at twice this."""
 
-_AWAY: Final = "the provider at {said}: requests are answered with 502 until it is back"
 LOG: Final = logging.getLogger(__name__)
-
-
-class AwayCause(Enum):
-    """Why a provider gave no answer. The value is shown to people."""
-
-    NAME = "its name is not found"
-    CERTIFICATE = "its certificate is not trusted"
-    TLS = "no secure connection comes about"
-    LATE = "no answer in time"
-    CLOSED = "it closed the connection"
-    PROXY = "the proxy cannot be reached"
 
 
 _KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
@@ -96,31 +83,17 @@ def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingRequest:
-    """A request to a provider."""
-
-    family: Family
-    method: str
-    target: str
-    """Path and query as the client wrote them, such as `/v1/messages?beta=true`."""
-    headers: Headers = field(repr=False)
-    body: bytes = field(repr=False)
-
-
 class UpstreamReply:
     """A provider's reply that has started: status and headers are known, the body follows."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status: int = response.status
-        self.headers: Headers = [
+        dropped = _HOP_BY_HOP - {"content-length"}
+        self.raw_headers: list[tuple[bytes, bytes]] = [
             (name, value)
-            for name, value in (
-                (raw.decode("latin-1"), text.decode("latin-1"))
-                for raw, text in response.raw_headers
-            )
-            if name.lower() not in _HOP_BY_HOP or name.lower() == "content-length"
+            for name, value in response.raw_headers
+            if name.decode("latin-1").lower() not in dropped
         ]
 
     def header(self, name: str) -> str:
@@ -154,7 +127,6 @@ class Upstreams:
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
         """`tell` is called with one sentence for a person; without it the sentences are logged."""
-        self._settings = settings
         self._tell = tell or LOG.warning
         self._away: set[str] = set()
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
@@ -166,7 +138,7 @@ class Upstreams:
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
         import aiohttp
 
         self._session = aiohttp.ClientSession(
@@ -176,19 +148,11 @@ class Upstreams:
             read_bufsize=READ_BYTES,
             skip_auto_headers=_ADDED_BY_CLIENT,
             timeout=aiohttp.ClientTimeout(
-                total=None,
-                sock_connect=CONNECT_SECONDS,
-                sock_read=SILENCE_SECONDS,
+                total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
             ),
         )
-        return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
 
@@ -209,35 +173,37 @@ class Upstreams:
             target = target.removeprefix("/v1")
         return base + target
 
-    async def send(self, request: OutgoingRequest) -> UpstreamReply:
+    async def send(
+        self, family: Family, method: str, target: str, headers: Headers, body: bytes
+    ) -> UpstreamReply:
         """Send a request, and return when the reply starts. Send it a second time if the idle
-        connection was closed."""
+        connection was closed. `target` is path and query as the client wrote them, such as
+        `/v1/messages?beta=true`."""
         import aiohttp
         from multidict import CIMultiDict
         from yarl import URL
 
         assert self._session is not None
-        url = URL(self.url(request.family, request.target), encoded=True)
-        headers = CIMultiDict(request.headers)
+        url = URL(self.url(family, target), encoded=True)
         begun = time.monotonic()
         while True:
             try:
                 response = await self._session.request(
-                    request.method,
+                    method,
                     url,
-                    headers=headers,
-                    data=request.body or None,
+                    headers=CIMultiDict(headers),
+                    data=body or None,
                     allow_redirects=False,
-                    proxy=self._proxies.get(request.family),
+                    proxy=self._proxies.get(family),
                 )
             except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
                 if time.monotonic() - begun > STALE_SECONDS:
-                    raise self._unreachable(request.family, error) from error
+                    raise self._unreachable(family, error) from error
                 begun -= STALE_SECONDS  # retry only once
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-                raise self._unreachable(request.family, error) from error
+                raise self._unreachable(family, error) from error
             else:
-                host = self._host(request.family)
+                host = self._host(family)
                 if host in self._away:
                     self._away.discard(host)
                     self._tell(f"the provider at {host} is back")
@@ -251,7 +217,7 @@ class Upstreams:
         said = f"{host} cannot be reached ({why_away(error)})"
         if host not in self._away:
             self._away.add(host)
-            self._tell(_AWAY.format(said=said))
+            self._tell(f"the provider at {said}: requests are answered with 502 until it is back")
         return UpstreamUnreachable(said)
 
 
@@ -262,17 +228,17 @@ def why_away(error: BaseException) -> str:
 
     match error:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return AwayCause.PROXY.value
+            return "the proxy cannot be reached"
         case aiohttp.ClientConnectorDNSError() | socket.gaierror():
-            return AwayCause.NAME.value
+            return "its name is not found"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
-            return AwayCause.CERTIFICATE.value
+            return "its certificate is not trusted"
         case aiohttp.ClientSSLError():
-            return AwayCause.TLS.value
+            return "no secure connection comes about"
         case TimeoutError():
-            return AwayCause.LATE.value
+            return "no answer in time"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
-            return AwayCause.CLOSED.value
+            return "it closed the connection"
         case OSError(errno=int(number)):
             return os.strerror(number).lower()
     return f"no reason that is known: {type(error).__name__}"
@@ -301,6 +267,7 @@ SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
 """The first event of a stream is read before it is relayed. If it is longer than this, it is
 relayed unread."""
+_CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "br", "zstd"})
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
@@ -352,73 +319,46 @@ def events_of(body: bytes) -> list[Any]:
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body. If `whole` is false, it may be cut off anywhere."""
+    """Decompress a body. If `whole` is false, it may be cut off anywhere. Raise FormatError if it
+    cannot be decompressed."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
-        body = _decoded(body, name, whole=whole)
+        if name not in _CODINGS:
+            raise FormatError(f"the content coding {name!r} is not supported")
+        unpacked = guarded(partial(_unpack, body, name))
+        if not isinstance(unpacked, Failure):
+            body, more = unpacked
+            if more:
+                raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not decompressed")
+        elif whole:
+            raise FormatError(f"a body is marked as {name}, but cannot be decoded as such")
+        else:
+            return b""
     return body
 
 
-def _decoded(body: bytes, coding: str, *, whole: bool) -> bytes:
-    try:
-        if coding in ("gzip", "x-gzip"):
-            return _inflate(body, 31)
-        if coding == "deflate":
-            raw = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
-            return _inflate(body, raw)
-        if coding == "br":
-            return _brotli(body)
-        if coding == "zstd":
-            return _zstd(body)
-    except (zlib.error, ValueError) as error:
-        if whole:
-            raise FormatError(
-                f"a body is marked as {coding}, but cannot be decoded as such"
-            ) from error
-        return b""
+def _unpack(body: bytes, coding: str) -> tuple[bytes, bool]:
+    """Return the decompressed body, and whether it was cut off because it is too large."""
     if coding == "identity":
-        return body
-    raise FormatError(f"the content coding {coding!r} is not supported")
-
-
-def _inflate(body: bytes, bits: int) -> bytes:
-    unpacking = zlib.decompressobj(wbits=bits)
-    unpacked = unpacking.decompress(body, MOST_BYTES)
-    return _bound(unpacked, more=bool(unpacking.unconsumed_tail))
-
-
-def _brotli(body: bytes) -> bytes:
-    try:
+        return body, False
+    if coding == "br":
         import brotli  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtra(feature="reading replies in Brotli", extra="gateway") from None
-    unpacking = brotli.Decompressor()
-    try:
-        unpacked = bytes(unpacking.process(body, output_buffer_limit=MOST_BYTES))
-    except brotli.error as error:
-        raise ValueError("not Brotli") from error
-    return _bound(unpacked, more=len(unpacked) >= MOST_BYTES)
 
-
-def _zstd(body: bytes) -> bytes:
-    try:
+        unpacked = bytes(brotli.Decompressor().process(body, output_buffer_limit=MOST_BYTES))
+        return unpacked, len(unpacked) >= MOST_BYTES
+    if coding == "zstd":
         if sys.version_info >= (3, 14):
             from compression import zstd
         else:
             from backports import zstd
-    except ImportError:
-        raise MissingExtra(feature="reading replies in Zstandard", extra="gateway") from None
-    unpacking = zstd.ZstdDecompressor()
-    try:
-        unpacked = bytes(unpacking.decompress(body, MOST_BYTES))
-    except zstd.ZstdError as error:
-        raise ValueError("not Zstandard") from error
-    return _bound(unpacked, more=not unpacking.eof and not unpacking.needs_input)
-
-
-def _bound(unpacked: bytes, *, more: bool) -> bytes:
-    if more:
-        raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not decompressed")
-    return unpacked
+        frame = zstd.ZstdDecompressor()
+        unpacked = bytes(frame.decompress(body, MOST_BYTES))
+        return unpacked, not frame.eof and not frame.needs_input
+    bits = 31  # with the head of gzip
+    if coding == "deflate":
+        bits = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
+    stream = zlib.decompressobj(wbits=bits)
+    unpacked = stream.decompress(body, MOST_BYTES)
+    return unpacked, bool(stream.unconsumed_tail)
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
@@ -433,27 +373,21 @@ def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunReply:
-    """A reply whose start was read."""
-
-    chunks: AsyncIterator[bytes] = field(repr=False)
-    """Yields the whole body, including the part that was read."""
-    overflow: dict[str, Any] | None = field(repr=False)
-
-
-async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunReply:
+async def begin_reading(
+    reply: UpstreamReply, *, nearly_full: bool
+) -> tuple[AsyncIterator[bytes], dict[str, Any] | None]:
     """Check whether the provider refuses the request as too large, before the client sees anything.
     Some providers answer 200 and refuse in the stream's first event. If the request is
-    `nearly_full`, also wait for the event after the opening events."""
+    `nearly_full`, also wait for the event after the opening events. Return the whole body in
+    chunks, and the refusal."""
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:
         whole = [chunk async for chunk in chunks]
         error = _overflow(reply.status, b"".join(whole), coding)
-        return BegunReply(chunks=_after(whole, chunks), overflow=error)
+        return _after(whole, chunks), error
     if coding or "event-stream" not in reply.header("content-type"):
-        return BegunReply(chunks=chunks, overflow=None)
+        return chunks, None
     begun: list[bytes] = []
     event = None
     async for chunk in chunks:
@@ -461,7 +395,7 @@ async def begin_reading(reply: UpstreamReply, *, nearly_full: bool) -> BegunRepl
         event = first_event(b"".join(begun), after=_OPENING_EVENTS if nearly_full else ())
         if event is not None or sum(map(len, begun)) > LARGEST_PEEK:
             break
-    return BegunReply(chunks=_after(begun, chunks), overflow=_refused_for_size(event, None))
+    return _after(begun, chunks), _refused_for_size(event, None)
 
 
 async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -474,7 +408,7 @@ async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncI
 def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
     try:
         fields = decode(decoded(body, coding))
-    except (FormatError, MissingExtra):
+    except FormatError:
         fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
     return _refused_for_size(fields, status)
 
