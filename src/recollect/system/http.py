@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -124,17 +124,17 @@ class _LoopClient(NamedTuple):
     keeper: AsyncGenerator[httpx2.AsyncClient, None]
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Connections:
     """The clients of one server, one per event loop."""
 
-    def __init__(
-        self, *, feature: str, connect_seconds: float, read_seconds: float | None, kept: int
-    ) -> None:
-        self._feature = feature
-        self._connect_seconds = connect_seconds
-        self._read_seconds = read_seconds
-        self._kept = kept
-        self._lines: PerLoop[_LoopClient] = PerLoop()
+    feature: str
+    """The name of the feature that needs the HTTP driver, for an error."""
+    connect_seconds: float
+    read_seconds: float | None
+    idle: int
+    """Most connections that stay open without a request."""
+    _lines: PerLoop[_LoopClient] = field(default_factory=lambda: PerLoop(), init=False)
 
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
@@ -163,9 +163,9 @@ class Connections:
         return line.client
 
     async def _keep(self) -> AsyncGenerator[httpx2.AsyncClient, None]:
-        httpx2 = await asyncio.to_thread(import_driver, self._feature)
-        timeout = httpx2.Timeout(self._read_seconds, connect=self._connect_seconds)
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._kept)
+        httpx2 = await asyncio.to_thread(import_driver, self.feature)
+        timeout = httpx2.Timeout(self.read_seconds, connect=self.connect_seconds)
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.idle)
         verify = await asyncio.to_thread(_certificates)
         async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=verify) as client:
             yield client

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias
 
@@ -20,21 +21,18 @@ Attribute: TypeAlias = str | int | float | bool
 CountedEvent: TypeAlias = Literal["recall", "compaction"]
 
 
+@dataclass(slots=True, eq=False)
 class Measured:
     """A measured action. Enter it when the action begins, leave it when it ends."""
 
-    __slots__ = ("_began", "attributes", "error", "kind", "name", "outcome", "seconds")
-
-    def __init__(self, kind: MeasuredKind, name: str) -> None:
-        self.kind: MeasuredKind = kind
-        self.name: str = name
-        self.attributes: dict[str, Attribute] = {}
-        self.outcome: str = "done"
-        self.error: str = ""
-        """The error's name from a fixed set: the name of a problem, or the class of an
-        exception."""
-        self.seconds: float = 0.0
-        self._began = 0.0
+    kind: MeasuredKind
+    name: str
+    attributes: dict[str, Attribute] = field(default_factory=dict, init=False)
+    outcome: str = field(default="done", init=False)
+    error: str = field(default="", init=False)
+    """The error's name from a fixed set: the name of a problem, or the class of an exception."""
+    seconds: float = field(default=0.0, init=False)
+    _began: float = field(default=0.0, init=False)
 
     def note(self, **attributes: Attribute) -> None:
         """Add attributes. `__` in a name means a dot."""
