@@ -43,7 +43,7 @@ settings.register_profile(
     "ci",
     settings.get_profile("default"),
     derandomize=True,  # the same conversations on every machine; `just soak` draws new ones
-    max_examples=at_size(ci=50, full=100),  # where a test does not say how many
+    max_examples=at_size(ci=30, full=100),  # where a test does not say how many
 )
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 

@@ -41,7 +41,7 @@ WORKERS: Final = 6
 TURNS: Final = 8
 """Turns of a conversation before the next one begins."""
 WARM_UP_SHARE: Final = 0.5
-QUIET_SECONDS: Final = 20.0
+QUIET_SECONDS: Final = 60.0
 REPLY_SECONDS: Final = 60.0
 FEW_TASKS: Final = 6
 MORE_TASKS: Final = 2
@@ -128,21 +128,21 @@ class Worker:
         self._random = random.Random(f"{seed}-{number}")
         self._count = 0
 
-    async def run(self, until: float) -> None:
-        """Talk until then, over connections of its own."""
+    async def run(self, until: float, least: int) -> None:
+        """Talk until then, and until so much was acknowledged, over connections of its own."""
         timeout = aiohttp.ClientTimeout(total=REPLY_SECONDS)
         address, _, token = self._url.partition(TOKEN_PATH)
         headers = {TOKEN_HEADER: token}
         async with aiohttp.ClientSession(address, timeout=timeout, headers=headers) as http:
-            while time.monotonic() < until:
-                await self._converse(http, until)
+            while time.monotonic() < until or len(self._soaked.acknowledged) < least:
+                await self._converse(http, until, least)
 
-    async def _converse(self, http: aiohttp.ClientSession, until: float) -> None:
+    async def _converse(self, http: aiohttp.ClientSession, until: float, least: int) -> None:
         wire = self._random.choice(list(ROUTES))
         history: list[dict[str, str]] = []
         session = f"soak-{self._number}-{self._count}"
         for _ in range(TURNS):
-            if time.monotonic() > until:
+            if time.monotonic() > until and len(self._soaked.acknowledged) >= least:
                 return
             (behaviour,) = self._random.choices(list(BEHAVIOURS), weights=list(BEHAVIOURS.values()))
             self._count += 1
@@ -310,8 +310,10 @@ class GatewayProcess:
             return self._process.wait()
 
 
-async def soak(seconds: float, *, seed: int = 1, growth_ratio: float = 0.1) -> Soaked:
-    """Run for so long, and look at what is left."""
+async def soak(
+    seconds: float, *, seed: int = 1, growth_ratio: float = 0.1, least: int = 1
+) -> Soaked:
+    """Run for so long, until so many messages were acknowledged, and look at what is left."""
     soaked = Soaked()
     with (
         tempfile.TemporaryDirectory(prefix="recollect-soak-") as name,
@@ -330,7 +332,7 @@ async def soak(seconds: float, *, seed: int = 1, growth_ratio: float = 0.1) -> S
                     Worker(number + len(soaked.before) * WORKERS, gateway.url, soaked, seed)
                     for number in range(WORKERS)
                 ]
-                await asyncio.gather(*(worker.run(until) for worker in workers))
+                await asyncio.gather(*(worker.run(until, least) for worker in workers))
                 provider.asked.clear()
                 tasks = soaked.before.get("tasks", FEW_TASKS) + MORE_TASKS
                 held.update(await gateway.quiet(upstream_port, tasks))

@@ -12,7 +12,7 @@ from recollect_bench.live.feed import SlidingWindow, feed, folded
 from recollect_bench.live.sessions import LiveSession, spoken
 from recollect_bench.live.statements import further_statements
 
-STATEMENTS = 200
+STATEMENTS = 60
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from recollect_bench.postgres_server import PostgresServer, TestDatabase
 @pytest.fixture(autouse=True)
 def _fewer_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of generated cases, on five stores."""
-    monkeypatch.setattr(harness, "_CASES", at_size(ci=8, full=25))
+    monkeypatch.setattr(harness, "_CASES", at_size(ci=6, full=25))
 
 
 @pytest.fixture(scope="session")

@@ -19,9 +19,9 @@ from tools.crash.torn_spool import tear_spool
 from tools.crash.worker_kills import kill_workers
 from tools.crash.writer_kills import kill_writers
 
-KILLS = at_size(ci=8, full=40)
+KILLS = at_size(ci=6, full=40)
 FEW_KILLS = at_size(ci=4, full=10)
-LOAD = at_size(ci=2, full=4)
+LOAD = at_size(ci=1, full=4)
 """Busy processes; the other half of CI keeps the machine busy besides."""
 STOPS = at_size(ci=2, full=3)
 

@@ -17,6 +17,7 @@ import pytest
 from tests.harness.gateway import connect, gateway
 from tests.harness.model_server import ModelServer
 from tests.harness.waiting import wait_until
+from tests.sizes import at_size
 from tools.clients.for_ever import by_sdk, long_talk
 from tools.clients.lab import Lab
 from tools.clients.scenarios import SCENARIOS
@@ -39,6 +40,12 @@ KINDS = {
     "pi-0.87.1-and-0.73.1": {_TURN: 18},
 }
 """What some captures hold. Texts are cut there, so that a compaction by its words is not seen."""
+
+
+AGENTS = at_size(
+    ci=["claude", "claude-mcp", "pi", "wrap-claude"],
+    full=["claude", "claude-mcp", "pi", "wrap-claude", "wrap-pi"],
+)
 
 
 def captured(folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -100,7 +107,7 @@ def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
     return got.content == body and got.path == row["path"] and names <= got.headers.keys()
 
 
-@pytest.mark.parametrize("name", ["claude", "claude-mcp", "pi", "wrap-claude", "wrap-pi"])
+@pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_runs_through_the_gateway_as_without_it(name: str, tmp_path: Path) -> None:
     """Tools, errors, resume, cancel: the same bytes on both sides, and sessions as they are; or
     started by `recollect wrap`: its turn is in memory, nothing runs on, all is put back."""
@@ -128,7 +135,7 @@ def test_a_loop_on_an_official_sdk_talks_beyond_its_window(
         client=sdk,
         window_tokens=8_000,
         summaries=summaries,
-        tokens=16_000,
+        tokens=at_size(ci=12_000, full=16_000),
         facts=6,
     )
     assert list(talk.faults) == [], talk

@@ -129,7 +129,7 @@ def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
         "recall.embedder": "none",
     }
     with ModelServer(answer, window_tokens=WINDOW, pages={"/v1/models": {"data": []}}) as server:
-        for every in at_size(ci=(2, 10), full=(1, 1)):  # the second finds what the first one left
+        for every in at_size(ci=(4, 12), full=(1, 1)):  # the second finds what the first one left
             gateway = GatewayProcess(tmp_path / "gateway", server.url, **settings)
             try:
                 statuses = list(traffic(gateway.url, every=every))

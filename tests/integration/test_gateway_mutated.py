@@ -21,7 +21,7 @@ from recollect.hosts.gateway.activity import MOST_RECORDS
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Fails, Says
 
-REQUESTS = 10_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=300, full=1_000)
+REQUESTS = 10_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=200, full=1_000)
 SEED = 16
 _STUMBLED = Cause.RAISED.value.partition("}")[2]
 """How a stage ends whose own code was not ready for a request; what cannot be read says why."""

@@ -91,7 +91,7 @@ def test_names_of_folders(tmp_path: Path, name: str, surface: str) -> None:
             assert text == harmless(text), "a name moved the cursor"
 
 
-@pytest.mark.parametrize("surface", at_size(ci=("wrap", "gateway"), full=tuple(SURFACES)))
+@pytest.mark.parametrize("surface", at_size(ci=("wrap",), full=tuple(SURFACES)))
 @pytest.mark.parametrize("kind", at_size(ci=INLINE, full=(*SETTINGS, *FILES)))
 def test_each_by_itself(tmp_path: Path, kind: str, surface: str) -> None:
     with machine(tmp_path) as on:

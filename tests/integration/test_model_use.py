@@ -29,7 +29,7 @@ from recollect.errors import ModelUnavailable, StoreUnavailable
 from recollect.system.config import build
 from recollect.testing.scripted_model import ScriptedModel, Step
 
-REQUESTS = at_size(ci=120, full=230)
+REQUESTS = at_size(ci=90, full=230)
 NOON = 1_760_011_200.0
 WINDOW = 12_000
 _NUMBERED = re.compile(r"^\[(\d+)\] user: (.+)$", re.MULTILINE)

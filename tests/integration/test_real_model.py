@@ -7,16 +7,17 @@ holds. Without the weights or without xllamacpp these tests skip and say how to 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.harness.waiting import wait_until
 from tests.sizes import FULL, at_size, only_in_full
 from tools.real_model.converse import Run, converse
 from tools.real_model.in_terminal import converse_in_terminal
@@ -89,13 +90,14 @@ def test_a_conversation_through_the_gateway_stays_within_a_real_window(
 ) -> None:
     """The official client, which knows a base URL only; `just real-model --gateway` says more."""
     pytest.importorskip("openai")
-    window_tokens = at_size(768, 4_096)
+    window_tokens = at_size(512, 4_096)
     with LlamaServer(weights, window_tokens=window_tokens, threads=THREADS) as server:
         talk = converse_through_gateway(
             server,
             tmp_path,
-            tokens=at_size(800, 6_000),
-            turn_tokens=at_size((180,), (500, 800, 650)),
+            tokens=at_size(560, 6_000),
+            turn_tokens=at_size((160,), (500, 800, 650)),
+            reply_tokens=at_size(4, 16),
         )
     assert talk.faults == [], talk
 
@@ -104,7 +106,7 @@ def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
     weights: Path, tmp_path: Path
 ) -> None:
     """Each turn typed, and `/status` behind it; `just real-model --chat`: 60."""
-    turns = at_size(6, 60)  # each takes four seconds of a processor
+    turns = at_size(4, 60)  # each takes four seconds of a processor
     with LlamaServer(weights, threads=THREADS) as server:
         talk = converse_in_terminal(
             server,
@@ -135,13 +137,11 @@ def test_the_server_ends_with_whoever_started_it(weights: Path) -> None:
         os.kill(server_pid, 0)
         starter.kill()
         starter.wait()
-    until = time.monotonic() + 20
-    while time.monotonic() < until and _lives(server_pid):
-        time.sleep(0.05)
-    alive = _lives(server_pid)
-    if alive:
-        os.kill(server_pid, signal.SIGKILL)
-    assert not alive
+    try:
+        wait_until(lambda: not _lives(server_pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server_pid, signal.SIGKILL)
 
 
 def _lives(pid: int) -> bool:
@@ -200,7 +200,7 @@ def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaSe
         model = OpenAIChatModel(model="smollm2", base_url=server.base_url)
         try:
             return await extract(
-                [told], [], model=model, max_output_tokens=at_size(48, 160), now=told.said_at
+                [told], [], model=model, max_output_tokens=at_size(24, 160), now=told.said_at
             )
         finally:
             await model.close()

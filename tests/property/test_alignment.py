@@ -77,7 +77,7 @@ def edited_session(turns: int = 40) -> tuple[Engine, Session, list[dict[str, Any
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_resent_with_other_marks_and_spellings(format_name: FormatName) -> None:
-    @settings(max_examples=at_size(ci=40, full=250))
+    @settings(max_examples=at_size(ci=25, full=250))
     @given(st.data(), bodies(format_name))
     def check(data: st.DataObject, body: dict[str, Any]) -> None:
         engine = Engine(build({"window_tokens": 4_000}))
@@ -224,7 +224,7 @@ def test_what_is_remembered_only_saves_time(format_name: FormatName) -> None:
     """A session that grows step by step sends what one without any memory of bytes sends."""
     field = "input" if format_name == "openai-responses" else "messages"
 
-    @settings(max_examples=at_size(ci=40, full=250))
+    @settings(max_examples=at_size(ci=25, full=250))
     @given(bodies(format_name), st.lists(st.integers(1, 6), min_size=1, max_size=8), st.booleans())
     def check(body: dict[str, Any], steps: list[int], tight: bool) -> None:
         held = body[field]
@@ -300,7 +300,7 @@ def test_a_short_message_alone_is_never_recognised_out_of_place() -> None:
     assert not set(found.keys) & set(known.path)
 
 
-@settings(max_examples=at_size(ci=100, full=500))
+@settings(max_examples=at_size(ci=50, full=500))
 @given(
     st.lists(st.integers(0, 6), max_size=40),
     st.lists(st.integers(0, 6), max_size=40),

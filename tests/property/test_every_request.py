@@ -36,7 +36,7 @@ from recollect.system.config import build, load_settings
 from recollect.testing.provider_rules import unfaithful, violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=120, full=1_000)
+EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=60, full=1_000)
 
 
 class FixedRecall:

@@ -53,7 +53,7 @@ TIMES = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 4e9)
 
 
 @given(ANY_TEXT, TIMES)
-@settings(max_examples=at_size(ci=120, full=400))
+@settings(max_examples=at_size(ci=60, full=400))
 def test_any_text_at_any_time_is_read(text: str, moment: float) -> None:
     days = days_meant(text, moment)
     assert len(days) == len(set(days))
@@ -132,7 +132,7 @@ def searches(draw: st.DrawFn) -> tuple[str, list[Candidate], Surroundings, Weigh
 
 
 @given(searches(), st.randoms(use_true_random=False))
-@settings(max_examples=at_size(ci=80, full=200))
+@settings(max_examples=at_size(ci=40, full=200))
 def test_the_order_of_what_was_found_does_not_matter(search: Any, chance: random.Random) -> None:
     question, held, around, weighing = search
 
@@ -153,7 +153,7 @@ def test_the_order_of_what_was_found_does_not_matter(search: Any, chance: random
 
 
 @given(searches())
-@settings(max_examples=at_size(ci=80, full=200))
+@settings(max_examples=at_size(ci=40, full=200))
 def test_parts_add_up_and_bounds_hold(search: Any) -> None:
     question, held, around, weighing = search
     ranking = rank(asking(question), found(held), around, weighing)
@@ -203,7 +203,7 @@ def test_certainty_is_a_probability(
     st.integers(0, 60),
     st.integers(0, 12),
 )
-@settings(max_examples=at_size(ci=100, full=300))
+@settings(max_examples=at_size(ci=50, full=300))
 def test_a_block_is_packed_within_its_budget(
     items: list[tuple[int, int, int]], budget: int, more: int, heading: int
 ) -> None:
@@ -277,7 +277,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.R
     scope=st.sampled_from(["session", "space"]),
     gated=st.booleans(),
 )
-@settings(max_examples=at_size(ci=40, full=80))
+@settings(max_examples=at_size(ci=25, full=80))
 def test_what_is_recalled_fits_its_block(
     filled: tuple[asyncio.Runner, Memory],
     budget: int,

@@ -31,7 +31,7 @@ from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.system.config import build
 
 COMPACTIONS = 10
-EXAMPLES = at_size(ci=8, full=25)
+EXAMPLES = at_size(ci=5, full=25)
 WINDOWS = (4_000, 16_000, 64_000, 200_000, 1_000_000)
 
 

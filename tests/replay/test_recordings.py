@@ -124,6 +124,7 @@ def runs(data: Path) -> Iterator[RecordedSession]:
 def test_all_tau_bench_runs(data: Path, window: int) -> None:
     transcripts = list(runs(data))
     assert len(transcripts) == 200
+    transcripts = transcripts[:: at_size(ci=5, full=1)]
     total = 0
     for transcript in transcripts:
         done = replay(transcript, window)

@@ -72,6 +72,7 @@ def converse_through_gateway(
     *,
     tokens: int,
     turn_tokens: Sequence[int] = TURN_TOKENS,
+    reply_tokens: int = REPLY_TOKENS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> GatewayTalk:
     """The whole conversation; what went wrong is in what it came to."""
@@ -103,7 +104,12 @@ def converse_through_gateway(
                 history.append({"role": "user", "content": turn.text})
                 talk.said_tokens += server.count_tokens(turn.text)
                 try:
-                    history.append({"role": "assistant", "content": _reply(client, history, talk)})
+                    history.append(
+                        {
+                            "role": "assistant",
+                            "content": _reply(client, history, talk, reply_tokens),
+                        }
+                    )
                 except openai.OpenAIError as error:
                     talk.errors.append(f"turn {talk.turns}: {type(error).__name__}: {error}"[:300])
                     history.pop()
@@ -118,13 +124,13 @@ def converse_through_gateway(
     return talk
 
 
-def _reply(client: Any, history: list[Any], talk: GatewayTalk) -> str:
+def _reply(client: Any, history: list[Any], talk: GatewayTalk, most_tokens: int) -> str:
     """One streamed reply; what it was counted is noted."""
     words = ""
     stream = client.chat.completions.create(
         model="smollm2",
         messages=history,
-        max_tokens=REPLY_TOKENS,
+        max_tokens=most_tokens,
         stream=True,
         stream_options={"include_usage": True},
     )

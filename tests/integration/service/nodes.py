@@ -12,6 +12,8 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import psycopg
+from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.values.tenant import KEY_SCOPES, KeyScope
@@ -64,7 +66,7 @@ class Caller:
         self.http = httpx2.Client(
             base_url=url,
             headers={"authorization": f"Bearer {key}"},
-            timeout=30,
+            timeout=PATIENCE_SECONDS,
             trust_env=False,
             limits=httpx2.Limits(max_keepalive_connections=0),  # nothing is left open
         )
@@ -133,6 +135,13 @@ def add_key(database: TestDatabase, tenant: UUID, **given: Any) -> str:
     return asyncio.run(add())
 
 
+def wait_for_lock(database: TestDatabase, waiting: int = 1) -> None:
+    """Wait until so many statements wait for a lock."""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        wait_until(lambda: (owner.execute(asked).fetchone() or (0,))[0] >= waiting)
+
+
 def chat(*texts: str) -> dict[str, Any]:
     """A request whose messages are these, in turn the user's and the model's."""
     roles = ("user", "assistant")
@@ -153,6 +162,3 @@ def reply(text: str) -> dict[str, Any]:
         "stop_reason": "end_turn",
         "usage": {"input_tokens": 50, "output_tokens": 9},
     }
-
-
-__all__ = ["Caller", "Node", "add_key", "add_tenant", "chat", "node_settings", "reply"]

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,7 @@ import httpx2
 import psycopg
 import pytest
 import yaml
+from tests.harness.waiting import wait_until
 from tests.meta.test_documented import wrong_in
 from tests.sizes import at_size
 
@@ -236,13 +236,10 @@ def free_port() -> int:
 
 
 def answers(url: str) -> str:
-    """What a node says of itself when it is ready, or after a while."""
-    until = time.monotonic() + 30
-    while True:
-        answer = httpx2.get(f"{url}/readyz", trust_env=False, timeout=30)
-        if answer.status_code == 200 or time.monotonic() > until:
-            return str(answer.json()["status"])
-        time.sleep(0.1)
+    """What a node says of itself when it is ready."""
+    ready = f"{url}/readyz"
+    wait_until(lambda: httpx2.get(ready, trust_env=False, timeout=30).status_code == 200)
+    return str(httpx2.get(ready, trust_env=False, timeout=30).json()["status"])
 
 
 def test_the_commands_of_the_compose_file_make_a_service(deployment: Deployment) -> None:

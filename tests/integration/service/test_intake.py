@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 import pytest
+from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 from tests.integration.service.nodes import Caller, Node, add_tenant
 
 from recollect_bench.postgres_server import TestDatabase
@@ -36,15 +37,13 @@ def test_slow_bodies_of_one_tenant_leave_room_for_the_others(
         ]
         for one_socket in sockets:
             one_socket.sendall(head.encode())
-        until = time.monotonic() + 2
-        while here("GET", "/v1/tenant", expect=None).status_code == 200:
-            assert time.monotonic() < until
+        wait_until(lambda: here("GET", "/v1/tenant", expect=None).status_code != 200)
         refused = here("GET", "/v1/tenant", expect=429).json()
         assert refused["type"].endswith("tenant-busy")
         there.get("/v1/tenant")
         told = []
         for one_socket in sockets:  # none is waited for longer than a body may take
-            one_socket.settimeout(5)
+            one_socket.settimeout(PATIENCE_SECONDS)
             told.append(one_socket.recv(100).split()[1])
         assert set(told) == {b"429", b"504"}
         here.get("/v1/tenant")

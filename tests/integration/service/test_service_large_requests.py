@@ -48,8 +48,9 @@ CASES = {
 }
 
 
-LOOP_SECONDS = 0.1
-"""Of processor time that one step of the event loop may take: no other request is served in it."""
+LOOP_SHARE = 0.25
+"""Of the processor time of a large request, the share that one step of the event loop may take: no
+other request is served in it."""
 
 
 @contextmanager
@@ -109,6 +110,7 @@ def test_a_large_request_is_answered_and_holds_up_no_other_tenant(
         for caller in (here, there):
             caller.post("/v1/spaces/x/sessions/first/prepare", {"request": chat("Hello")})
         node.steps.clear()
+        began = time.process_time()
         with asking_meanwhile(there) as answers:
             told = here.post(
                 "/v1/spaces/y/sessions/s/prepare",
@@ -116,10 +118,11 @@ def test_a_large_request_is_answered_and_holds_up_no_other_tenant(
                 headers={"x-request-timeout": "120"},
                 timeout=120,
             )
+        taken = time.process_time() - began
         assert told["report"]["messages"] == len(CASES[case]["messages"])
         assert told["archived"] == "store"
         assert answers and set(answers) == {200}
-        assert max(node.steps) < LOOP_SECONDS
+        assert max(node.steps) < LOOP_SHARE * taken
 
 
 def test_what_takes_longer_than_its_deadline_is_refused_as_such(database: TestDatabase) -> None:

@@ -22,6 +22,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 from tests.harness.model_server import ModelServer
+from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 from tests.integration.long_talk import notes
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
 
@@ -115,7 +116,7 @@ def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
         return 0
 
     async def run() -> None:
-        boundary = Boundary(turn_seconds=1, stage_seconds=0.01)
+        boundary = Boundary(turn_seconds=60, stage_seconds=0.01)
         for work in (fails, late):
             await boundary.wait("recall", work, unchanged=0, reason=lambda _: NOT_RUN)
 
@@ -318,19 +319,14 @@ def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> 
     with process:
         try:
             port = json.loads(process.stderr.readline())["metrics_port"]
-            until, page = time.monotonic() + 30, ""
-            while time.monotonic() < until:
-                page = httpx2.get(
-                    f"http://127.0.0.1:{port}/metrics", trust_env=False, timeout=30
-                ).text
-                if "recollect_jobs_total{" in page:
-                    break
-                time.sleep(0.1)
+            at = f"http://127.0.0.1:{port}/metrics"
+            wait_until(lambda: "recollect_jobs_total{" in httpx2.get(at, trust_env=False).text)
+            page = httpx2.get(at, trust_env=False).text
             age = re.search(r"^recollect_jobs_due_age_seconds (\S+)", page, re.MULTILINE)
         finally:
             process.send_signal(signal.SIGTERM)
         lines = process.stderr.read()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert re.search(r'recollect_jobs_total\{kind="\w+",outcome="done"\} \d', page)
     assert age is not None
     assert float(age.group(1)) >= 0

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 from click.testing import CliRunner
+from tests.harness.waiting import wait_until
 from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres.store import PostgresFleet
@@ -166,10 +167,7 @@ def test_the_password_may_come_from_the_environment_or_a_file(
     asks = f"{{}} {database.name} {user} {{}} scram-sha-256\n"
     try:
         allow(asks.format("local", "") + asks.format("host", "all") + before)
-        until = time.monotonic() + 10
-        while listing() == 0 and time.monotonic() < until:
-            time.sleep(0.1)
-        assert listing() == 2
+        wait_until(lambda: listing() == 2)
         monkeypatch.setenv("PGPASSWORD", APP_PASSWORD)
         assert listing() == 0
         monkeypatch.delenv("PGPASSWORD")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recollect import Engine, open_memory
+from recollect import Engine, open_blocking_memory, open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.engine.background import runner_of
 from recollect.core.ports import Store
@@ -189,3 +189,13 @@ def test_a_key_that_names_none_is_told_when_memory_is_opened(
     assert "store.key" in str(raised.value)
     assert "horse" not in str(raised.value)
     assert not (tmp_path / "m.db").exists()
+
+
+def test_a_misspelt_argument_fails_in_a_type_checker_and_at_run_time() -> None:
+    """The types are checked with `warn_unused_ignores`: a line that passes there fails."""
+    with pytest.raises(TypeError, match="windw_tokens"):
+        open_memory(windw_tokens=16_000)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="windw_tokens"):
+        open_blocking_memory(windw_tokens=16_000)  # type: ignore[call-arg]
+    with pytest.raises(SettingsError):
+        open_memory(window_tokens="16k")  # type: ignore[arg-type]

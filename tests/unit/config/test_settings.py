@@ -323,7 +323,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=at_size(ci=100, full=300), deadline=None)
+@settings(max_examples=at_size(ci=50, full=300), deadline=None)
 @given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
 def test_any_argument_is_taken_or_refused_by_name(path: str, value: Any) -> None:
     try:

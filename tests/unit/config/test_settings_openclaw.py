@@ -216,7 +216,7 @@ ANYTHING = st.recursive(
 
 
 @settings(
-    max_examples=at_size(ci=100, full=300),
+    max_examples=at_size(ci=50, full=300),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -309,7 +309,7 @@ _UNKNOWN = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("format_name", ["anthropic", "openai-responses"])
 def test_a_type_that_nobody_knows_passes_as_it_came(format_name: FormatName) -> None:
-    @settings(max_examples=at_size(ci=60, full=150))
+    @settings(max_examples=at_size(ci=30, full=150))
     @given(valid_bodies(format_name), st.lists(st.tuples(_UNKNOWN, st.integers(0, 99)), min_size=1))
     def check(body: dict[str, Any], unknown: list[tuple[dict[str, Any], int]]) -> None:
         field = "input" if format_name == "openai-responses" else "messages"

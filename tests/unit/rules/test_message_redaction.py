@@ -131,7 +131,7 @@ def pairs(found: list[tuple[str, Any]]) -> Any:
     return {f"{at}": value for at, (_, value) in enumerate(found)}
 
 
-@settings(max_examples=at_size(ci=100, full=400), deadline=None)
+@settings(max_examples=at_size(ci=60, full=400), deadline=None)
 @given(_VALUES, st.booleans(), st.booleans())
 def test_any_json_stays_json_of_the_same_shape(value: Any, escaped: bool, pii: bool) -> None:
     raw = json.dumps(value, ensure_ascii=escaped).encode("utf-8", "surrogatepass")

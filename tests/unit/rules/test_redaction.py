@@ -204,14 +204,14 @@ _PIECES = st.sampled_from(
 _TEXTS = st.lists(st.one_of(_PIECES, st.text(max_size=6)), max_size=14).map("".join)
 
 
-@settings(max_examples=at_size(ci=400, full=1_500), deadline=None)
+@settings(max_examples=at_size(ci=200, full=1_500), deadline=None)
 @given(_TEXTS, st.booleans())
 def test_redacting_twice_is_redacting_once(text: str, pii: bool) -> None:
     once = redact(text, pii=pii).text
     assert redact(once, pii=pii).text == once
 
 
-@settings(max_examples=at_size(ci=150, full=500), deadline=None)
+@settings(max_examples=at_size(ci=80, full=500), deadline=None)
 @given(_TEXTS)
 def test_only_the_spans_change(text: str) -> None:
     result = redact(text)

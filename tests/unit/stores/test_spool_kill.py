@@ -11,9 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+from tests.sizes import at_size
+
 from recollect.adapters.stores.spool import FileSpool
 
-KILLS = int(os.environ.get("RECOLLECT_SPOOL_KILLS", "12"))
+KILLS = int(os.environ.get("RECOLLECT_SPOOL_KILLS", at_size(ci=5, full=12)))
 APPENDS = """
 import asyncio, os, sys
 from pathlib import Path

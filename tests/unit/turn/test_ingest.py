@@ -281,7 +281,7 @@ def checked(made: NewSegment) -> None:
 
 
 @pytest.mark.parametrize("format_name", FORMAT_NAMES)
-@settings(max_examples=at_size(ci=25, full=60), deadline=None)
+@settings(max_examples=at_size(ci=12, full=60), deadline=None)
 @given(data=st.data())
 def test_any_conversation_is_ingested_whole_and_alike(
     format_name: FormatName, data: st.DataObject
