@@ -8,7 +8,7 @@ import re
 
 import recollect.adapters.stores.postgres as package
 from recollect.adapters.stores.postgres import candidates
-from recollect.adapters.stores.postgres.driver import Insert
+from recollect.adapters.stores.postgres.driver import RowInsert
 
 LEADS = re.compile(r"^\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b")
 ACROSS_SPACES = {("store", "_DUE"), ("store", "_NAMES")}
@@ -32,7 +32,7 @@ def statements() -> dict[tuple[str, str], str]:
             continue
         loaded = importlib.import_module(f"{package.__name__}.{module.name}")
         for name, value in vars(loaded).items():
-            value = value.sql if isinstance(value, Insert) else value
+            value = value.sql if isinstance(value, RowInsert) else value
             if isinstance(value, str) and LEADS.match(value) and "recollect." in value:
                 found[module.name, name] = value
     for vectors in range(4):  # these are built for the number of asked vectors

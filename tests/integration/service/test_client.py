@@ -216,17 +216,19 @@ def test_a_killed_node_loses_and_doubles_nothing_that_was_acknowledged(
                 acknowledged.append(text)
                 number += 1
 
+    def wait_for_more(count: int) -> None:
+        wanted = len(acknowledged) + count
+        wait_until(lambda: len(acknowledged) >= wanted)
+
     threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
     for thread in threads:
         thread.start()
     try:
         for _ in range(at_size(ci=1, full=20)):
-            more = len(acknowledged) + 20
-            wait_until(lambda more=more: len(acknowledged) >= more)
+            wait_for_more(20)
             node.kill()
             node.start()
-        more = len(acknowledged) + 10
-        wait_until(lambda: len(acknowledged) >= more)
+        wait_for_more(10)
     finally:
         stop.set()
         for thread in threads:

@@ -124,7 +124,7 @@ class RemoteEmbedder:
             feature=_FEATURE,
             connect_seconds=_TIMEOUT_SECONDS,
             read_seconds=_TIMEOUT_SECONDS,
-            kept=_AT_ONCE,
+            idle=_AT_ONCE,
         )
         self._loaded = False
         self._was_cut = False

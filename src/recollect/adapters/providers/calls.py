@@ -281,7 +281,7 @@ class Calls:
         self._retries = retries or http.Retries()
         # The deadline over all attempts is enforced here; the driver only limits connecting.
         self._connections = http.Connections(
-            feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, kept=8
+            feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, idle=8
         )
 
     async def whole(self, path: str, body: Body) -> bytes:

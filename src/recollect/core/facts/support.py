@@ -303,7 +303,7 @@ Run: TypeAlias = tuple[str, str, str] | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class SpokenStatement:
     """A statement, prepared for comparison with texts."""
 
     runs: tuple[Run, ...] = field(repr=False)
@@ -313,14 +313,14 @@ class Statement:
     words: frozenset[str] = field(repr=False)
 
 
-def read_statement(text: str, heard: Sequence[str] = ()) -> Statement:
+def read_statement(text: str, heard: Sequence[str] = ()) -> SpokenStatement:
     """Prepare a statement. `heard` are the users' messages before it, in folded case."""
     names = (
         *map(str.casefold, shapes_in(text)),
         *(word.casefold() for word in _CODED.findall(text)),
         *(max(name, key=len) for name in names_in(text)),
     )
-    return Statement(
+    return SpokenStatement(
         runs=tuple(_runs(text.casefold())),
         new_names=frozenset(
             name for name in names if not any(name in message for message in heard)
@@ -333,14 +333,14 @@ def read_statement(text: str, heard: Sequence[str] = ()) -> Statement:
 class ReadText:
     """A text that a speaker can have read, prepared for comparison with these statements."""
 
-    def __init__(self, text: str, statements: Sequence[Statement]) -> None:
+    def __init__(self, text: str, statements: Sequence[SpokenStatement]) -> None:
         self._text = text
         self._folded = text.casefold()
         self._vocabulary = frozenset[str]().union(*(one.words for one in statements))
         wanted = frozenset[Run]().union(*(one.runs for one in statements))
         self._runs = wanted.intersection(_runs(self._folded))
 
-    def is_repeated_by(self, statement: Statement, *, outside: bool) -> bool:
+    def is_repeated_by(self, statement: SpokenStatement, *, outside: bool) -> bool:
         """Return whether a statement repeats the text. `outside` means that the text was fetched,
         so one new name in common is enough, as for an order."""
         found = self.find_runs(statement)
@@ -352,7 +352,7 @@ class ReadText:
             return True
         return statement.is_order and self._has_sentence(statement.words)
 
-    def find_runs(self, statement: Statement) -> list[bool]:
+    def find_runs(self, statement: SpokenStatement) -> list[bool]:
         """Return, for each run of a statement, whether the text contains it."""
         return [run in self._runs for run in statement.runs]
 

@@ -227,7 +227,7 @@ _ENCODERS: Final[Mapping[str, Callable[[Any], Raw]]] = {
 }  # fmt: skip
 
 
-class Insert:
+class RowInsert:
     """A statement that inserts rows of a space. `columns` lists names and types, as in SQL.
 
     The parameters are the space's key and one array per column. The row of `counters` binds the

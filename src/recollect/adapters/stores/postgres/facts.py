@@ -163,7 +163,7 @@ _LEAVE_SESSIONS: Final = """
     UPDATE recollect.facts SET session = NULL
     WHERE space_id = %s AND session = ANY(%s::text[]) RETURNING 1
 """
-_TERMS: Final = driver.Insert("fact_terms", "term bigint, fact_no bigint")
+_TERMS: Final = driver.RowInsert("fact_terms", "term bigint, fact_no bigint")
 _DROP: Final = driver.delete("facts", "id", "text")
 _DROP_TERMS: Final = driver.delete("fact_terms", "fact_no", "bigint")
 _DROP_VECTORS: Final = """

@@ -41,7 +41,7 @@ _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
 """Copies that every certificate lists: archives, replicas and backups."""
-_TOMBSTONES: Final = driver.Insert("tombstones", "message_id text, at float8")
+_TOMBSTONES: Final = driver.RowInsert("tombstones", "message_id text, at float8")
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
 """

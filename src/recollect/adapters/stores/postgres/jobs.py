@@ -264,7 +264,7 @@ async def revive(work: Transaction, *, at: float) -> int:
     return len(revived) + len(await dropped.fetchall())
 
 
-_ADD: Final = driver.Insert(
+_ADD: Final = driver.RowInsert(
     "jobs",
     "job_no bigint, kind text, key text, payload bytea, about text[], cost_tokens bigint, "
     "run_at float8, state text",

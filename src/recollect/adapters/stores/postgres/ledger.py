@@ -241,10 +241,10 @@ async def drop_compactions(
     return [_record(row) for row in rows]
 
 
-_ADD_PIECES: Final = driver.Insert(
+_ADD_PIECES: Final = driver.RowInsert(
     "pieces", "hash text, kind text, body bytea, about text[], exact boolean"
 )
-_ADD_TURNS: Final = driver.Insert(
+_ADD_TURNS: Final = driver.RowInsert(
     "turns",
     "session text, number bigint, at float8, format text, model text, system_hash text, "
     "tools_hash text, rest_hash text, edits_hash text, report_hash text, kept_rows bigint, "

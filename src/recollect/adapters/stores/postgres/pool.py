@@ -30,7 +30,7 @@ from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import wait_async
 
 from recollect.adapters.stores.postgres.driver import (
-    Insert,
+    RowInsert,
     adapters,
     conninfo_to_dict,
     driver_errors,
@@ -332,7 +332,7 @@ class Transaction:
     ) -> list[dict[str, Any]]:
         return await self._add(query, parameters).records()
 
-    async def insert(self, into: Insert, rows: Collection[Sequence[Any]]) -> None:
+    async def insert(self, into: RowInsert, rows: Collection[Sequence[Any]]) -> None:
         if rows:
             self._add(into.sql, (self.space_id, *into.arrays(rows)))
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from recollect.adapters.stores.invariants import SessionOutcome
-from recollect.adapters.stores.postgres.driver import Insert, delete, texts, uuids
+from recollect.adapters.stores.postgres.driver import RowInsert, delete, texts, uuids
 from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.core.formats.stored_records import without_quotes
@@ -168,7 +168,7 @@ _SESSION: Final = """
 _CUT_PATH: Final = """
     DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s
 """
-_PATH: Final = Insert("session_paths", "session text, chunk integer, entries bytea", "")
+_PATH: Final = RowInsert("session_paths", "session text, chunk integer, entries bytea", "")
 
 
 _DROP_SESSIONS: Final = f"{delete('sessions', 'session', 'text')} RETURNING 1"

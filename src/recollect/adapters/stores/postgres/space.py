@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.stores.postgres import words
-from recollect.adapters.stores.postgres.driver import Insert, byteas, delete, int4s, int8s
+from recollect.adapters.stores.postgres.driver import RowInsert, byteas, delete, int4s, int8s
 from recollect.adapters.stores.postgres.pool import Transaction
 
 
@@ -156,12 +156,12 @@ FORWARDS: Final = """
         ORDER BY passage_no
     ) AS row
 """
-_INSERT_RUN: Final = Insert(
+_INSERT_RUN: Final = RowInsert(
     "runs",
     "run bigint, first_passage bigint, last_passage bigint, passages bigint, shift bigint",
     "",
 )
-_INSERT_BLOCKS: Final = Insert(
+_INSERT_BLOCKS: Final = RowInsert(
     "postings",
     "run bigint, bucket integer, part integer, first_term bigint, last_term bigint, block bytea",
     "",

@@ -39,7 +39,7 @@ _SOME: Final = """
 ALL_SIGNS: Final = """
     SELECT block_no, block FROM recollect.sign_blocks WHERE space_id = %s AND embedder_no = %s
 """
-_PUT: Final = driver.Insert(
+_PUT: Final = driver.RowInsert(
     "sign_blocks",
     "embedder_no integer, block_no integer, block bytea",
     "(space_id, embedder_no, block_no) DO UPDATE SET block = excluded.block",

@@ -30,21 +30,21 @@ from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
-GONE: Final = driver.Insert("forgotten_segments", "id text, message_id text")
-_SEGMENTS: Final = driver.Insert(
+GONE: Final = driver.RowInsert("forgotten_segments", "id text, message_id text")
+_SEGMENTS: Final = driver.RowInsert(
     "segments",
     "sequence bigint, id text, session text, key text, message_id text, role text, body text, "
     "tokens bigint, said_at float8, source text, trust text, noise text, tool text, origin text, "
     "foreign_line text",
     "",
 )
-_PASSAGES: Final = driver.Insert(
+_PASSAGES: Final = driver.RowInsert(
     "passages",
     "passage_no bigint, sequence bigint, ordinal integer, start_char integer, end_char integer, "
     "said_at float8, embedded boolean",
     "",
 )
-_TERMS: Final = driver.Insert(
+_TERMS: Final = driver.RowInsert(
     "passage_terms", "passage_no bigint, length integer, terms bytea, counts bytea", ""
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from recollect.adapters.stores.sqlite.database import Database
 from recollect.adapters.stores.sqlite.sessions import gone_segments, put_tombstones
 from recollect.adapters.stores.sqlite.vectors import (
     FLOAT_BYTES,
+    Matrices,
     Matrix,
     asked_vectors,
     embedder_number,
@@ -36,9 +37,6 @@ from recollect.core.values.fact import (
 )
 from recollect.core.values.recall import FactCandidate, FactCandidates, FactQuery
 from recollect.errors import StaleFacts, StoreError
-
-if TYPE_CHECKING:
-    from recollect.adapters.stores.sqlite.candidates import Caches
 
 _CURRENT: Final = """
 SELECT id, number FROM fact WHERE current AND id IN (SELECT value FROM json_each(?))
@@ -244,7 +242,7 @@ _CHOSEN: Final = f"""
 """  # noqa: S608
 
 
-def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> FactCandidates:
+def find_fact_candidates(db: Database, matrices: Matrices, query: FactQuery) -> FactCandidates:
     documents: int = db.value(_DOCUMENTS)
     allowed = _find_allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))
@@ -255,7 +253,7 @@ def find_fact_candidates(db: Database, caches: Caches, query: FactQuery) -> Fact
         session = None if query.session is None else columns.pack_text(query.session)
         given = (columns.json_list(query.types), session is None, session, max(0, query.limit))
         chosen.append(number_list(db.value(_OF_TYPES, given)))
-    asked = asked_vectors(db, caches.facts, query.vectors)
+    asked = asked_vectors(db, matrices, query.vectors)
     for search in asked:
         if search is not None and query.limit > 0:
             near = search.near(query.limit, allowed=allowed, left_out=invariants.NO_NUMBERS)

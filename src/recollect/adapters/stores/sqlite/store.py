@@ -21,6 +21,7 @@ from recollect.adapters.stores.sqlite.database import Database, Lane
 from recollect.adapters.stores.sqlite.sessions import read_session
 from recollect.core.values.batch import Batch, Lease, StoredSession
 from recollect.core.values.history import SessionId, SpaceId
+from recollect.core.values.recall import FactCandidates, FactQuery
 from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
 
 P = ParamSpec("P")
@@ -126,7 +127,12 @@ class SQLiteStore:
     candidates: Final = _searches(search.find_candidates)
     around: Final = _searches(search.find_around)
     vectors: Final = _searches(search.read_vectors)
-    fact_candidates: Final = _searches(fact_table.find_fact_candidates)
+
+    async def fact_candidates(self, query: FactQuery) -> FactCandidates:
+        matrices = self._caches.facts
+        return await self._searcher.read(
+            lambda db: fact_table.find_fact_candidates(db, matrices, query)
+        )
 
     claim: Final = _writes(job_queue.claim)
     heartbeat: Final = _writes(job_queue.heartbeat)
