@@ -323,7 +323,7 @@ def _errors() -> Iterator[str]:
             title, rows = comment[1], []
         elif member := re.match(r"    ([A-Z_]+) = ", line):
             cause = reason.Cause[member[1]]
-            text = re.sub(r"\{\w+:[^}|]*\|([^}]*)\}", r"\1", str(cause.value))
+            text = re.sub(r"\{\w+:[^}|]*\|((?:[^{}]|\{\w+\})*)\}", r"\1", str(cause.value))
             rows.append((f"`{cause.name.lower()}`", re.sub(r"\{(\w+):[^}]*\}", r"{\1}", text)))
     yield from [f"### {title.capitalize()}", *_table("cause | sentence", rows)]
 

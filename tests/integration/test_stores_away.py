@@ -97,7 +97,7 @@ def test_memory_is_searched_while_batches_wait_and_says_what_it_lacks(tmp_path: 
                 context = await memory.prepare("s", talk.body("what is the heron of Quillhaven?"))
             ((outcome, said),) = lines_of(context, "recall")
             assert outcome == "done"
-            assert "still in the spool and were not searched" in said
+            assert "newest messages were not searched" in said
             assert "Balthazar" in str(context.request["messages"])
             assert await memory.settle() == 0
 
@@ -314,7 +314,9 @@ def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
                 failed = [
                     said for outcome, said in lines_of(context, "ingest") if outcome == "failed"
                 ]
-                told += any("stored nowhere and may leave the request" in said for said in failed)
+                told += any(
+                    "could not be stored and may now leave the request" in said for said in failed
+                )
                 assert failed or full < 0.1, "every turn says that nothing is kept"
                 if full > 1.5 * patience:
                     assert not context.report.over_limit, "bounded, though nothing can be kept"

@@ -194,7 +194,10 @@ def test_questions_are_bounded_in_number_and_at_once() -> None:
     done = run(probes, "", recall, most_recalls=25)
     assert asked == 25
     assert 1 < most <= RECALLS_AT_ONCE
-    assert any("15 items of the receipt were not searched" in note for note in done.receipt.notes)
+    assert any(
+        "15 details in the compaction's receipt were not searched" in note
+        for note in done.receipt.notes
+    )
 
 
 KINDS: list[ProbeKind] = ["path", "hash", "decision", "constraint", "number", "error"]

@@ -106,9 +106,10 @@ class TestIdentifiers:
         opened = verdict(ASKS_PATCH, PATCH, least=1.0)
         assert opened.open
         assert opened.lost_terms == ("src/payment/webhook.ts",)
-        assert str(opened.reason) == "a term of the question left the view", (
-            "the ledger keeps this line"
-        )
+        assert (
+            str(opened.reason)
+            == "a term of the question is in memory, but no longer in the request"
+        ), "the ledger keeps this line"
         assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
 
     @pytest.mark.parametrize("where", ["view", "recent"])

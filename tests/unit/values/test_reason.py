@@ -17,11 +17,17 @@ KEY = EntryKey("k" * 32)
     [
         (Reason(Cause.TRIMMED, messages=1), "1 message left out of the request"),
         (Reason(Cause.TRIMMED, messages=7), "7 messages left out of the request"),
-        (Reason(Cause.TERMS_LOST, terms=1), "a term of the question left the view"),
-        (Reason(Cause.TERMS_LOST, terms=3), "3 terms of the question left the view"),
+        (
+            Reason(Cause.TERMS_LOST, terms=1),
+            "a term of the question is in memory, but no longer in the request",
+        ),
+        (
+            Reason(Cause.TERMS_LOST, terms=3),
+            "3 terms of the question are in memory, but no longer in the request",
+        ),
         (
             Reason(Cause.UNCERTAIN, certainty=0.4999, threshold=0.5),
-            "certainty 0.49, 0.50 needed",
+            "memory has an answer with a certainty of only 0.49 (0.50 needed)",
         ),
         (
             Reason(Cause.OLD_RESULT, moment=Reason(Cause.OVER_LIMIT, limit=12_000)),

@@ -27,9 +27,11 @@ class Cause(Enum):
         "loaded {messages} {messages:message|messages} of the session, up to turn {turn}"
     )
     SESSION_NOT_LOADED = "the session state could not be loaded: {error}"
-    SPOOL_NOT_READ = "the session's messages in the spool could not be read yet: {error}"
+    SPOOL_NOT_READ = (
+        "the session's messages in the spool (a local file) could not be read yet: {error}"
+    )
     REQUEST_READ = "read {messages} {messages:message|messages} in the format {format}"
-    MESSAGES_READ = "{known} messages are known from earlier requests, {fresh} were read"
+    MESSAGES_READ = "{known} messages are known from earlier requests, {fresh} are new"
     REPLY_READ = "read {messages} {messages:message|messages} from the reply"
     NO_SUCH_TURN = "no request was prepared for turn {turn}: the session's last turn is {last}"
     NOT_A_REPLY = "this {kind} is neither a provider's reply nor an error, so nothing was stored"
@@ -43,27 +45,28 @@ class Cause(Enum):
         "history {course}: {shared} messages unchanged, {rejoined} recognized later in the history"
     )
     TRIMS_LIFTED = (
-        "the client went back in the history, so messages trimmed since then are shown again"
+        "the client went back in the history, so messages trimmed since then are sent again"
     )
-    VIEW_MADE = "the view has {rows} {rows:message|messages}"
-    REPAIRED = "{repairs} {repairs:repair|repairs} for the provider"
+    VIEW_MADE = "the request to send has {rows} {rows:message|messages}"
+    REPAIRED = "{repairs} {repairs:repair|repairs} to make the request valid for its provider"
     EDITS_REST = (
-        "{edits} {edits:edit does|edits do} not apply, because this history lacks their messages"
+        "{edits} stored {edits:edit was|edits were} not applied, because this history lacks the "
+        "messages to change"
     )
     SAYS_NOTHING = "no message has content, so the request is sent unchanged"
     SENT = "sent {messages} {messages:message|messages}"
     PROMPT_FILLS = (
-        "system prompt and tools alone take {tokens:,} tokens of a window of {window:,}, so "
-        "Recollect allows {room:,} tokens more for the conversation: set window_tokens "
+        "system prompt and tools alone take {tokens:,} of the window's {window:,} tokens, so "
+        "Recollect allows another {room:,} tokens for the conversation: set window_tokens "
         "(--window) to the model's real window"
     )
     STILL_OVER = (
         "the request is still {tokens:,} {tokens:token|tokens} over the limit: the remaining "
-        "messages are protected"
+        "messages are protected from trimming"
     )
     STILL_OVER_NOT_DURABLE = (
         "the request is still {tokens:,} {tokens:token|tokens} over the limit: the remaining "
-        "messages are protected, or not stored yet"
+        "messages are protected from trimming, or not stored yet"
     )
 
     # outcomes of messages
@@ -85,49 +88,56 @@ class Cause(Enum):
     TURN_FAILED = "the turn of this message ended with an error"
     CALL_GOES_TOO = "{why}, so its tool call is left out too"
     SYSTEM_INSIDE = "a system message inside the history was sent as a user message"
-    SYSTEM_ASTRAY = "the system message was left out, because the message before it is not shown"
+    SYSTEM_ASTRAY = (
+        "the system message was left out, because the message before it is not in the request"
+    )
     EMPTY_MESSAGE = "the message has no content to send"
     BLANK_TEXT = "blank text was removed"
     EARLIER_BLOCK = "a recalled block of an earlier turn was removed"
-    MISPLACED_PART = "a part that a message of this role cannot contain was removed"
-    CALL_REPEATED = "a tool call that the message repeats was removed"
+    MISPLACED_PART = "a part was removed, because a message of this role cannot contain it"
+    CALL_REPEATED = "a tool call was removed, because the same message already contains it"
     CALL_OPEN = "a tool call was removed, because an earlier call with its id has no result yet"
-    CALL_TOLD_AGAIN = "a repeated tool call was removed"
-    ROLE_FOREIGN = "a role that this format does not have was replaced"
-    CALL_UNANSWERED = "a {kind} without its result was removed"
+    CALL_TOLD_AGAIN = "a tool call was removed, because an earlier message already contains it"
+    ROLE_FOREIGN = "a role was replaced, because this format does not have it"
+    CALL_UNANSWERED = "a {kind} was removed, because its result is missing"
     RESULT_AWAY = "the tool result was moved directly after its call"
-    RESULT_SECOND = "a second result for the same tool call was removed"
+    RESULT_SECOND = "a tool result was removed, because its call already has one"
     RESULT_ORPHANED = "a tool result was removed, because its call is not in the history"
     RESULT_MISSING = "a placeholder was added for a tool call without a result"
     REASONING_IDLE = "reasoning was removed, because the item that followed it is missing"
     CALL_ID = "the id of a tool call was replaced with one that the provider accepts"
-    ID_TAKEN = "an id that another item uses was removed"
+    ID_TAKEN = "the id of an item was removed, because another item already has it"
     ASSISTANT_FIRST = "a user message was added, because the request would start with the assistant"
     ASSISTANT_LAST_BY_REPAIR = (
         "a placeholder was added, because the request would end with the assistant or have "
         "two assistant messages in a row"
     )
-    SAME_ROLE = "two messages of the same role in a row were merged"
+    SAME_ROLE = "two consecutive messages of the same role were merged"
     FINAL_THINKING = "thinking was removed from the last message"
     FINAL_WHITE_SPACE = "white space was removed from the end of the last text"
-    BLOCK_NO_OBJECT = "a content block that is not an object was rewritten"
-    MESSAGE_NO_OBJECT = "a message that is not an object was rewritten as a user message"
+    BLOCK_NO_OBJECT = "a content block was rewritten, because it was not a JSON object"
+    MESSAGE_NO_OBJECT = (
+        "a message was rewritten as a user message, because it was not a JSON object"
+    )
     RESULT_BLANK = "blank text was removed from a tool result"
-    RESULT_EMPTY = "a tool result without content was given empty text"
-    OUTPUT_MISSING = "an output item without output was given empty text"
+    RESULT_EMPTY = "empty text was added to a tool result without content"
+    OUTPUT_MISSING = "empty text was added to an output item without output"
     SERVER_RESULT_ALONE = (
-        "a result of a tool that the provider runs was removed, because its call is missing"
+        "the result of a provider-run tool was removed, because its call is missing"
     )
     SERVER_RESULT_SECOND = (
-        "a second result for the same call of a tool that the provider runs was removed"
+        "the result of a provider-run tool was removed, because its call already has one"
     )
-    SERVER_CALL_ALONE = (
-        "a call of a tool that the provider runs was removed, because its result is missing"
+    SERVER_CALL_ALONE = "the call of a provider-run tool was removed, because its result is missing"
+    SERVER_CALL_TOLD_AGAIN = (
+        "the call of a provider-run tool was removed, because an earlier message already contains "
+        "it"
     )
-    SERVER_CALL_TOLD_AGAIN = "a repeated call of a tool that the provider runs was removed"
-    CALLER_GONE = "the field `caller` was removed, because the code that it names is not shown"
+    CALLER_GONE = (
+        "the field `caller` was removed, because the code that it names is not in the request"
+    )
     CALLS_EMPTY = "an empty list of tool calls was removed"
-    PARTS_EMPTY = "an empty list of content parts was replaced"
+    PARTS_EMPTY = "an empty list of content parts was replaced with empty text"
     NO_CONTENT = "missing content was replaced with empty text"
     ARGUMENTS_NO_STRING = "the arguments of a tool call were converted to a string"
 
@@ -138,8 +148,8 @@ class Cause(Enum):
         "{messages} {messages:message is|messages are} not stored yet and must stay in the request"
     )
     GIVEN_UP = (
-        "{messages} {messages:message is|messages are} stored nowhere and may leave the "
-        "request: only this process and the client's own history have them"
+        "{messages} {messages:message|messages} could not be stored and may now leave the "
+        "request: only this process and the client's own history have {messages:it|them}"
     )
     NOT_KEPT = "not stored: {error}"
     STORE_REPLACED = (
@@ -147,16 +157,16 @@ class Cause(Enum):
         "to the new file, and the rest of the old file is lost"
     )
     WRITE_GOES_ON = "not written within {seconds:g} s: the write continues in the background"
-    SPOOLED = "stored in the spool for now: {error}"
+    SPOOLED = "stored in the spool (a local file) for now: {error}"
     ARCHIVE_TROUBLE = "{trouble}"
     FILES_NOT_LOOKED_AT = "memory files were not checked: {error}"
     FILE_PASSED_OVER = (
-        "the memory file {file} was skipped: {why}: run `recollect memory index` to list "
-        "skipped files"
+        "the memory file {file} was skipped ({why}): run `recollect memory index` to list skipped "
+        "files"
     )
     FILES_PASSED_OVER = (
-        "the memory file {file} was skipped: {why}; and {more} more: run `recollect memory "
-        "index` to list them"
+        "the memory file {file} was skipped ({why}), and {more} more: run `recollect memory "
+        "index` to list skipped files"
     )
     EXTRACTED = "{facts}"
     MODELS_ASKED = (
@@ -176,24 +186,24 @@ class Cause(Enum):
     PRUNED = "{results} of {found} old tool results shortened"
     RESULTS_SHORT = "old tool results are already short"
     NOT_CACHED = "the provider used no cache for the last {requests} requests"
-    FREES_TOO_LITTLE = "shortening tool results would free too little"
+    FREES_TOO_LITTLE = "shortening tool results would free too few tokens"
     PAYS_TOO_LITTLE = (
         "shortening tool results does not pay: over the next {requests} "
-        "{requests:request|requests} it would save the price of {saves:,} input tokens, and "
-        "rebuilding the provider's cache would cost that of {breaks:,}"
+        "{requests:request|requests} it would save the price of {saves:,} input tokens, but "
+        "rebuilding the provider's cache would cost the price of {breaks:,}"
     )
     PAYS = (
-        "over the next {requests} {requests:request|requests} this saves the price of "
-        "{saves:,} input tokens, and rebuilding the provider's cache costs that of {breaks:,}"
+        "over the next {requests} {requests:request|requests} this saves the price of {saves:,} "
+        "input tokens, and rebuilding the provider's cache costs the price of {breaks:,}"
     )
     LONG_RESULT = "a long tool result was shortened: {moment}"
     OLD_RESULT = "an old tool result was cleared: {moment}"
     VIEW_FITS = "the request fits the limit"
-    ALL_PROTECTED = "all remaining messages are protected"
+    ALL_PROTECTED = "all remaining messages are protected from trimming"
     NOTES_COST_MORE = "notes about left-out messages would take more tokens than the messages"
     TRIMMED = "{messages} {messages:message|messages} left out of the request"
-    OLDEST = "the oldest unprotected message"
-    LEAST_RELEVANT = "least relevant to the query (score {score:.2f})"
+    OLDEST = "the oldest message that is not protected from trimming"
+    LEAST_RELEVANT = "the message least relevant to the query (score {score:.2f})"
     NOTHING_TO_SEARCH = (
         "the query has no searchable words, so the oldest messages are left out first"
     )
@@ -204,7 +214,7 @@ class Cause(Enum):
     NOTHING_PREPARED = "this process has prepared no request of the session"
     COMPACTION_OFF = "compaction is off (compaction.enabled)"
     COMPACTION_UNDONE = (
-        "the last compaction was undone, so there is no automatic one until you ask for one"
+        "the last compaction was undone, so Recollect compacts again only after you request it"
     )
     BREAKER_OPEN = "recent compactions made no progress, so they are paused for a while"
     PROVIDER_HOLDS = (
@@ -218,7 +228,7 @@ class Cause(Enum):
     DUE_OVER = "{tokens:,} tokens exceed the limit of {limit:,}"
     DUE_HELD_BACK = "{tokens:,} tokens exceed the limit of {limit:,}, but {why}"
     FLUSH_DUE = "{tokens:,} tokens reach the threshold of {limit:,} for a note-taking turn"
-    FLUSHED = "no compaction is due yet, and notes were already written in this cycle"
+    FLUSHED = "no compaction is due yet, and notes were already written since the last one"
     FLUSHES_OFF = "no compaction is due yet, and note-taking turns are off"
     NOT_FULL = "{tokens:,} tokens are below the threshold of {limit:,}"
 
@@ -232,12 +242,12 @@ class Cause(Enum):
     NOTHING_BEFORE = "there is nothing before the newest exchange"
     ALL_FORGOTTEN = "all messages that could be summarized were forgotten"
     CUT_BETWEEN = (
-        "cut between turns: {messages} messages summarized, {tokens:,} tokens kept "
-        "({wanted:,} requested)"
+        "cut between turns: {messages} messages summarized, {tokens:,} tokens kept (target: "
+        "{wanted:,})"
     )
     CUT_WITHIN = (
-        "cut within a turn: {messages} messages summarized, {tokens:,} tokens kept "
-        "({wanted:,} requested)"
+        "cut within a turn: {messages} messages summarized, {tokens:,} tokens kept (target: "
+        "{wanted:,})"
     )
 
     # defects of a model's answer
@@ -248,7 +258,7 @@ class Cause(Enum):
     ANSWER_REPEATS = "the model's answer repeated itself"
     ANSWER_ECHOES = "the model's answer repeated the conversation"
     ANSWER_TOO_LONG = "the summary was longer than the messages it replaces"
-    ANSWER_ONLY_FOCUS = "the model's answer had only the focus instructions"
+    ANSWER_ONLY_FOCUS = "the model's answer contained only the focus instructions"
     CALLS_USED_UP = "this compaction has used up its model calls"
     SUMMARY_LATE = "the summary was not ready in time (compaction.deadline_seconds)"
     MODEL_AWAY = "the model is unavailable: {error}"
@@ -256,22 +266,24 @@ class Cause(Enum):
     MODEL_OVERFLOW = "the call for a summary did not fit the model's window"
     MODEL_WRONG = "the model's answer had the wrong form: {error}"
     NOTHING_TO_SUMMARISE = "there is nothing to summarize"
-    SUMMARY_CUT_OFF = "an answer of the model was cut off at its token limit"
+    SUMMARY_CUT_OFF = "the model's answer was cut off at its token limit"
     SUMMARY_WINDOW = "the window of the summarizing model is only {tokens:,} tokens"
     SIMPLER_PROMPT = "a simpler prompt was used: {why}"
     SMALLER_CHUNKS = "the history was summarized in smaller parts: {why}"
     HISTORY_THINNED = (
-        "the history was too long to read: only the beginning and end of {messages} messages "
-        "were read"
+        "the history was too long for the model: the {messages:largest message was|{messages} "
+        "largest messages were} shortened before the summary"
     )
     SECOND_FAILED = "the second attempt at the summary failed: {why}"
     SECOND_SPARED = "no second attempt at the summary: the previous summary lacks the same headings"
     SUMMARY_LACKS = "the summary lacks: {missing}"
     PROBES_UNCHECKED = (
-        "{questions} {questions:search|searches} of memory for the receipt failed: {errors}"
+        "{questions} {questions:search|searches} of memory for details in the compaction's "
+        "receipt failed: {errors}"
     )
     PROBES_UNASKED = (
-        "{probes} items of the receipt were not searched in memory: there were too many"
+        "{probes} {probes:detail|details} in the compaction's receipt {probes:was|were} not "
+        "searched for in memory: there were too many"
     )
     NO_SUPPLIER = "no hook supplied a summary, and no model is set"
     HOOK_SAID_NO = "a session_before_compact hook refused the compaction"
@@ -297,7 +309,7 @@ class Cause(Enum):
         "the messages are still in memory"
     )
     UNDONE_TO_SUMMARY = "compaction {number} undone: the previous summary is active again"
-    UNDONE = "compaction {number} undone: the whole history is shown again"
+    UNDONE = "compaction {number} undone: the whole history is sent again"
 
     # compact
     CUT = "compaction {number}: {cut}"
@@ -314,7 +326,7 @@ class Cause(Enum):
     NO_RECALLER = "no memory is configured for recall"
     QUERY_TOO_SHORT = "the query is too short"
     HAS_BLOCK = "this turn already has a recalled block"
-    ASKED_BEFORE = "memory was searched when this turn began"
+    ASKED_BEFORE = "memory was already searched when this turn began"
     NOT_RECALLED = "recalled nothing: {gate}"
     FOUND = "found {facts} {facts:fact|facts} and {passages} {passages:passage|passages}"
     FOUND_BY = (
@@ -324,22 +336,32 @@ class Cause(Enum):
     NOTHING_STANDS = "there is no decision from trimmed messages to repeat"
     STANDING_BLOCK = (
         "{lines} {lines:sentence|sentences} and {facts} {facts:fact|facts} from trimmed messages "
-        "repeated at the start"
+        "are repeated at the start of the request"
     )
     NOTHING_FITS = "no passage fits into {tokens} tokens"
     NO_WORDS = "the question has no words to search with"
     NOTHING_HELD = "memory has nothing relevant that is not already in the request"
     TOO_LITTLE_SAID = "the message is too short to search with"
     ONLY_STATES = "the message asks no question and gives no task"
-    CERTAIN = "certainty {certainty:floor}, threshold {threshold:.2f}"
-    UNCERTAIN = "certainty {certainty:floor}, {threshold:.2f} needed"
-    UNHEARD = (
-        "certainty {certainty:floor}, {threshold:.2f} needed; the names in the question are "
-        "not in memory"
+    CERTAIN = (
+        "memory has an answer with a certainty of {certainty:floor} (threshold {threshold:.2f})"
     )
-    WORDS_APART = "no passage has the question's words together (certainty {certainty:floor})"
-    VIEW_ANSWERS = "the request already has a better answer"
-    TERMS_LOST = "{terms:a term|{terms} terms} of the question left the view"
+    UNCERTAIN = (
+        "memory has an answer with a certainty of only {certainty:floor} ({threshold:.2f} needed)"
+    )
+    UNHEARD = (
+        "memory lacks the names in the question, and has an answer with a certainty of only "
+        "{certainty:floor} ({threshold:.2f} needed)"
+    )
+    WORDS_APART = (
+        "no single passage contains enough of the question's words (certainty of an answer in "
+        "memory: {certainty:floor})"
+    )
+    VIEW_ANSWERS = "the request already contains a better answer than memory"
+    TERMS_LOST = (
+        "{terms:a term|{terms} terms} of the question {terms:is|are} in memory, but no longer in "
+        "the request"
+    )
     FACT_ANSWERS = "a stored fact answers the question"
     FACTS_UNSURE = "stored facts share words with the question, but none is certain to answer it"
     ASKED_FOR = "requested explicitly"
@@ -347,7 +369,9 @@ class Cause(Enum):
         "no message scores {threshold:.2f} by OpenClaw's formula, and no fact shares enough words"
     )
     INDEX_READ = "OpenClaw's index is still loading: {messages:,} messages so far"
-    NOT_SEARCHED_YET = "the newest messages are still in the spool and were not searched"
+    NOT_SEARCHED_YET = (
+        "the newest messages were not searched: they are still in the spool (a local file)"
+    )
     WORDS_ALONE = "searched by words only: {error}"
     VECTORS_LEFT_OUT = "searched without {kind} vectors: {error}"
     VECTORS_LOADING = "searched without {kind} vectors: the embedding model is loading"
