@@ -306,7 +306,7 @@ def _head(result: ScaleResult) -> Iterator[str]:
     yield ""
     yield f"![Latency against the number of spaces](../{_PICTURES[1]})"
     yield ""
-    shown = " | ".join(FLEETS)
+    shown = " | ".join(f"{fleet} spaces" for fleet in FLEETS)
     yield f"| | {shown} |"
     yield "|---|" + "---:|" * len(FLEETS)
     wanted = ("nodes", "database nodes", "with standbys", "disks, GB", "all, $ per month",
@@ -347,6 +347,8 @@ def _measured(result: ScaleResult) -> Iterator[str]:
         both = f"{half:.0f} / {most_ms:.0f}"
         yield f"| `prepare` in a database of {beside:,} spaces, p50 / p99 in ms | {both} | |"
     yield ""
+    yield "How it was measured. Names with `_` are those of [the figures](capacity.json):"
+    yield ""
     yield from (f"- {note.strip()}" for note in _joined(result.notes))
     yield ""
 
@@ -374,7 +376,7 @@ def flat_points(figures: Mapping[str, float]) -> list[tuple[int, float, float]]:
 def _arithmetic(figures: Mapping[str, float], assumed: Assumptions) -> Iterator[str]:
     yield "## Calculation"
     yield ""
-    yield f"| | formula | {' | '.join(FLEETS)} |"
+    yield f"| | formula | {' | '.join(f'{fleet} spaces' for fleet in FLEETS)} |"
     yield "|---|---|" + "---:|" * len(FLEETS)
     columns = [reckon(figures, spaces, assumed) for spaces in FLEETS.values()]
     for row in zip(*columns, strict=True):
@@ -402,7 +404,7 @@ _UNKNOWN: Final = (
     "- A cold cache: here all data fit into RAM. PostgreSQL first has to read a space from disk",
     "  if it was not used recently.",
     "- More spaces than in the largest database above: those figures are calculated.",
-    "- Standbys: replication was off, and so was waiting for a second disk.",
+    "- Standbys: there was no replication, so no commit waited for a standby to write to its disk.",
     "- A model: compaction and fact extraction wait for the model, outside of any transaction.",
     "- Your conversations: long histories need more time in the node, many facts more in the",
     "  database.",
