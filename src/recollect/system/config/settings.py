@@ -511,8 +511,8 @@ class Settings(Validated):
     preset: Preset = "recollect"
     """Values for many keys at once. A key that you set yourself wins over the preset."""
     window_tokens: Positive | None = setting(None, at_least(4_000))
-    """Size of the model's window. If none, the size that the provider reports or a built-in table
-    lists, else 200000."""
+    """Size of the window to work with, at most the model's own. A smaller size that the provider
+    reports wins. If none, the size in a built-in table, else the reported one, else 200000."""
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)
