@@ -246,7 +246,7 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         ((tmp_path,), "folder"),
         ((empty,), "empty"),
         ((header,), "no messages"),
-        ((noise,), "no known kind"),
+        ((noise,), "no known format"),
     ):
         done = explain(*arguments)
         said = done.stderr.decode()

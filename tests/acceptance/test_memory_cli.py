@@ -164,7 +164,7 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     assert told["certainty"] > told["needed"], "memory holds something on it"
     shown = talked.text("memory", "search", "payment webhook", "--explain")
     assert "2 of 2 words" in shown
-    assert "A turn that asks this, with an empty view, would recall" in shown
+    assert "In a new session, this question would recall" in shown
 
 
 def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:

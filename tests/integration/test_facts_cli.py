@@ -281,7 +281,7 @@ def test_why_shows_the_words_in_their_sentence_and_the_line(facts: Facts) -> Non
     assert "After all, »the port is 9000« now." in shown
     assert "work.jsonl:17" in shown
     assert "said by a tool" in shown
-    assert "masked since" in shown
+    assert "masked later" in shown
     assert f"{gone}  is no longer stored" in shown
     told = facts.json("why", rest.id)["sources"]
     assert [one.get("origin") for one in told] == [None, "work.jsonl:17", None, None]

@@ -271,7 +271,7 @@ def test_side_requests_are_passed_on_and_not_kept() -> None:
         kinds = [record["kind"].split(":")[0] for record in found]
         assert kinds[1:4] == [
             "a side request without tools",
-            "a probe",
+            "a check by the client",
             "the client compacts its history itself",
         ]
 
@@ -891,4 +891,4 @@ def test_a_small_body_that_unpacks_to_very_much_is_not_unpacked() -> None:
     with ModelServer(lambda _: Fails(status=400)) as server, gateway(server) as running:
         ask(running.url, PATHS["openai-responses"], packed, content_encoding="gzip")
         assert server.asked[0].content == packed
-        assert records(running, 1)[0]["kind"] == "no request that can be read"
+        assert records(running, 1)[0]["kind"] == "a request that cannot be read"

@@ -151,7 +151,7 @@ def too_few(made: list[bytes]) -> list[bytes]:
     [
         (throws, "the model fell over"),
         (hangs, "no answer within"),
-        (not_numbers, "numbers that are none"),
+        (not_numbers, "values that are not numbers"),
         (too_short, "63 dimensions instead of 64"),
         (too_few, "0 vectors for one text"),
     ],

@@ -97,7 +97,7 @@ def compaction_text(result: CompactionResult) -> str:
     if (receipt := result.receipt) is not None:
         kept, recallable = receipt.count("in summary"), receipt.count("recallable")
         known = f"{kept} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
-        lines.append(f"Known items: {known}.")
+        lines.append(f"Checked details: {known}.")
     lines.append("/undo takes it back.")
     return "\n".join(lines)
 

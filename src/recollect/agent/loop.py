@@ -259,7 +259,9 @@ class Agent:
             if not calls:
                 yield Ended(reason="done", steps=number)
                 return
-        reason = f"Stopped after {self._max_steps} requests in one turn; tell the model to go on."
+        reason = (
+            f"Stopped after {self._max_steps} requests in one turn; tell the model to continue."
+        )
         yield Failed(kind="model", reason=reason)
         yield Ended(reason="max-steps", steps=self._max_steps)
 
@@ -379,7 +381,9 @@ class Agent:
             size = "of unknown size" if window is None else f"{window:,} tokens"
             return f"model {steps.model.name} ({steps.model.format}), window {size}"
         if self._choose_model is None:
-            return "This host has chosen the model; it cannot be changed from here."
+            return (
+                "The program that runs this chat has chosen the model; it cannot be changed here."
+            )
         model = self._choose_model(name)
         if model.format != steps.model.format:
             return f"{name} needs another wire format ({model.format}); set it in the settings."
@@ -407,12 +411,15 @@ class Agent:
         taken = await write_durably(conversation.follow, state)
         if not taken and done.undone is None:
             return f"Nothing was undone: {done.reason}."
-        return "The last compaction is undone; the messages that it had replaced are shown again."
+        return "The last compaction is undone; the messages that it had replaced are sent again."
 
     async def _begin_new(self) -> str:
         before = self.conversation
         if self._open_session is None:
-            return "This host cannot start a new session; restart it for a new one."
+            return (
+                "The program that runs this chat cannot start a new session; restart it for a new "
+                "one."
+            )
         try:
             await write_durably(self._change_session, self._open_session)
         finally:

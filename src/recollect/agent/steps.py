@@ -220,8 +220,8 @@ def _failure(error: RecollectError, made: Compacted | None) -> Failed:
     return Failed(kind=kind, reason=f"The model did not answer: {error}")
 
 
-STOPPED_FLUSH = "Stopped: the notes before a compaction are written another time."
-STOPPED_COMPACTION = "Stopped: nothing was compacted; that comes another time."
+STOPPED_FLUSH = "Stopped: the notes before a compaction are written later."
+STOPPED_COMPACTION = "Stopped: nothing was compacted; Recollect tries again later."
 SHRUNK_RATIO = 0.9
 """Largest size of the second request, relative to the one that was too large. Below 1, because
 counts are estimates."""

@@ -79,7 +79,11 @@ async def init(*, server: str, app_role: str, password_file: TextIO | None, as_j
 
     password = _password(password_file)
     made = await initialize(server, app_role=app_role, app_password=password, waiting=_report_lock)
-    lines = {"applied": made.applied, "set": made.settings, "left to a superuser:": made.cannot}
+    lines = {
+        "applied": made.applied,
+        "set": made.settings,
+        "statements that a superuser must run:": made.cannot,
+    }
     _show(asdict(made), lines, "Schema, role and settings are up to date.", as_json=as_json)
 
 
@@ -150,7 +154,7 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
         "set": done.settings,
         "distributed": done.distributed,
         "truncated on the coordinator:": done.truncated,
-        "left to do:": done.cannot,
+        "still to do:": done.cannot,
     }
     _show(asdict(done), lines, "Every table is distributed.", as_json=as_json)
 

@@ -180,7 +180,7 @@ def _check_store(settings: Settings) -> Check:
         text = f"the store did not answer within {_STORE_SECONDS:g} s"
         return Check("store", "broken", text, todo)
     except RecollectError as problem:
-        todo = "correct store.url, or run `recollect memory check`"
+        todo = "fix store.url, or run `recollect memory check`"
         return Check("store", "broken", str(problem), todo)
     if count is None:
         return Check("store", "ok", "nothing is stored yet; a file will be created")
@@ -196,7 +196,7 @@ def _check_embedder(settings: Settings) -> Check:
     except (SettingsError, MissingExtra) as problem:
         return Check("embedder", "broken", str(problem), "correct recall.embedder")
     if chosen.lacking:
-        todo = "download one of `recollect models list`; without it only words are compared"
+        todo = "download one of `recollect models list`; without it, search compares words only"
         return Check("embedder", "note", chosen.said, todo)
     return Check("embedder", "ok", chosen.said)
 
@@ -326,7 +326,7 @@ def list_(*, as_json: bool) -> None:
     "--from",
     "repository",
     metavar="OWNER/NAME[@REVISION]",
-    help="Download from this repository of the hub.",
+    help="Download from this repository of the Hugging Face hub.",
 )
 @click.option("--again", is_flag=True, help="Download again, and replace the installed model.")
 @json_option

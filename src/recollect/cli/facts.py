@@ -112,12 +112,13 @@ def id_chars(facts: Sequence[Fact]) -> int:
 def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
     if not every:
         yield (
-            "This memory has no facts yet. Write one with `recollect facts add`, or have "
-            "models.extraction read the sessions with `recollect worker --once`."
+            "This memory has no facts yet. Write one with `recollect facts add`, or set "
+            "models.extraction and run `recollect worker --once` to extract facts from the "
+            "sessions."
         )
         return
     if not facts:
-        yield "No fact matches; leave a condition out, or add --all for replaced facts."
+        yield "No fact matches; omit a condition, or add --all to include replaced facts."
         return
     chars = id_chars(every)
     said = max(len("said by"), *(len(speaker(fact.trust)) for fact in facts))
@@ -203,7 +204,7 @@ def _source_lines(source: FactSource) -> Iterator[str]:
     for span in source.spans:
         yield f"     {_quote(segment.text, span.start, span.end)}"
     if source.lost_spans:
-        yield "     these words have been masked since"
+        yield "     these words were masked later"
     elif not source.spans:
         yield f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}"
     if segment.origin is not None:

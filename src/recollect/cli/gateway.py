@@ -275,7 +275,7 @@ def _gateway(url: str | None) -> RunningGateway:
         found = _gateways()
         if len(found) > 1:
             listed = "".join(f"\n  {_describe(one)}" for one in found)
-            raise RecollectError(f"several gateways are running: name one with --url{listed}")
+            raise RecollectError(f"several gateways are running: choose one with --url{listed}")
         return found[0]
     parts = urlsplit(url)
     address = f"{parts.scheme}://{parts.netloc}"

@@ -132,7 +132,10 @@ def _check_paths(paths: tuple[Path, ...], session: str | None) -> None:
         if not (path.is_file() or path.is_dir()):  # reading a pipe would block
             raise FormatError(f"{path} must be a regular file or a folder")
     if session is not None and sum(1 for _ in find_sources(paths)) > 1:
-        raise RecollectError("--session names one session, but several files were found")
+        raise RecollectError(
+            "--session names one session, but several files were found: pass one file, or omit "
+            "--session"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,15 +87,15 @@ def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[s
     rows: list[tuple[str, int | str, str]] = [
         ("messages", stats.segments, f"{stats.tokens:,} tokens; {kinds}"),
         ("sessions", stats.sessions, ""),
-        ("passages", stats.passages, "pieces of messages"),
+        ("passages", stats.passages, "the parts of messages that are searched"),
         ("facts", stats.facts, ""),
-        ("turns", stats.turns, f"in the ledger, {stats.pieces:,} pieces"),
+        ("turns", stats.turns, f"recorded requests, in {stats.pieces:,} parts"),
         ("compactions", stats.compactions, "with summary and receipt"),
-        ("forgotten", stats.tombstones, "identities that stay out"),
+        ("forgotten", stats.tombstones, "messages that are never stored again"),
         ("jobs", stats.jobs_waiting, "waiting"),
     ]
     if stats.jobs_dead:
-        rows.append(("", stats.jobs_dead, "dead: `recollect memory jobs` shows why"))
+        rows.append(("", stats.jobs_dead, "failed permanently: `recollect memory jobs` shows why"))
     for embedder, count in sorted(stats.vectors.items()):
         # long tool results get fewer vectors than passages, so a percentage would never reach 100
         done = "incomplete" if embedder in waiting else "complete"
@@ -209,11 +209,11 @@ def _message_text(stored: StoredSegment, *, whole: bool) -> str:
     type=click.IntRange(min=1),
     help="Show at most this many.",
 )
-@click.option("--session", metavar="NAME", help="Search this session alone.")
+@click.option("--session", metavar="NAME", help="Search only this session.")
 @click.option(
     "--explain",
     is_flag=True,
-    help="Show the parts of each score, and whether a turn would recall anything.",
+    help="Show the parts of each score, and whether a turn with this query would recall anything.",
 )
 @memory_options
 async def memory_search(
@@ -255,8 +255,8 @@ async def memory_search(
         click.echo(note, err=True)
     lines = [*_fact_lines(facts), *_hit_lines(found, asked, explain=explain, after=bool(facts))]
     if explain and gate is not None and lines:
-        would = "would recall" if gate.open else "would stay silent"
-        verdict = f"A turn that asks this, with an empty view, {would}: {gate.reason}."
+        would = "would recall" if gate.open else "would recall nothing"
+        verdict = f"In a new session, this question {would}: {gate.reason}."
         lines.append(f"{verdict} {_EMPTY_VIEW} Vectors: {embedders or 'none'}.")
     memory.show(value, lines or ["Nothing matches that query."])
 

@@ -254,7 +254,7 @@ def key() -> None:
     type=click.Choice(KEY_SCOPES),
     help="Grant this permission; may be repeated. Default: read and write.",
 )
-@click.option("--name", default="", help="Name the key, to tell keys apart.")
+@click.option("--name", default="", help="Name of the key in lists.")
 @click.option("--expires", metavar="AGE", help="Let the key expire after this time: 90d, 12h, 5m.")
 @service_options
 async def create_key(

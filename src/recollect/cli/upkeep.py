@@ -140,7 +140,7 @@ def _files(folder: Path, store: Store, memory: Memory) -> MemoryFiles:
     own_files = "memory" in settings.index.sources
     if not own_files and not settings.index.extra_paths:
         raise RecollectError(
-            'index.sources leaves memory files out: add "memory" to it, or name files in '
+            'index.sources excludes memory files: add "memory" to it, or name files in '
             "index.extra_paths"
         )
     vectors = choose_embedders(settings) if settings.recall.enabled else Embedders()

@@ -257,7 +257,11 @@ def _reason_of(error: Exception) -> Reason:
         return Reason(Cause.ERROR, error=str(error))
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-    LOG.debug("a stage failed and was left out of the turn: %s at %s", type(error).__name__, where)
+    LOG.debug(
+        "a stage of a turn failed, and the turn continued without it: %s at %s",
+        type(error).__name__,
+        where,
+    )
     return Reason(Cause.RAISED, error=type(error).__name__)
 
 

@@ -154,10 +154,12 @@ class OwnPagesOnly:
     def _refusal(self, headers: Headers) -> Response | None:
         host = headers.get("host", "")
         if self._local and not names_this_machine(host):
-            return PlainTextResponse("this server answers to this machine's names", 421)
+            return PlainTextResponse(
+                "the Host header must name this machine, such as localhost", 421
+            )
         served_as = None if self._local else host_of(f"//{host}")
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
-            return PlainTextResponse("pages of other origins are not answered", 403)
+            return PlainTextResponse("requests from web pages of other origins are refused", 403)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
         if self._token is None or (
             scheme.lower() == "bearer" and is_token(sent.strip(), self._token)

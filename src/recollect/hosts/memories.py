@@ -98,7 +98,7 @@ class OpenMemory:
                 while self.running:  # noqa: ASYNC110 - another thread may end the use
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            LOG.warning("a memory is closed while it is in use")
+            LOG.warning("a memory is closed although a request still uses it")
         closed = await attempted(asyncio.wait_for(self.engine.close(), CLOSE_SECONDS))
         if isinstance(closed, Failure):
             LOG.warning(

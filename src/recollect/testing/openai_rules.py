@@ -170,7 +170,7 @@ def _answered_at_once(
                 yield broken("result-orphan", where, f"No open call {identity!r} before it.")
             continue
         for identity, called_at in waiting.items():
-            yield broken("call-unanswered", called_at, f"Nothing answers {identity!r} at once.")
+            yield broken("call-unanswered", called_at, f"No result of {identity!r} follows.")
         answered, waiting = set(), {}
         for identity, called_at in calls(place, message):
             if identity in waiting:
@@ -193,7 +193,9 @@ def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
             continue
         called = messages[place - 1].get("function_call") if place else None
         if not isinstance(called, Mapping) or not _chat_answers(message, called):
-            yield broken("function-orphan", f"messages[{place}]", "No function_call right before.")
+            yield broken(
+                "function-orphan", f"messages[{place}]", "No function_call directly before it."
+            )
 
 
 def _chat_answers(message: Mapping[str, Any], legacy: Mapping[str, Any]) -> bool:
@@ -357,7 +359,7 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
         caller = item.get("caller")
         named = caller.get("caller_id") if isinstance(caller, Mapping) else None
         if named and ("program", str(named)) not in known:
-            yield broken("caller-missing", where, "The program that called is not there.")
+            yield broken("caller-missing", where, "The program that made this call is missing.")
 
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
@@ -371,7 +373,11 @@ def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
         output = after is not None and after.get("type") in _OUTPUTS
         by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
         if after is None or by_client or (_is_message(after) and after.get("role") != "assistant"):
-            yield broken("reasoning-without-item", where, "The item it led to does not follow.")
+            yield broken(
+                "reasoning-without-item",
+                where,
+                "The item that this reasoning produced does not follow.",
+            )
 
 
 def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
@@ -382,7 +388,7 @@ def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
         if item.get("type") == "local_shell_call_output" or not isinstance(identity, str):
             continue
         if identity in seen:
-            yield broken("item-id-duplicate", where, f"The id {identity!r} came before.")
+            yield broken("item-id-duplicate", where, f"{identity!r} was used before.")
         seen.add(identity)
 
 
@@ -425,9 +431,9 @@ def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
         if role != "assistant":
             continue
         if message.get("stopReason") in ("error", "aborted"):
-            yield broken("assistant-aborted", where, "A failed answer is not replayed.")
+            yield broken("assistant-aborted", where, "A failed reply must not be sent again.")
         elif _pi_says_nothing(message.get("content")):
-            yield broken("assistant-empty", where, "The answer says nothing.")
+            yield broken("assistant-empty", where, "The reply has no content.")
 
 
 def _pi_says_nothing(content: Any) -> bool:

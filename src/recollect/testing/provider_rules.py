@@ -149,7 +149,7 @@ def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator
         role, where = message.role, f"messages[{message.place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
-                yield broken("system-not-behind-user", where, f"It stands behind {before}.")
+                yield broken("system-not-behind-user", where, f"It must not follow {before}.")
         elif role not in ("user", "assistant"):
             yield broken("role-unknown", where, f"A message's role cannot be {role!r}.")
         elif role == before:
@@ -290,7 +290,7 @@ def _callers(messages: list[_Message]) -> Iterator[Violation]:
         if block.get("type") == "server_tool_use":
             known.add(call_id(block))
         elif _caller(block) and _caller(block) not in known:
-            yield broken("caller-missing", where, "The code that called is not there.")
+            yield broken("caller-missing", where, "The code that made this call is missing.")
 
 
 def _thinking_forms(messages: list[_Message]) -> Iterator[Violation]:
@@ -361,7 +361,7 @@ def _ends_with_assistant(
         yield broken(
             "ends-with-assistant",
             f"messages[{len(went) - 1}]",
-            "The assistant speaks last, and did not in the request that came.",
+            "The assistant is last, but was not last in the received request.",
         )
 
 
@@ -370,9 +370,7 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
     documentation on programmatic tool calling); `compaction_trigger` "Must be the final input item"
     (openai-python)."""
     if _answers_code(original) == {True} and _answers_code(body) == {True, False}:
-        yield broken(
-            "results-not-alone", "messages[-1]", "The code that runs waits for results alone."
-        )
+        yield broken("results-not-alone", "messages[-1]", "The running code accepts only results.")
     came = [item.get("type") for _, item in mappings(original.get("input"))]
     went = [item.get("type") for _, item in mappings(body.get("input"))]
     if came[-1:] == ["compaction_trigger"] != went[-1:]:
@@ -417,7 +415,7 @@ def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[V
                 yield broken(
                     "thinking-altered",
                     f"messages[{place}].content[{index}]",
-                    "This thinking block is none of those that came in.",
+                    "This thinking block was not in the received request.",
                 )
 
 
@@ -440,7 +438,7 @@ def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Ite
                 yield broken(
                     "thinking-lost-in-latest",
                     f"messages[{place}]",
-                    "The latest answer lost a thinking block of its own.",
+                    "The latest reply lost one of its thinking blocks.",
                 )
 
 
@@ -479,6 +477,6 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
             yield broken(
                 "item-without-its-reasoning",
                 f"input[{place}]",
-                f"The item came with the reasoning {wanted!r}, which is not before it.",
+                f"The reasoning {wanted!r} must come directly before its item.",
             )
         before.add(identity)

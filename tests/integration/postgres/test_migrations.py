@@ -161,7 +161,7 @@ def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_
         asyncio.run(migrate(database.admin_url))
     for told in (opened, f"StoreCorrupt: {migrated.value}"):
         assert told.startswith("StoreCorrupt: ")
-        assert "made by an earlier development version: make it again" in told
+        assert "made by an earlier development version: export its content" in told
         assert "recollect export" in told
     with psycopg.connect(database.admin_url) as connection:
         assert connection.execute(recorded.encode()).fetchall() == earlier

@@ -59,7 +59,7 @@ def test_auto_goes_down_step_by_step_and_says_what_to_do(
     without(monkeypatch, "onnxruntime")
     chosen = choose("auto", models=[models])
     assert chosen.used == (), "hash finds no more than words do"
-    assert chosen.said.startswith("recall goes by words alone")
+    assert chosen.said.startswith("recall searches by words only")
     assert "pip install 'recollect[onnx]'" in chosen.said
     assert "pip install 'recollect[static]'" in chosen.said
 

@@ -239,7 +239,7 @@ def test_a_long_wait_is_told_instead_of_waited_for() -> None:
         (403, "OPENAI_API_KEY"),
         (404, "model's name"),
         (307, "base URL"),
-        (413, "size or number"),
+        (413, "of this size, or so many"),
     ],
 )
 def test_what_cannot_pass_is_told_at_once_and_quotes_nothing(status: int, advice: str) -> None:
@@ -278,10 +278,10 @@ def test_a_server_that_hangs_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     ("body", "why"),
     [
         ({"data": []}, "number of vectors"),
-        ({"data": [{"index": 0, "embedding": [1, 2, 3]}]}, "3 dimensions in place of 4"),
-        ({"data": [{"index": 0, "embedding": [1, float("nan"), 3, 4]}]}, "no direction"),
-        ({"data": [{"index": 0, "embedding": [1, float("inf"), 3, 4]}]}, "no direction"),
-        ({"data": [{"index": 0, "embedding": [0, 0, 0, 0]}]}, "no direction"),
+        ({"data": [{"index": 0, "embedding": [1, 2, 3]}]}, "3 dimensions instead of 4"),
+        ({"data": [{"index": 0, "embedding": [1, float("nan"), 3, 4]}]}, "zero or not finite"),
+        ({"data": [{"index": 0, "embedding": [1, float("inf"), 3, 4]}]}, "zero or not finite"),
+        ({"data": [{"index": 0, "embedding": [0, 0, 0, 0]}]}, "zero or not finite"),
         ({"data": [{"index": 0, "embedding": ["a", "b"]}]}, "as numbers"),
         ({"data": [{"index": 0, "embedding": "no base64!"}]}, "as numbers"),
         ({"data": [{"index": 3, "embedding": [1, 2, 3, 4]}]}, "which vector"),
@@ -310,7 +310,7 @@ def test_a_model_that_changes_behind_its_name_is_noticed() -> None:
     with serve(answer) as server:
         embedder = embedder_at(server.url, model="other")
         embedded(embedder, ["a"])
-        assert "5 dimensions in place of 4" in refused(embedder)
+        assert "5 dimensions instead of 4" in refused(embedder)
 
 
 def test_a_missing_key_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_pinned_facts_stay() -> None:
     pinned = fact("API port is 1", pinned=True)
     result = held_against(said("API port is 2", 5.0), pinned)
     assert (result.operation, len(result.written)) == ("add", 1)
-    assert "may not replace" in result.reason
+    assert "pinned or more trusted" in result.reason
 
 
 def test_names_by_a_model_need_words_in_common() -> None:

@@ -96,6 +96,6 @@ def test_an_error_in_the_midst_ends_it(wire: WireName) -> None:
 
 
 def test_what_is_no_stream_is_told() -> None:
-    with pytest.raises(FormatError, match="none of these 2 is an event"):
+    with pytest.raises(FormatError, match="none of these 2 is a known stream event"):
         StreamedReply([{"type": "message", "role": "assistant"}, {"a": 1}])
     assert StreamedReply([]).reply() == {}

@@ -44,14 +44,14 @@ def test_a_number_that_is_none_is_found_in_any_place(
 ) -> None:
     for at, none in nones.items():
         numbers[at] = none
-    assert wrong(SOUND, struct.pack("<3f", *numbers)) == "a vector with numbers that are none"
+    assert wrong(SOUND, struct.pack("<3f", *numbers)) == "a vector with values that are not numbers"
 
 
 @pytest.mark.parametrize(
     ("vectors", "wanted", "said"),
     [
         ([], 1, "0 vectors for one text"),
-        ([SOUND, SOUND], 3, "another number of vectors than it got texts, 2 for 3"),
+        ([SOUND, SOUND], 3, "2 vectors for 3 texts"),
         ([SOUND, SOUND[:-4]], 2, "2 dimensions instead of 3"),
         ([SOUND[:-1]], 1, "11 bytes instead of 12"),
     ],

@@ -158,7 +158,7 @@ def test_older_file_is_brought_up_to_date(
     asyncio.run(opened(full_batch(2)))  # goes on as before, and takes the step once
     assert rows("SELECT sum(segments) FROM day") == [(before.segments,)]
     monkeypatch.undo()
-    with pytest.raises(StoreCorrupt, match="update Recollect"):
+    with pytest.raises(StoreCorrupt, match="upgrade Recollect"):
         asyncio.run(opened())
 
 
@@ -267,7 +267,7 @@ def test_wrong_key_says_so_plainly(tmp_path: Path) -> None:
     asyncio.run(_filled(hidden, KEY))
     asyncio.run(_filled(plain))
     assert "another key" in _refused(hidden, WrongKey, EncryptionKey(bytes(32)))
-    assert "give its key" in _refused(hidden, WrongKey)
+    assert "set store.key" in _refused(hidden, WrongKey)
     assert "not encrypted" in _refused(plain, WrongKey, KEY)
     assert asyncio.run(_stats(hidden, KEY)).engine.endswith("encrypted")
     assert asyncio.run(_stats(plain)).segments

@@ -324,7 +324,7 @@ def test_extra_paths_are_files_folders_and_globs(
             "wiki/w.md",
             "~/notes/deep/boats.md",
         ]
-        assert [(one.file, one.reason) for one in look.skipped] == [("absent", "it is not there")]
+        assert [(one.file, one.reason) for one in look.skipped] == [("absent", "it does not exist")]
         assert await space.found("boats") == ["~/notes/deep/boats.md:1"]
         # another workspace follows the same notes: they are there once
         other = tmp_path / "other"

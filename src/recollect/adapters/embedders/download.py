@@ -106,8 +106,8 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
         return HubModel(name=name, repository=path, revision=revision or "main")
     if name not in KNOWN_MODELS:
         raise EmbedderError(
-            f"{name!r} is not a known model: choose one of {', '.join(KNOWN_MODELS)}, or name a "
-            "repository of the hub with --from OWNER/NAME"
+            f"{name!r} is not a known model: choose one of {', '.join(KNOWN_MODELS)}, or name "
+            "a Hugging Face repository with --from OWNER/NAME"
         )
     return KNOWN_MODELS[name]
 
@@ -178,7 +178,7 @@ def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str]
             token=False,
         )
     except hub.errors.OfflineModeIsEnabled:
-        problem = "is not called while HF_HUB_OFFLINE is set: unset it to download"
+        problem = "is not contacted while HF_HUB_OFFLINE is set: unset it to download"
     except hub.errors.RepositoryNotFoundError:
         problem = "does not exist or is not public: check the name, or download it by hand"
     except hub.errors.RevisionNotFoundError:
@@ -242,7 +242,11 @@ def _verify_installed(name: str, folder: Path) -> Downloaded:
     files = read_record(folder)
     wrong = [file for file, checksum in files.items() if not _matches(folder / file, checksum)]
     if not files or wrong:
-        why = f"{', '.join(wrong)} changed since" if wrong else "it was put there by hand"
+        why = (
+            f"{', '.join(wrong)} changed after the download"
+            if wrong
+            else "Recollect did not download it"
+        )
         raise EmbedderError(f"{folder} exists, but {why}: pass --again to replace it")
     return Downloaded(
         name=name, folder=folder, files=files, size=_size(folder, files), was_there=True

@@ -233,7 +233,9 @@ class LoadedEmbedder(Generic[T]):
     async def model(self) -> T:
         """Return the model, and load it if necessary. Raise MissingExtra or EmbedderError if that
         fails."""
-        failing = f"{self.name} could not be loaded: install it again, or choose another"
+        failing = (
+            f"{self.name} could not be loaded: install it again, or set recall.embedder to another"
+        )
         return await outcome(self._begin(), failing=failing, quoted=True)
 
     def _begin(self) -> Future[T]:

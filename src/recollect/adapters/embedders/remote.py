@@ -266,10 +266,10 @@ class RemoteEmbedder:
             raise self._wrong(matrix)
         given = matrix.shape[1]
         if self._dimensions and given != self._dimensions:
-            raise self._wrong(f"it gave {given} dimensions in place of {self._dimensions}")
+            raise self._wrong(f"it gave {given} dimensions instead of {self._dimensions}")
         lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
         if not given or not np.isfinite(lengths).all() or not lengths.all():
-            raise self._wrong("it gave a vector that has no direction")
+            raise self._wrong("a vector of its answer is zero or not finite")
         self._dimensions = given
         scaled = (matrix / lengths).astype("<f4")
         return [row.tobytes() for row in scaled]
@@ -291,7 +291,7 @@ class RemoteEmbedder:
 
     def _explain_refusal(self, status: int, wait: float | None) -> EmbedderError:
         if status in (413, 422):
-            advice = "it does not take texts of this size or number"
+            advice = "it does not accept texts of this size, or so many at once"
         elif status in (401, 403):
             named = "name the variable with this server's key in recall.remote.key_variable"
             check = f"check the key in {self._key_variable}, and that it may use this model"
@@ -302,7 +302,7 @@ class RemoteEmbedder:
             again = f"in {wait:.0f} s" if wait else "later"
             advice = f"too many requests, or the account's quota is spent; try again {again}"
         elif status >= 500:
-            advice = "the provider has a problem of its own; try again later"
+            advice = "the provider has an internal problem; try again later"
         else:
             advice = "it refuses the request; check the model's name and its dimensions"
         return EmbedderError(f"{self._provider} answered {status}: {advice}")
@@ -321,14 +321,14 @@ def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:
         return "its answer is not JSON"
     items = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(items, list) or len(items) != wanted:
-        return "it gave another number of vectors than it got texts"
+        return "the number of vectors differs from the number of texts"
     placed: dict[int, npt.NDArray[np.float32]] = {}
     for at, item in enumerate(items):
         if not isinstance(item, dict):
             return "its answer does not have the expected form"
         index = item.get("index", at)
         if not isinstance(index, int) or not 0 <= index < wanted or index in placed:
-            return "it did not say which vector belongs to which text"
+            return "its answer does not show which vector belongs to which text"
         vector = _read_vector(item.get("embedding"))
         if vector is None:
             return "a vector of its answer cannot be read as numbers"

@@ -116,7 +116,7 @@ def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) 
     if overflow is not None:
         return ModelOverflow(
             f"{who}: the request does not fit the model's window ({overflow.pattern_name}); "
-            "compact the session, or ask a model with a larger one",
+            "compact the session, or use a model with a larger window",
             overflow,
         )
     answered = error.status is not None
@@ -140,7 +140,7 @@ def _advice(error: ProviderError) -> str:
     if status == 429:
         return "too many requests; try again later, or lower the rate"
     if error.is_passing:
-        return "the provider has trouble of its own; try again later"
+        return "the provider has an internal problem; try again later"
     return "it refuses this request; sending it again does not help"
 
 
@@ -359,7 +359,7 @@ class Calls:
             opened.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
         if first is None:
-            return http.FailedTry(error=self._torn("ended it before its first byte"), again=True)
+            return http.FailedTry(error=self._torn("before the first byte"), again=True)
         return Reply(answer.headers.get("content-type", ""), first, pieces, opened.pop_all())
 
     async def _rest(self, reply: Reply, until: float | None) -> bytes:
@@ -399,7 +399,8 @@ class Calls:
             return http.FailedTry(error=ModelRefused(f"{who} cannot be called: check the base URL"))
         if trouble.kind is http.TroubleCause.LATE:
             late = (
-                f"{who} did not answer within {self._deadline:g} s: try again later, or allow more"
+                f"{who} did not answer within {self._deadline:g} s: try again later, or raise "
+                "models.deadline_seconds"
             )
             return http.FailedTry(error=ModelUnavailable(late))
         if trouble.kind is http.TroubleCause.UNREACHABLE:

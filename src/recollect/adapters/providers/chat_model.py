@@ -166,8 +166,8 @@ class HttpChatModel(ABC):
                 )
         if done.overflow is not None:
             raise ModelOverflow(
-                f"{self._address.shown}: the prompt was cut to the model's window without an error "
-                f"({done.overflow.pattern_name}); ask with less",
+                f"{self._address.shown} cut the prompt to the model's window without an error "
+                f"({done.overflow.pattern_name}): shorten the request",
                 done.overflow,
             )
         return reply, Answer(text=parsed.text, stop=parsed.stop, usage=done.usage)

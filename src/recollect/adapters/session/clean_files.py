@@ -51,9 +51,11 @@ COVERS_TRANSCRIPTS: Final = (
 )
 COVERS_NOTES: Final = "daily notes of the named workspace: lines that contain the text"
 _NO_WORKSPACE: Final = (
-    "daily notes of workspaces: none was named, so none was looked at; repeat it with --workspace"
+    "daily notes: no workspace was named, so none was searched; repeat the command with --workspace"
 )
-_OTHER_WORDS: Final = "notes that say it in other words: read the files in memory/ of the workspace"
+_OTHER_WORDS: Final = (
+    "notes that say the same in other words: read the files in memory/ of the workspace"
+)
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
 """Copies that forgetting in files never deletes."""
 _LEFT_OVER: Final = re.compile(
@@ -131,7 +133,7 @@ def resolve_sessions(space: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Walk:
-    again = "then repeat it"
+    again = "then repeat the command"
 
     def __init__(self, space: str, *, apply: bool) -> None:
         self.cannot: list[str] = []
@@ -187,7 +189,9 @@ class _Walk:
                     raise OSError("it is too large")  # noqa: TRY301 - reported like the others
                 line = self.advise(path.relative_to(root).as_posix(), path.read_bytes())
             except OSError as error:
-                self.leave(f"a memory file of the workspace ({_why(error)}): look into it", None)
+                self.leave(
+                    f"a memory file of the workspace ({_why(error)}): open it and check", None
+                )
                 continue
             if line:
                 self.cannot.append(line)
@@ -198,7 +202,10 @@ class _Walk:
         change: _Change | None = None
         try:
             if path.is_symlink():
-                self.leave(f"{path.name} among the {place} is a link: see to its file", None)
+                self.leave(
+                    f"{path.name} among the {place} is a link: check the file that it points to",
+                    None,
+                )
                 return
             data = path.read_bytes()
             change = self.edit(place, path, data)
@@ -214,7 +221,7 @@ class _Walk:
                 change = done[-1]
         except TranscriptLocked:
             self.leave(
-                f"{path.name} among the {place}, which a running agent has open: end it, "
+                f"{path.name} among the {place} is open in a running agent: end that agent, "
                 f"{self.again}",
                 change,
             )
@@ -257,8 +264,8 @@ class _Forgetting(_Walk):
             self._note_texts.append(files.order.matching.casefold())
         if files.said and files.order.matching is None:
             self.again = (
-                "then forget once more, with --matching and words of it: its segment is gone by "
-                "then"
+                "then forget again with --matching and words of the message, because its id no "
+                "longer exists"
             )
         else:
             self.again = "then forget once more"
@@ -345,7 +352,10 @@ class _Forgetting(_Walk):
             return ""
         if self._note(name.encode()).data != name.encode():
             name = "a memory file whose name contains the text"
-        return f"{name} in the workspace, which is not a daily note: take it out there by hand"
+        return (
+            f"{name} in the workspace contains the text, but is not a daily note: remove the text "
+            "by hand"
+        )
 
     def count(self, place: str, path: Path, change: _Change) -> None:
         del place, path
@@ -380,7 +390,7 @@ class _Forgetting(_Walk):
 
 
 class _Masking(_Walk):
-    again = "then redact once more"
+    again = "then redact again"
 
     def __init__(self, space: str, masks: Masks, *, apply: bool) -> None:
         super().__init__(space, apply=apply)
@@ -402,8 +412,8 @@ class _Masking(_Walk):
         count = sum(self._note(data).does.values())
         self.found.left += count
         line = (
-            f"{name} in the workspace, which is not a daily note, contains {count:,}: mask them "
-            "there"
+            f"{name} in the workspace contains {count:,} secrets, but is not a daily note: "
+            "mask them"
         )
         return f"{line} by hand" if count else ""
 

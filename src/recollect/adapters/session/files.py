@@ -85,8 +85,8 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
     try:
         if not try_lock(descriptor, seconds):
             raise TranscriptLocked(
-                f"another process has held {lock.name} for more than {seconds:g} s: find that "
-                "process, and check whether it is stopped"
+                f"another process has held the lock {lock.name} for more than {seconds:g} s: "
+                "end that process if it hangs"
             )
         yield
     finally:

@@ -81,7 +81,7 @@ class TranscriptFile:
             notes = [note for note in session.notes if note != TORN_NOTE]
             size = _mend(descriptor, data, session, notes)
             if os.fstat(descriptor).st_mode & _OTHERS:
-                notes.append(f"others may read {path.name}: chmod {OWNER_ONLY:o} it")
+                notes.append(f"other users can read {path.name}: run `chmod {OWNER_ONLY:o}` on it")
             opened.pop_all()
         lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
         return cls(path, descriptor, size=size, lines=lines), session, notes
@@ -256,8 +256,9 @@ class SessionTranscript:
                 entry.id == first_kept_entry_id for entry in path
             ):
                 raise TranscriptError(
-                    f"entry {first_kept_entry_id!r} is not on this session's path, so everything "
-                    "before the compaction would be lost: name an entry on the path"
+                    f"entry {first_kept_entry_id!r} is not on this session's current branch, "
+                    "so everything before the compaction would be lost: name an entry of that "
+                    "branch"
                 )
             return self._add(
                 lambda stamp: compaction_value(

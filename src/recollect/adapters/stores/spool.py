@@ -110,7 +110,8 @@ class FileSpool:
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Store a record that the store refused, durably. It is never drained again."""
         LOG.warning(
-            "spool: the store refused a batch; `recollect memory check --retry` tries again: %s",
+            "spool: the store refused some messages; run `recollect memory check --retry` to "
+            "try again: %s",
             reason,
         )
         # a process that crashed after this gets here again

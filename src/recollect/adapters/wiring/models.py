@@ -73,7 +73,7 @@ class PlainModel:
         if isinstance(answer, str):
             return Answer(text=answer)
         raise ModelRefused(
-            f"your model answered with a {type(answer).__name__}: return an Answer, or a text"
+            f"your model answered with a {type(answer).__name__}: return an Answer or a string"
         )
 
     async def close(self) -> None:
@@ -163,9 +163,9 @@ def _key(settings: Settings) -> str | None:
     key = os.environ.get(usual)
     if not key:
         raise SettingsError(
-            f"models.provider is {models.provider!r}, and {usual} is not set: set it in the "
-            "environment, name another variable as models.key_variable, or a server that needs no "
-            "key as models.base_url"
+            f"models.provider is {models.provider!r}, but {usual} is not set: set it in the "
+            "environment, or set models.key_variable to another variable, or models.base_url to a "
+            "server that needs no key"
         )
     return key
 
@@ -250,7 +250,7 @@ def choose(
 
     `models` are folders that contain model folders. `onnx_model` is the name of one of these, or a
     path. `threads` is the number of cores that a run of a model may use. A missing "transformer" is
-    not an error: recall uses words alone, or `hash_instead`, as OpenClaw does.
+    not an error: recall uses words only, or `hash_instead`, as OpenClaw does.
     """
     makers: dict[str, Callable[[], Embedder]] = {
         "onnx": lambda: _onnx(models, onnx_model, threads),
@@ -258,15 +258,15 @@ def choose(
         "hash": HashEmbedder,
     }
     if name == "none":
-        return Embedders(said="none: recall goes by words alone")
+        return Embedders(said="none: recall searches by words only")
     if name == "transformer":
         try:
             return _named([makers["onnx"]()])
         except (MissingExtra, EmbedderError) as error:
-            by = "by hash vectors" if hash_instead else "by words alone"
+            by = "with hash vectors" if hash_instead else "by words only"
             lacking = f"no transformer: {error}"
             instead = (HashEmbedder(),) if hash_instead else ()
-            return Embedders(used=instead, said=f"recall goes {by}; {lacking}", lacking=lacking)
+            return Embedders(used=instead, said=f"recall searches {by}; {lacking}", lacking=lacking)
     if name != "auto":
         return _named([makers[part]() for part in name.split("+")])
     used: list[Embedder] = []
@@ -280,7 +280,7 @@ def choose(
 
 
 def _named(embedders: Sequence[Embedder], lacking: Sequence[str] = ()) -> Embedders:
-    names = " and ".join(embedder.name for embedder in embedders) or "recall goes by words alone"
+    names = " and ".join(embedder.name for embedder in embedders) or "recall searches by words only"
     return Embedders(used=tuple(embedders), said="; ".join((names, *lacking)))
 
 

@@ -118,7 +118,7 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
     from recollect.adapters.stores.postgres.store import PostgresStore
 
     if not isinstance(store, PostgresStore):
-        raise SettingsError("--admin-url is for PostgreSQL: a file needs no owner; leave it out")
+        raise SettingsError("--admin-url is for PostgreSQL: leave it out")
     return await store.scrub(admin_url)
 
 

@@ -56,7 +56,7 @@ _SECONDS_SHOWN: Final = 2.0
 _PENDING_CHARS: Final = 4_000
 """Number of characters drawn of a block in progress. The block is printed in full when it ends."""
 QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
-    "run": ("bash wants to run, and nothing confines it here:", "run it? y / n, then Enter: "),
+    "run": ("bash wants to run this, and no sandbox confines it:", "run it? y / n, then Enter: "),
     "forget": (
         "memory_forget wants to forget this permanently:",
         "forget it? y / n, then Enter: ",
@@ -244,7 +244,9 @@ class Screen:
         number = self._count if number is None else number
         folded = self._folded.get(number)
         if folded is None:
-            self._print(f"there is no [{number}]" if self._count else "nothing is folded yet")
+            self._print(
+                f"there is no folded line [{number}]" if self._count else "no line is folded yet"
+            )
             return
         self._console.print(folded.line(number, self._console.width - 1))
         self._print(f"{folded.whole}\n")

@@ -135,10 +135,11 @@ class DurableArchive:
         are none."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
-            texts.append(f"batches wait in the spool: {self._drain_said}")
+            texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
         if self.set_aside:
             texts.append(
-                f"the store refused {self.set_aside} batches: `recollect memory check` shows them"
+                f"the store refused {self.set_aside} writes: run `recollect memory check` to "
+                "list them"
             )
         return "; ".join(texts)
 
@@ -243,7 +244,9 @@ class DurableArchive:
         await self.try_again()
         text = self._not_asked()
         if self.spooling:
-            waiting = text if self._unread else "earlier batches wait for it"
+            waiting = (
+                text if self._unread else "earlier messages are still in the spool (a local file)"
+            )
             text = self._drain_said or waiting
         elif self._store is not None or not self._unread:
             answer = await self._try_to_write(batch)
@@ -354,7 +357,7 @@ class DurableArchive:
         self._closed = True
         if self._held:
             LOG.warning(
-                "%d batches could not be stored and are lost when this process exits: their "
+                "%d writes could not be stored and are lost when this process exits: their "
                 "messages are stored if the client sends them again",
                 len(self._held),
             )

@@ -278,7 +278,8 @@ class Engine(StoredMemory):
             context = context_of(given, done, boundary, as_it_came=request, compaction=compacted)
             if handle.state is not state:
                 raise StaleSession(
-                    f"session {handle.id!r} changed while it was prepared; try again"
+                    f"session {handle.id!r} changed while its request was prepared; prepare it "
+                    "again"
                 )
             handle.state = context.state
             if done.draft is not None:

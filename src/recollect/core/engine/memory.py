@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from recollect.core.facts.book import FactBook
 
 StoredT = TypeVar("StoredT")
-NOTHING_KEPT = "nothing is kept here: set ingest.enabled = true"
+NOTHING_KEPT = "this memory is read-only: set ingest.enabled = true to store anything"
 
 
 class StoredMemory:

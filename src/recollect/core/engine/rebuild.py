@@ -101,7 +101,9 @@ async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
     if not kept:
         return "no turn of this session is in the ledger"
     if number in kept:
-        return f"turn {number} is in the ledger, but the messages that it needs are not"
+        return (
+            f"turn {number} is in the ledger, but some messages that it needs are no longer stored"
+        )
     return (
         f"turn {number} is not in the ledger, which has {len(kept)} turns: {kept[0]} to {kept[-1]}"
     )

@@ -195,7 +195,7 @@ class FactBook:
             return facts[0]
         if facts:
             raise RecollectError(
-                f"{len(facts)} facts have ids that begin with {id!r}; give more of it: "
+                f"{len(facts)} facts have ids that begin with {id!r}; pass a longer prefix: "
                 + ", ".join(format_id(fact.id) for fact in facts[:_MOST_NAMED])
             )
         forms = dict.fromkeys((id, id.lower()))

@@ -468,7 +468,7 @@ class Extraction:
                 unseen_low=len(last) == LINEAGE_SEGMENTS,
             )
         except ModelError as error:
-            why = f"the model gave no usable answer ({str(error) or type(error).__name__})"
+            why = f"the model returned no usable answer ({str(error) or type(error).__name__})"
             refused = isinstance(error, ModelRefused)
             if refused or lease.attempt >= self.max_attempts:
                 self.notify(ReadingNote(trouble=why))

@@ -409,12 +409,14 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
         if is_valid_at(fact, draft.at) and not may_replace(fact, by=draft.trust)
     ]
     if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in barred):
-        return Reconciled(operation="refused", reason="a tool has no say in what the user wants")
+        return Reconciled(
+            operation="refused", reason="a tool's output must not replace the user's own statement"
+        )
     new, *closed = place(new_fact(draft, now=now), versions, change=change)
     if barred:
-        reason += "; kept next to a fact that it may not replace"
+        reason += "; kept next to a fact that is pinned or more trusted"
     if new.superseded_by is not None:
-        reason += "; said before what is known, so it is history"
+        reason += "; older than the current fact, so it is stored as its history"
     return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
 
 
@@ -442,7 +444,7 @@ def _decide(draft: FactDraft, known: Sequence[Fact]) -> tuple[Operation, Fact | 
         for fact in known:
             if fact.at > draft.at and same_words(draft.content, fact.content):
                 return "none", fact, "said again later"
-    return "add", None, "nothing known is about the same property"
+    return "add", None, "no stored fact is about the same property"
 
 
 def _has_same_words(draft: FactDraft, fact: Fact) -> bool:

@@ -143,8 +143,8 @@ class StreamedReply:
             self.take(event)
         if given and not self.events and self.error is None:
             raise FormatError(
-                f"none of these {given} is an event of a stream that is known: give the events "
-                "of Anthropic's Messages, or of OpenAI's Chat Completions or Responses"
+                f"none of these {given} is a known stream event: pass the events of "
+                "Anthropic's Messages, or of OpenAI's Chat Completions or Responses"
             )
 
     def take(self, event: Any) -> None:

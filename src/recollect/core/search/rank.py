@@ -276,7 +276,7 @@ digits."""
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
     "neighbours": "a message next to it answers",
-    "stretch": "said while the conversation was about it",
+    "stretch": "stated while the conversation was about the question",
     "speaker": "its speaker is named",
     "role": "the user's own words",
     "standing": "a lasting instruction",
@@ -381,7 +381,7 @@ class Ranking:
                     for kind, similarity in zip(self._kinds, passage.similarities, strict=False)
                     if similarity is not None
                 ]
-                return ", ".join(near) or "no vector of it yet: by its words"
+                return ", ".join(near) or "it has no vector yet, so its words count"
             case "date":
                 return _date_points(self._evidence, passage)[1]
         return _WHY[name]

@@ -267,7 +267,7 @@ def _read(found_file: FoundFile) -> bytes | Unread:
         any(_signature(stat) != expected for stat in (before, after))
         or len(data) != found_file.size
     ):
-        return Unread(reason="it was changed while it was read; the next look reads it again")
+        return Unread(reason="it was changed while it was read; the next scan reads it again")
     return data
 
 

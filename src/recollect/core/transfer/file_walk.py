@@ -154,7 +154,7 @@ class _FileWalk:
         if pattern:
             self._walk(path, pattern)
         elif not self.name(path, any_suffix=True):
-            self._skip(path, "it is not there")
+            self._skip(path, "it does not exist")
 
     def name(self, path: Path, *, any_suffix: bool = False) -> bool:
         """Add a file, or a folder with everything in it. Return False if there is no such name."""
@@ -188,7 +188,7 @@ class _FileWalk:
             for entry in self._list_folder(at, pattern):
                 self._entries += 1
                 if self._entries > MOST_ENTRIES:
-                    self._end(f"more than {MOST_ENTRIES:,} names; the rest is not followed")
+                    self._end(f"more than {MOST_ENTRIES:,} names; the rest is not indexed")
                     break
                 names = (*above, entry.name)
                 wanted = _is_markdown(entry.name) and _matches(names, pattern)
@@ -215,7 +215,7 @@ class _FileWalk:
         real = Path(os.path.realpath(link))
         if any(real.is_relative_to(root) for root in self._allowed):
             return real
-        self._skip(link, "it leads out of the workspace; add where it leads to index.extra_paths")
+        self._skip(link, "it is a link out of the workspace; add its target to index.extra_paths")
         return None
 
     def _report_unreadable(self, path: Path, error: OSError) -> None:
@@ -240,7 +240,7 @@ class _FileWalk:
             self.found.refused.add(label)
             return
         if len(self._files) == MOST_FILES:
-            self._end(f"more than {MOST_FILES:,} files; the rest is not followed")
+            self._end(f"there are more than {MOST_FILES:,} files; the rest is not indexed")
             return
         self._files.add(same)
         self.found.files.append(

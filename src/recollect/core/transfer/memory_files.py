@@ -191,7 +191,9 @@ class MemoryFiles:
                 segments = await stored_sections(look.archive, stored.session, owner)
                 await self._withdraw(file.label, segments, look)
         except TimeoutError:
-            look.skip(file.label, "it does not answer; the rest waits for the next look")
+            look.skip(
+                file.label, "its disk does not answer; the next scan reads the remaining files"
+            )
             return False
         return True
 
@@ -199,7 +201,7 @@ class MemoryFiles:
         self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan
     ) -> None:
         if read.left_out:
-            look.skip(file.label, f"{read.left_out:,} of its sections: it has too many")
+            look.skip(file.label, f"{read.left_out:,} of its sections: it has more than the limit")
         segments: Mapping[SegmentId, Segment] = {}
         if stored is not None:
             owner = self._owners[file.outside]

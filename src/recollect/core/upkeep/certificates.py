@@ -33,7 +33,7 @@ PLACES: Final[Mapping[BodyKind, str]] = {
 }
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
-    "spools of other machines: what waits there was masked by the rules of then",
+    "spools of other machines: messages in them were masked by the rules of that time",
     "what model providers logged or cached",
     "the client's own history and files",
 )

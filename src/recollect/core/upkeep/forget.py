@@ -41,11 +41,12 @@ from recollect.core.values.upkeep import (
 from recollect.errors import FormatError
 
 _LEFT: Final = (
-    "{:,} records that the pattern matches in ledger, jobs and states, in their ids and keys "
-    "perhaps: forget once more, or by session"
+    "{:,} records in ledger, jobs and session states still match the pattern, perhaps in their "
+    "ids or keys: forget again, or forget the session"
 )
 _TORN: Final = (
-    "{:,} torn records in which the pattern cannot be looked for: forget a text, which removes them"
+    "{:,} damaged records that a pattern cannot be searched for: forget with --matching, which "
+    "removes them"
 )
 
 COVERS: Final = (

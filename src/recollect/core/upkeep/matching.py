@@ -164,7 +164,7 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
 def describe_damage(spools: Iterable[Spool]) -> list[str]:
     """Describe the unreadable parts of spools, one line each with the fix."""
     return [
-        f"{name}, a damaged part of the spool: look into it, or delete it"
+        f"{name}, a damaged part of the spool: check its content, or delete it"
         for spool in spools
         for name in getattr(spool, "unreadable_files", tuple)()
     ]

@@ -318,7 +318,7 @@ class _RedactionWalk:
                 races += 1
         if self._apply:
             self._raced += 1
-            self.cannot["facts: others were written all the time; redact once more"] = None
+            self.cannot["facts: other facts were written at the same time; redact again"] = None
 
     async def _write_some_facts(self) -> bool:
         revision = await self._store.facts_revision()
@@ -379,7 +379,7 @@ class _RedactionWalk:
             f"{count:,} {place} that could not be read" for place, count in self._unread.items()
         ]
         if self._raced:
-            lines.append(f"{self._raced:,} that changed meanwhile: redact once more")
+            lines.append(f"{self._raced:,} that changed in the meantime: redact again")
         lines += [
             f"{len(names):,} {what} that contain text to mask: they connect records and stay; "
             "forget the records that they belong to"

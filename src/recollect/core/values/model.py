@@ -89,7 +89,7 @@ class LimitDoubt(Enum):
 
     BELOW_FLOOR = "smaller than the window of any model that is served"
     WIDER = "larger than the request that was refused"
-    ECHOED = "the words that name it stand in the request itself"
+    ECHOED = "the words that name it appear in the request itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

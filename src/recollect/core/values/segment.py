@@ -147,7 +147,7 @@ def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) ->
     if len(vectors) != wanted:
         if wanted == 1:
             return f"{len(vectors)} vectors for one text"
-        return f"another number of vectors than it got texts, {len(vectors)} for {wanted}"
+        return f"{len(vectors)} vectors for {wanted} texts"
     numbers = struct.Struct(f"<{dimensions}f")
     for values in vectors:
         if len(values) % _FLOAT_BYTES:
@@ -156,5 +156,5 @@ def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) ->
             return f"{len(values) // _FLOAT_BYTES} dimensions instead of {dimensions}"
         # a sum of 32-bit floats fits 64 bits, and NaN stays NaN
         if not math.isfinite(sum(numbers.unpack(values))):
-            return "a vector with numbers that are none"
+            return "a vector with values that are not numbers"
     return ""

@@ -145,7 +145,9 @@ def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise DaemonAway("another process starts a daemon, and none listens") from None
+                    raise DaemonAway(
+                        "another process is starting a daemon, but no daemon listens yet"
+                    ) from None
                 time.sleep(PAUSE_SECONDS)
                 continue
             if not listens():

@@ -244,7 +244,7 @@ class McpProcess:
                 opened = await self._open_daemon()
         if opened.status != 200:
             opened.close()
-            raise DaemonAway(f"it serves others (status {opened.status})")
+            raise DaemonAway(f"the daemon refused this client (status {opened.status})")
         return opened
 
     async def _open_daemon(self) -> DaemonConnection:
@@ -271,14 +271,17 @@ class McpProcess:
             return  # the next request connects to another server
         self._lost += 1
         if isinstance(server, Alone):
-            error = {"code": _INTERNAL_ERROR, "message": "the memory cannot be served here"}
+            error = {
+                "code": _INTERNAL_ERROR,
+                "message": "the memory could not be opened; run `recollect doctor`",
+            }
             for key in tuple(self._waiting):
                 answer = {"jsonrpc": "2.0", "id": json.loads(key), "error": error}
                 await self._write(json.dumps(answer).encode())
                 self._waiting.pop(key, None)
             return
         if self._lost >= _MOST_LOST and not self._alone:
-            self._go_alone("it ended under the same request again")
+            self._go_alone("the daemon ended again during the same request")
         self._outgoing.put_nowait(("", "", b""))
 
     async def _answer(self, server: DaemonConnection | Alone, line: bytes) -> None:

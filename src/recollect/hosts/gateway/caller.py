@@ -39,11 +39,11 @@ class RequestKind(Enum):
     """The purpose of a request. The value is shown to people."""
 
     TURN = "a turn of the conversation"
-    TITLE = "a side request without tools: a title, or a summary of the client's own"
-    PROBE = "a probe: a reply of one token"
+    TITLE = "a side request without tools: for a title, or for the client's own summary"
+    PROBE = "a check by the client: it asks for one token"
     COMPACTION = "the client compacts its history itself"
     COUNT = "a count of tokens"
-    UNREADABLE = "no request that can be read"
+    UNREADABLE = "a request that cannot be read"
 
     @property
     def in_conversation(self) -> bool:

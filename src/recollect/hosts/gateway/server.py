@@ -213,7 +213,10 @@ class Gateway:
         if exchange.header("upgrade").lower() == "websocket":
             return 426, "the gateway speaks HTTP only"
         if self._running >= MOST_REQUESTS:
-            return 429, f"the gateway has {MOST_REQUESTS} requests at once, and takes no more"
+            return (
+                429,
+                f"the gateway already handles {MOST_REQUESTS} requests at once: try again later",
+            )
         family, key = self._family(exchange), key_family(exchange.header)
         if not self.upstreams.serves(family):
             path = exchange.record.path
@@ -496,7 +499,7 @@ class Gateway:
     async def _report(self, request: Request) -> Response:
         report = self.activity.report(request.path_params["name"])
         if report is None:
-            raise HTTPException(404, "no such session has crossed the gateway lately")
+            raise HTTPException(404, "no such session has used the gateway lately")
         return JsonAnswer(report)
 
     async def _follow(self, request: Request) -> Response:

@@ -60,7 +60,7 @@ class WithoutMemory(Enum):
     """Why a request was shaped without memory. The value is shown to people."""
 
     LATE = "memory took too long"
-    STUCK = "the thread of the memories does not answer"
+    STUCK = "the thread that runs the memories does not answer"
     FAILED = "memory failed"
     NOT_OPENED = "its memory cannot be opened"
     TOO_LARGE = "it was too large for the provider"

@@ -230,18 +230,18 @@ def why_away(error: BaseException) -> str:
         case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
             return "the proxy cannot be reached"
         case aiohttp.ClientConnectorDNSError() | socket.gaierror():
-            return "its name is not found"
+            return "its host name was not found"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return "its certificate is not trusted"
         case aiohttp.ClientSSLError():
-            return "no secure connection comes about"
+            return "no TLS connection could be established"
         case TimeoutError():
             return "no answer in time"
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
             return "it closed the connection"
         case OSError(errno=int(number)):
             return os.strerror(number).lower()
-    return f"no reason that is known: {type(error).__name__}"
+    return f"unknown reason: {type(error).__name__}"
 
 
 def _proxy(url: str) -> str | None:

@@ -217,7 +217,7 @@ def _header(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     for line in recording.passed_over[:2]:
         yield Text.assemble(("! ", MARK), line)
     if (more := len(recording.passed_over) - 2) > 0:
-        yield Text.assemble(("! ", MARK), f"{more:,} more lines passed over (--json)")
+        yield Text.assemble(("! ", MARK), f"{more:,} more lines skipped (--json lists them)")
 
 
 def _tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:

@@ -76,7 +76,7 @@ class FairQueue:
     async def _wait(self, tenant: UUID, seconds: float | None) -> None:
         queue = self._waiting.setdefault(tenant, deque())
         if len(queue) >= self._tenant_waiting:
-            raise _too_many(f"{len(queue)} requests of this tenant wait already")
+            raise _too_many(f"{len(queue)} requests of this tenant are already waiting")
         place = asyncio.get_running_loop().create_future()
         queue.append(place)
         try:
@@ -140,7 +140,7 @@ class Taking:
         self.intake.bytes_held[self.tenant] += size
         self.intake.all_bytes_held += size
         if self.intake.bytes_held[self.tenant] > self.intake.most_bytes // 2:
-            raise _too_many("the bodies of this tenant's requests are large together")
+            raise _too_many("the request bodies of this tenant are too large in total")
         if self.intake.all_bytes_held > self.intake.most_bytes:
             raise _node_busy()
 
@@ -169,7 +169,9 @@ class Intake:
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:
-            raise _too_many(f"{self.reading[tenant]} requests of this tenant are being sent")
+            raise _too_many(
+                f"{self.reading[tenant]} requests of this tenant are still being received"
+            )
         self.under_way += 1
         self.reading[tenant] += 1
         taking = Taking(self, tenant)
@@ -186,7 +188,11 @@ class Intake:
 
 
 def _node_busy() -> Problem:
-    return Problem(ProblemKind.BUSY, "try again, or use another node", retry_after=1.0)
+    return Problem(
+        ProblemKind.BUSY,
+        "this node holds too many requests: try again, or use another node",
+        retry_after=1.0,
+    )
 
 
 def _too_many(said: str) -> Problem:

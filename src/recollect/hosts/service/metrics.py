@@ -40,30 +40,36 @@ REFUSALS: Final = frozenset(
 
 
 _COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "requests": ("Requests answered; status `gone`: the client hung up", ("operation", "status")),
+    "requests": (
+        "Requests answered. Status `gone`: the client disconnected",
+        ("operation", "status"),
+    ),
     "requests_refused": ("Requests refused, by reason", ("reason",)),
-    "recalls": ("Prepared requests, by what memory had", ("outcome",)),
-    "compactions": ("Compactions, by how they ended", ("trigger", "outcome")),
+    "recalls": ("Prepared requests, by the result of recall", ("outcome",)),
+    "compactions": ("Compactions, by outcome", ("trigger", "outcome")),
     "stage_failures": (
         "Stages that failed or were late; the turn continued without them",
         ("stage", "cause"),
     ),
-    "jobs": ("Jobs taken, by how they ended", ("kind", "outcome")),
-    "model_failures": ("Questions to models without an answer", ("model", "cause")),
-    "model_tokens": ("Tokens of questions to models, by providers", ("model", "direction")),
+    "jobs": ("Jobs run, by outcome", ("kind", "outcome")),
+    "model_failures": ("Failed calls of models", ("model", "cause")),
+    "model_tokens": ("Tokens of model calls, as the providers report them", ("model", "direction")),
     "embedder_texts": ("Texts given to embedders", ("embedder",)),
     "mcp_tool_calls": ("Calls of memory tools by MCP", ("tool", "outcome")),
 }
 _HISTOGRAMS: Final[Mapping[MeasuredKind, tuple[str, str, tuple[str, ...]]]] = {
-    "request": ("request_duration", "From its first byte to its answer", ("operation",)),
-    "queue": ("queue_wait", "Waiting for a turn, of requests that had to", ()),
-    "transaction": (
-        "store_transaction_duration", "Transactions, with the wait for a connection", ("mode",),
+    "request": (
+        "request_duration", "Time from the first byte of a request to its answer", ("operation",),
     ),
-    "stage": ("stage_duration", "Stages of turns", ("stage",)),
-    "job": ("job_duration", "Jobs, from their lease to their end", ("kind",)),
-    "model": ("model_duration", "Questions to models", ("model",)),
-    "embedder": ("embedder_duration", "Calls of embedders", ("embedder",)),
+    "queue": ("queue_wait", "Time that requests waited in the queue", ()),
+    "transaction": (
+        "store_transaction_duration", "Time of a transaction, with its wait for a connection",
+        ("mode",),
+    ),
+    "stage": ("stage_duration", "Time of a stage of a turn", ("stage",)),
+    "job": ("job_duration", "Time from the start of a job to its end", ("kind",)),
+    "model": ("model_duration", "Time of a model call", ("model",)),
+    "embedder": ("embedder_duration", "Time of an embedder call", ("embedder",)),
 }  # fmt: skip
 
 
@@ -94,11 +100,11 @@ class Metrics:
             "recollect_requests_in_progress", "Requests that are not answered yet", registry=made
         )
         self._waiting = Gauge(
-            "recollect_queue_waiting", "Requests that wait for their turn", registry=made
+            "recollect_queue_waiting", "Requests that wait in the queue", registry=made
         )
         self._memories = Gauge("recollect_open_memories", "Memories that are open", registry=made)
         self.jobs_due_age: Gauge = Gauge(
-            "recollect_jobs_due_age_seconds", "How long the job that is due for longest has waited",
+            "recollect_jobs_due_age_seconds", "How long the oldest due job has waited",
             registry=made,
         )  # fmt: skip
         self.jobs_due_age.set(nan)  # a node does not query this value, and 0 would be wrong
@@ -155,10 +161,10 @@ class Metrics:
 
 _POOL_COUNTERS: Final = {
     "pool_waits": "Transactions that waited for a connection",
-    "pool_wait_seconds": "How long they waited",
+    "pool_wait_seconds": "Seconds that transactions waited for a connection",
     "store_transactions": "Transactions begun",
-    "store_statements": "Statements sent, BEGIN and COMMIT too",
-    "store_round_trips": "Waits for the server",
+    "store_statements": "Statements sent, including BEGIN and COMMIT",
+    "store_round_trips": "Round trips to the server",
 }
 
 
@@ -176,7 +182,7 @@ class PoolCollector(Collector):
             "recollect_pool_connections", "Connections that are open", labels=("state",)
         )
         available = GaugeMetricFamily(
-            "recollect_store_available", "1 unless PostgreSQL could not be reached when last tried"
+            "recollect_store_available", "1 if the last attempt reached PostgreSQL, else 0"
         )
         values: dict[str, float] = {}
         if pool is None:

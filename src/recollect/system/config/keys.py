@@ -111,7 +111,7 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 def build(values: Mapping[str, Any]) -> Settings:
     """Build the settings with these values. Every other key keeps its default."""
     if unknown := values.keys() - known_keys().keys():
-        raise TypeError(f"there are no settings {', '.join(sorted(unknown))}")
+        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
     settings: Settings = _build_group(Settings, "", values)
     return settings
 

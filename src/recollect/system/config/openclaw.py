@@ -270,7 +270,7 @@ def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> Non
             del reading.leaves[path]
         off = _ENTRY if entry is not None else _SLOT
         votes |= {_RECALL: (off, False), _INGEST: (off, False)}
-        needs = f"{_PLUGIN} needs an entry that is enabled and {_SLOT} = {_PLUGIN}"
+        needs = f"to turn it on, enable the entry of {_PLUGIN} and set {_SLOT} = {_PLUGIN}"
         message = f"memory is off: {f'{_SLOT} is none' if slot == 'none' else needs}"
         reading.notices.append(Notice(key=off, message=message))
     for to, (spelled, value) in votes.items():

@@ -112,7 +112,7 @@ class Recall(Validated):
     trimmed messages. At most 10% of the window; 0 turns it off."""
     embedder: EmbedderName = "auto"
     """The embedder, for search by meaning. "auto" uses only embedders that are installed and local.
-    "transformer" uses an ONNX model, or searches by words alone if there is none."""
+    "transformer" uses an ONNX model, or searches by words only if there is none."""
     onnx_model: Text | None = None
     """The ONNX model: a folder, or the name of a downloaded model. If none, all-MiniLM-L6-v2 if it
     is installed, else the first by name."""

@@ -53,7 +53,7 @@ def test_what_is_no_recording_says_what_was_looked_for(data: bytes) -> None:
     with pytest.raises(UnknownFormat, match="Looked for: a pi or OpenClaw session") as raised:
         read_transcript(data, name="notes.md")
     assert "notes.md" in str(raised.value)
-    assert "Give the session file itself" in str(raised.value)
+    assert "Pass the session file itself" in str(raised.value)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n \r\n", gzip.compress(b"", mtime=0)])

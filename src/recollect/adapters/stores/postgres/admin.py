@@ -196,7 +196,12 @@ async def _share_function(connection: Connection) -> list[str]:
             await connection.execute(_FUNCTION, (_DUE_FUNCTION,))
     except psycopg.Error as error:
         why = str(error).splitlines()[0]
-        return [f"{_DUE_FUNCTION} is not on every node: if one is down, no jobs are found: {why}"]
+        return [
+            (
+                f"the function {_DUE_FUNCTION} could not be copied to every node, so workers find "
+                f"no jobs while a node is down: {why}"
+            )
+        ]
     return []
 
 
@@ -297,7 +302,10 @@ async def _rewrite(connection: Connection, cannot: list[str]) -> int:
         try:
             await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
         except sql_errors.LockNotAvailable:
-            cannot.append(f"the table {table}: it was in use all the time, scrub again")
+            cannot.append(
+                f"the table {table}: other transactions used it the whole time, so it was skipped: "
+                "scrub again"
+            )
         except psycopg.OperationalError as error:
             if error.sqlstate is None:
                 raise
@@ -307,7 +315,10 @@ async def _rewrite(connection: Connection, cannot: list[str]) -> int:
             rewritten += 1
             if older is not None and older[0]:
                 # A rewrite keeps rows that an open transaction may still see.
-                cannot.append(f"the table {table}: a transaction was open all along, scrub again")
+                cannot.append(
+                    f"the table {table}: a transaction stayed open, so its old rows remain: scrub "
+                    "again"
+                )
     return rewritten
 
 
@@ -319,7 +330,9 @@ async def _renew_log(connection: Connection, done: list[str], cannot: list[str])
             await connection.execute(statement.encode())
             done.append(what)
         except sql_errors.InsufficientPrivilege:
-            cannot.append(f"{short}: the role may not; old files go later")
+            cannot.append(
+                f"{short}: not permitted for this role, so PostgreSQL removes the old files later"
+            )
         if citus:
             rows = await (await connection.execute(_ON_WORKERS, (statement,))).fetchall()
             cannot += [
@@ -430,7 +443,7 @@ async def _check_schema(connection: Connection, found: DatabaseCheck) -> bool:
     try:
         done = await schema.applied_steps(connection)
     except sql_errors.InsufficientPrivilege:
-        found.add("the URL's role may not use the schema", "give the URL of its owner")
+        found.add("the URL's role has no rights on the schema", "pass the URL of the owner")
         return False
     found.schema_version = max((number for number, phase in done if phase == "pre"), default=0)
     left = [step for step in schema.migrations() if (step.version, step.phase) not in done]
@@ -441,7 +454,7 @@ async def _check_schema(connection: Connection, found: DatabaseCheck) -> bool:
     elif left:
         names = ", ".join(step.file for step in left)
         found.add(
-            f"steps wait until no older code runs: {names}",
+            f"migration steps wait until no older version of Recollect runs: {names}",
             "then run: recollect db migrate --phase post URL",
             problem=False,
         )
@@ -467,7 +480,10 @@ async def _check_roles(
     for role, settings in roles.items():
         for name, value in schema.missing_settings(settings, citus=citus).items():
             why = ", which keeps content out of the server's log" if name in schema.LOGGING else ""
-            found.add(f"{role} logs in without {name}{why}", schema.alter_role(role, name, value))
+            found.add(
+                f"the role {role} lacks the setting {name}{why}",
+                schema.alter_role(role, name, value),
+            )
 
 
 def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:

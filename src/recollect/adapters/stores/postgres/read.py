@@ -226,19 +226,19 @@ _MUST_NOT_EXIST: Final = {
         recollect.passage_terms AS t
         WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
     """,
-    "embedders that count wrongly": """
+    "embedders whose stored count of vectors is wrong": """
         recollect.embedders AS e WHERE e.space_id = %(space)s AND e.vectors <> (
             SELECT count(*) FROM recollect.vectors AS v
             WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
     """,
-    "passages that wait for a vector nobody looks for": """
+    "passages marked as embedded, but without a vector": """
         recollect.embedders AS e
         JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no <= e.complete_to
         WHERE e.space_id = %(space)s AND p.embedded AND NOT EXISTS (
             SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
             AND v.embedder_no = e.embedder_no AND v.passage_no = p.passage_no)
     """,
-    "segments of a forgotten identity": """
+    "segments that were forgotten": """
         recollect.segments AS s WHERE s.space_id = %(space)s AND (EXISTS (
             SELECT FROM recollect.forgotten_segments AS f
             WHERE f.space_id = %(space)s AND f.id = s.id
@@ -253,7 +253,7 @@ _MUST_NOT_EXIST: Final = {
             SELECT count(*) FROM recollect.session_paths AS p
             WHERE p.space_id = %(space)s AND p.session = s.session)
     """,
-    "indexes that count wrongly": """
+    "word indexes whose stored totals are wrong": """
         recollect.counters AS c
         WHERE c.space_id = %(space)s AND (c.documents, c.total_length) <> (
             SELECT count(*), coalesce(sum(t.length), 0) FROM recollect.passage_terms AS t
@@ -328,7 +328,7 @@ async def check(work: Transaction) -> CheckResult:
         problems.append(f"{unread} records of kind fact cannot be read")
     return CheckResult(
         checked=(
-            "rows without their like",
+            "references between rows",
             "counters",
             "paths of sessions",
             "turns of the ledger",
@@ -361,7 +361,7 @@ async def _index_problems(work: Transaction) -> list[str]:
     covered = 0
     for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):
         if first <= covered:
-            found.append("two runs of the index overlap")
+            found.append("two parts of the word index overlap")
         covered = max(covered, last)
         wanted = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
         owners = np.repeat(wanted.numbers - first, wanted.sizes)
@@ -373,7 +373,10 @@ async def _index_problems(work: Transaction) -> list[str]:
         except (ValueError, struct.error):
             held = None
         if held is None or not np.array_equal(expected, held):
-            found.append("a part of the index lacks the words of its passages")
+            found.append(
+                "a part of the word index lacks words of its passages: run `recollect memory "
+                "reindex`"
+            )
     return found
 
 

@@ -386,9 +386,9 @@ class LockRetries:
             except (sql_errors.LockNotAvailable, sql_errors.DeadlockDetected):
                 if time.monotonic() + pause > self._until:
                     raise StoreUnavailable(
-                        f"{name}: other transactions kept a lock on its tables. Find long "
-                        "transactions in pg_stat_activity, end them, and run it again: finished "
-                        "steps stay"
+                        f"{name}: other transactions held locks on its tables. Find long "
+                        "transactions in pg_stat_activity, end them, and run the command "
+                        "again: finished steps are kept"
                     ) from None
             except psycopg.Error as error:
                 if error.sqlstate is None:
@@ -536,7 +536,8 @@ async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
         name != ours.get(step) for step, name in done.items() if _OLDEST <= step[0] <= VERSION
     ) or (done and (_OLDEST, "pre") not in done):
         raise StoreCorrupt(
-            "the database was made by an earlier development version: make it again. Bring its "
-            "content along with `recollect export` of that version and `recollect import` of this"
+            "the database was made by an earlier development version: export its content with "
+            "that version (`recollect export`), create the database again, and import the "
+            "content (`recollect import`)"
         )
     return done.keys()

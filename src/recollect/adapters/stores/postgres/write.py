@@ -63,7 +63,7 @@ async def write_batch(
     if only_if is not None and await only_if.fetchone() is None:
         raise NothingTaken
     if batch.facts_revision not in (None, counters.facts_revision):
-        raise StaleFacts("other facts were written meanwhile: read them and decide again")
+        raise StaleFacts("other facts were written in the meantime: read the facts and try again")
     before = counters.tail
     segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
     forgotten = segments.forgotten

@@ -99,7 +99,7 @@ def _integrity(db: Database) -> Iterator[str]:
         if said != "ok":
             yield f"SQLite: {said}"
     for table, row, *_ in db.rows("PRAGMA foreign_key_check"):
-        yield f"row {row} of {table} rests on nothing"
+        yield f"row {row} of {table} refers to a missing row"
 
 
 def _word_index(db: Database) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _counters(db: Database) -> Iterator[str]:
     yield from _count(db, {"passages have no segment": orphans})
     kept, counted = db.row(_TOTALS), db.row(_COUNTED)
     if kept != counted:
-        yield f"counters say {kept}, counted {counted}"
+        yield f"the stored counters are {kept}, but must be {counted}"
 
 
 def _facts(db: Database) -> Iterator[str]:
@@ -149,15 +149,15 @@ def _facts(db: Database) -> Iterator[str]:
         if fact.current
     )
     if unindexed:
-        yield f"{unindexed} facts are not in the index of words as they are"
+        yield f"{unindexed} facts differ from their words in the index"
     problems = {
-        "facts are marked as current, or as closed, against their own validity": """
+        "facts are marked as current, or as replaced, although their dates say otherwise": """
             fact WHERE current != (superseded_by IS NULL AND valid_to IS NULL)
         """,
-        "words of facts have no current fact": """
+        "indexed words belong to no current fact": """
             fact_word WHERE fact NOT IN (SELECT number FROM fact WHERE current)
         """,
-        "vectors of facts are torn, or have no current fact": """
+        "vectors of facts are damaged, or belong to no current fact": """
             fact_vector AS v JOIN embedder AS e ON e.number = v.embedder
             WHERE length(v.numbers) != 4 * e.dimensions
               OR v.fact NOT IN (SELECT number FROM fact WHERE current)
@@ -168,7 +168,7 @@ def _facts(db: Database) -> Iterator[str]:
 
 def _vectors(db: Database) -> Iterator[str]:
     problems = {
-        "vectors have no passage": "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
+        "vectors belong to no passage": "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
         "passages are marked as embedded, but have no vector": """
             embedder AS e JOIN passage AS p ON p.id <= e.complete_to
             WHERE p.embedded AND NOT EXISTS (
@@ -182,13 +182,13 @@ def _vectors(db: Database) -> Iterator[str]:
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
             sizes = (HALF_BYTES * count * dimensions, FLOAT_BYTES * count * dimensions)
             if len(passages) != 8 * count or size not in sizes:
-                yield f"a block of vectors of {name} is torn"
+                yield f"a block of vectors of {name} is damaged"
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))
         held = np.sort(np.concatenate(members)) if members else NO_NUMBERS
         named = np.array([value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
         if not np.array_equal(held, named):
-            yield f"the vectors of {name} are not those that are named"
+            yield f"the stored vectors of {name} differ from the list of its vectors"
 
 
 def _records(db: Database) -> Iterator[str]:

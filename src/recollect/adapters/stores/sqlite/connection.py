@@ -389,7 +389,9 @@ def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
         return None
     if file.key is not None:
         return WrongKey(f"{path} is encrypted with another key, or is not a database")
-    return WrongKey(f"{path} is encrypted, or is not a database: give its key")
+    return WrongKey(
+        f"{path} is encrypted, or is not a database: set store.key to the source of its key"
+    )
 
 
 def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
@@ -419,10 +421,11 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get(_VERSION)
     if not isinstance(version, int):
-        raise StoreCorrupt(f"{file.path} does not say its version: restore it from a copy")
+        raise StoreCorrupt(f"{file.path} has no version: restore it from a copy")
     if version > VERSION:
         raise StoreCorrupt(
-            f"{file.path} is of version {version}, this Recollect knows {VERSION}: update Recollect"
+            f"{file.path} has version {version}, but this Recollect supports only up to "
+            f"{VERSION}: upgrade Recollect"
         )
     if version < min(MIGRATIONS):
         raise StoreCorrupt(
@@ -430,5 +433,7 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
             "content again"
         )
     if meta.get(_SPACE) != file.space:
-        raise StoreError(f"{file.path} belongs to another space: open it under its own name")
+        raise StoreError(
+            f"{file.path} belongs to another space: open it with the name of that space"
+        )
     return version

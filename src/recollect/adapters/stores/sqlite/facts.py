@@ -128,7 +128,7 @@ def facts_revision(db: Database) -> int:
 def require_revision(db: Database, revision: int | None) -> None:
     """Raise StaleFacts if facts have changed since this revision. None skips the check."""
     if revision is not None and facts_revision(db) != revision:
-        raise StaleFacts("other facts were written meanwhile: read them and decide again")
+        raise StaleFacts("other facts were written in the meantime: read the facts and try again")
 
 
 def raise_revision(db: Database) -> None:

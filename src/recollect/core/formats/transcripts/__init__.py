@@ -152,11 +152,11 @@ def _kind_of_record(fields: Fields) -> TranscriptKind | None:
 def _nothing_found(first_line: bytes, name: str) -> str:
     start = first_line[:60].decode(errors="replace")
     return (
-        f"{name or 'the recording'} is of no known kind. Looked for: a pi or OpenClaw session (a "
-        "line of type session), a Claude Code session (lines with uuid), a Codex rollout (lines "
-        "with payload), messages (lines with role), a request body (messages or input), a JSON "
-        f"array of messages or of such arrays. It begins with {start!r}. Give the session file "
-        "itself, unpacked, or a JSON array of the messages."
+        f"{name or 'the recording'} has no known format. Looked for: a pi or OpenClaw session "
+        "(a line of type session), a Claude Code session (lines with uuid), a Codex rollout "
+        "(lines with payload), messages (lines with role), a request body (messages or input), "
+        f"a JSON array of messages or of such arrays. It begins with {start!r}. Pass the "
+        "session file itself, unpacked, or a JSON array of the messages."
     )
 
 
