@@ -14,7 +14,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -63,13 +62,6 @@ with open("SESSION.jsonl", "w") as file:
 END-OF-FILE
 """
 """What the README looks at: a session with a compaction, and a transcript."""
-PROGRAM = """
-import asyncio
-history = [{{"role": "user", "content": "Hello"}}]
-async def main():
-{}
-asyncio.run(main())
-"""
 SUMMARY = (
     "## Goal\nCheck the logs of the harbour, day by day.\n\n## Decisions\nNone.\n\n"
     "## Progress\nThe first days look normal.\n\n## Open TODOs\nThe days that follow.\n\n"
@@ -101,9 +93,8 @@ def typed(page: str) -> Iterator[tuple[str, str | None]]:
     for language, title, text in re.findall(fence, (ROOT / page).read_text(), re.M | re.S):
         if title:
             yield f"cat > {title} <<'END-OF-FILE'\n{text}END-OF-FILE", None
-        elif language == "python":  # a part of a coroutine that has a history
-            program = PROGRAM.format(textwrap.indent(text, "    "))
-            yield f"python - <<'END-OF-FILE'\n{program}END-OF-FILE", None
+        elif language == "python":
+            yield f"python - <<'END-OF-FILE'\n{text}END-OF-FILE", None
         elif language == "sh":
             yield from ((line, None) for line in text.splitlines())
         elif language == "console":
