@@ -168,16 +168,16 @@ def _settings_text(settings: dict[str, str] | None) -> str:
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="[FOLDER]"
 )
-@click.option("--yes", is_flag=True, help="Use the first model that is found, without asking.")
+@click.option("--yes", is_flag=True, help="Take the first model that it finds, without asking.")
 @click.option(
     "--workspace",
     is_flag=True,
     help="Also create the chat agent's files: AGENTS.md, SOUL.md, TOOLS.md and others.",
 )
 def init(*, folder: Path, yes: bool, workspace: bool) -> None:
-    """Create recollect.toml in FOLDER, with a model that you can use. Overwrites nothing.
+    """Create recollect.toml in FOLDER, and name a model in it. Overwrites nothing.
 
-    Looks for API keys in the environment and for a llama.cpp server on this machine.
+    Offers the models whose API key is in the environment, and a llama.cpp server on this machine.
     """
     settings_file = folder / FILE_NAME
     try:
@@ -248,7 +248,7 @@ def _trust_own(folder: Path, text: str) -> None:
 @click.option("--revoke", is_flag=True, help="Stop trusting FILE.")
 @json_option
 def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) -> None:
-    """Review a project's recollect.toml, and allow it to set what only you may set.
+    """Review a project's recollect.toml, and allow the settings that need your permission.
 
     \b
     recollect trust              the file in the current folder

@@ -274,7 +274,7 @@ def models() -> None:
 @models.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """List the installed models, the models to download, and the choice of `auto`."""
+    """List the installed models, models that you can download, and the model that `auto` uses."""
     from recollect.adapters.embedders.download import KNOWN_MODELS
     from recollect.adapters.embedders.onnx import holds_model
     from recollect.adapters.wiring.models import choose
@@ -333,7 +333,7 @@ def list_(*, as_json: bool) -> None:
 def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.
 
-    After an interruption, complete files are not fetched again. HF_ENDPOINT names another hub.
+    After an interruption, complete files are not fetched again. Set HF_ENDPOINT to use another hub.
     """
     from recollect.adapters.embedders.download import download, hub_model
 

@@ -99,7 +99,7 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
 
     \b
     recollect wrap claude                 with this folder's memory
-    recollect wrap claude -- --continue   what follows -- goes to the agent
+    recollect wrap claude -- --continue   arguments after -- go to the agent
 
     Needs no configuration. The gateway passes the agent's API keys to the provider and does not
     store them. Prints the provider's address unless it is the usual one.
@@ -393,7 +393,7 @@ def sums_of(records: list[dict[str, Any]]) -> str:
         number_of(len(records), "request"),
         f"{came:,} tokens received, {sent:,} sent",
         *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
-        f"{out:,} tokens written",
+        f"{out:,} output tokens",
         *([f"${sum(costs):.2f}{priced}"] if costs else []),
     ]
     return " · ".join(parts)

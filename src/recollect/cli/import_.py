@@ -523,7 +523,8 @@ async def export(*, folder: Path, force: bool, memory: Memory) -> None:
     """Export a memory to segments.jsonl and knowledge.jsonl in DIR.
 
     `recollect import --restore DIR` imports them again. To export a chat session, type /export in
-    the chat. Exits 1 if the files lack messages that are still in the spool.
+    the chat. Exits 1 if messages that wait for the store (in the spool)
+    are missing from the files.
     """
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing

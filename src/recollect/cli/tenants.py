@@ -392,7 +392,8 @@ def space() -> None:
 @space.command("list")
 @service_options
 async def list_spaces(*, memory: Memory) -> None:
-    """List the memories of a store, the last used one last. Default: those of this machine."""
+    """List the memories of a store. The most recently used comes last. Default: those of this
+    machine."""
     from recollect.adapters.wiring import stored_spaces
 
     settings = config.load_settings().settings

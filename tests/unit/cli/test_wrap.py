@@ -125,7 +125,7 @@ def test_a_record_says_what_was_done_and_why() -> None:
     ]
     assert sums_of([record, {**record, "dollars": None}]) == (
         "2 requests · 620,000 tokens received, 28,500 sent · 80% of the input read from the cache "
-        "· 80 tokens written · $0.01 (1 of them have a known price)"
+        "· 80 output tokens · $0.01 (1 of them have a known price)"
     )
     assert sums_of([record]).startswith("1 request · ")
     assert [note.strip() for note in notes] == [

@@ -1,6 +1,6 @@
-"""Split messages into pieces that a model can read in one call each. A call stays with its results.
-This module also decides the sizes of summary, prompt and piece, and changes them after a failed
-call."""
+"""Split messages into pieces, each small enough for one model call. A tool call stays with its
+results. This module also decides the sizes of summaries, prompts and pieces, and changes them after
+a model call failed."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class PieceWriter:
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """Return the pieces of `entries`, halved this many times."""
+        """Split `entries` into chunks, each halved this many times."""
         done = chunk(
             entries,
             self.rules,
@@ -302,7 +302,8 @@ class Sizes:
 
     @property
     def previous_tokens(self) -> int:
-        """Limit of the previous summary as shown. Its pinned quotes can make it longer."""
+        """Limit of the previous summary in a prompt. It is higher, because pinned quotes make that
+        summary longer."""
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
@@ -312,8 +313,8 @@ class Sizes:
         return PromptTerms(summary_tokens=tokens, focus=self.focus)
 
     def overhead_tokens(self, kind: Kind) -> int:
-        """Return the tokens of a call besides its piece. The chunk's margin covers the previous
-        summary."""
+        """Return how many tokens a summarizing call needs in addition to the messages that it
+        summarizes. The chunk's margin covers the previous summary."""
         wanted = self.wanted(kind)
         empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)

@@ -1,5 +1,6 @@
-"""Repairs of rows before and after pairing: invalid parts, call ids, alternating roles. Rows that
-need no repair are not changed, and the same history always gives the same rows."""
+"""Repairs of rows (the messages of the request to send) before and after pairing: invalid parts,
+call ids, alternating roles. Rows that need no repair are not changed, and the same history always
+gives the same rows."""
 
 from __future__ import annotations
 

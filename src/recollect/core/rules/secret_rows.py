@@ -1,6 +1,6 @@
-"""Table of secrets recognized by the syntax around them: commands, URLs, headers, sentences. A row
-never masks the program, the label or the address. Users of curl follow after the table, because no
-single pattern matches them."""
+"""Table of patterns that recognize a secret by the syntax around it: commands, URLs, headers,
+sentences. A pattern masks only the secret, never the program name, label or address next to it. The
+rule for curl's `--user` follows after the table, because no single pattern matches it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Redaction rules: keywords, rows, and the text they search. A text is split into runs of
-characters. Each run sets the bits of its keywords, so most rules are skipped. A row's pattern is
-searched only at its keywords."""
+"""Redaction rules. Each rule is a row of a table: a pattern for a secret, and keywords that a text
+must contain. A text is split into runs of characters. Each run sets the bits of its keywords, so
+most rows are skipped. A row's pattern is searched only at the row's keywords."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def block_text(recalled: Recalled) -> str:
 
 
 def repeated_items(text: str, told: Collection[str]) -> tuple[str, ...]:
-    """Return the passages and facts of the blocks in a text whose every sentence `told` has."""
+    """Return the passages and facts in the text's blocks that repeat only sentences of `told`."""
     held = {said for item in told for said in _without_marks(item)}
 
     def is_held(said: str) -> bool:

@@ -24,7 +24,7 @@ _IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _DESCRIPTIONS: Final = {
     "space": "The space, percent-encoded; a tenant's own",
     "session": "The session, percent-encoded",
-    "number": "Which one, from 1",
+    "number": "Its number, from 1",
     "fact": "The fact's id",
 }
 

@@ -78,7 +78,9 @@ class PreparedAnswer(ApiAnswer):
         name="request"
     )
     turn: Annotated[int | None, about("Pass it to `observe`; null if the request was unreadable")]
-    archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
+    archived: Annotated[
+        Literal["store"] | None, about("Where the turn is stored: `store`, or null if nowhere")
+    ]
     tokens_before: Annotated[int, about("Tokens of the request as received, estimated")]
     tokens_after: Annotated[int, about("Tokens of the returned request, estimated")]
     compacted: Annotated[bool, about("True if a summary replaced older messages")]
@@ -103,7 +105,9 @@ class ObserveBody(ApiBody):
 class ObservedAnswer(ApiAnswer):
     """What was learned from the reply."""
 
-    archived: Annotated[Literal["store"] | None, about("`store`, or null if nothing is kept")]
+    archived: Annotated[
+        Literal["store"] | None, about("Where the turn is stored: `store`, or null if nowhere")
+    ]
     due: Annotated[str, about("Due next: `nothing`, `flush` or `compaction`")]
     usage: Annotated[Record | None, about("Tokens as the provider counted them")]
     learned_window_tokens: Annotated[int | None, about("The model's window, if an error named it")]
@@ -135,7 +139,7 @@ class IngestedAnswer(ApiAnswer):
     read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
     known: Annotated[int, about("How many were stored before")]
-    forgotten: Annotated[int, about("How many stay out because they were forgotten")]
+    forgotten: Annotated[int, about("How many were not stored again, because they were forgotten")]
     redacted: Annotated[int, about("How many secrets were masked")]
 
 
@@ -156,7 +160,7 @@ class CompactedAnswer(ApiAnswer):
     compacted: Annotated[bool, about("True if a summary now replaces older messages")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
     cause: Annotated[str, about("The reason as a stable name")]
-    reason: Annotated[str, about("The same as a sentence")]
+    reason: Annotated[str, about("The reason as a sentence")]
     number: Annotated[int, about("The number of its receipt; 0: none")]
     tokens_before: Annotated[int, about("Tokens of the request as received, estimated")]
     tokens_after: Annotated[int, about("Tokens of the returned request, estimated")]
@@ -174,7 +178,7 @@ class PageQuery(ApiBody):
 
     cursor: Annotated[
         Annotated[str, Meta(max_length=2_000)] | None,
-        about("`next` of the page before"),
+        about("The `next` value of the previous page"),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=500), about("Entries per page, at most")] = 100
 
@@ -191,8 +195,8 @@ class SearchBody(ApiBody):
     budget_tokens: Annotated[int, Meta(ge=1, le=50_000), about("Token limit of all passages")] = (
         2_000
     )
-    said_after: Annotated[Moment | None, about("Only messages from then on")] = None
-    said_before: Annotated[Moment | None, about("Only messages before then")] = None
+    said_after: Annotated[Moment | None, about("Only messages from this time on")] = None
+    said_before: Annotated[Moment | None, about("Only messages before this time")] = None
 
 
 class FoundPassage(ApiAnswer):
@@ -202,7 +206,7 @@ class FoundPassage(ApiAnswer):
     role: Annotated[str, about("The role of its author")]
     session: Annotated[str | None, about("The session of the message")]
     said_at: Annotated[float, about("When")]
-    score: Annotated[float, about("How well it fits: above 0, higher is better")]
+    score: Annotated[float, about("How relevant it is: above 0, higher is better")]
     segment: Annotated[str | None, about("The id of its message, which `forget` takes")]
 
 
@@ -212,7 +216,7 @@ class FoundFact(ApiAnswer):
     id: Annotated[str | None, about("The fact's id")]
     type: Annotated[str, about("Its type")]
     text: Annotated[str, about("Its text")]
-    score: Annotated[float, about("How well it fits: above 0, higher is better")]
+    score: Annotated[float, about("How relevant it is: above 0, higher is better")]
     trust: Annotated[str, about("How far its sources are trusted")]
 
 
@@ -372,8 +376,8 @@ class ForgetBody(ApiBody):
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
-    said_before: Annotated[Moment | None, about("All messages before then")] = None
-    said_after: Annotated[Moment | None, about("All messages from then on")] = None
+    said_before: Annotated[Moment | None, about("All messages before this time")] = None
+    said_after: Annotated[Moment | None, about("All messages from this time on")] = None
     matching: Annotated[
         Annotated[str, Meta(min_length=1, max_length=2_000)] | None,
         about("Everything that contains this text, ignoring case"),

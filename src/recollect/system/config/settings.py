@@ -219,8 +219,8 @@ class StoreSettings(Validated):
     """Source of the key for encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME. If none,
     files are not encrypted."""
     read_seconds: Seconds = 10.0
-    """Maximum time for one query. If a test query also gets no answer, Recollect treats the store
-    as down after three seconds."""
+    """Maximum time for one query. If a query takes over one second, Recollect sends a test query.
+    If that gets no answer within two seconds, Recollect treats the store as down."""
     write_seconds: Seconds = 2.0
     """Maximum time for a write. After that, Recollect writes the messages to the spool, a local
     file."""
@@ -231,7 +231,7 @@ class StoreSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs(Validated):
-    """Work in the background: embedding, packing, extraction."""
+    """Work in the background: embed messages, pack the word index, extract facts."""
 
     in_process: bool = True
     """Run background jobs in this process. If off, run `recollect worker` for them."""
@@ -289,8 +289,8 @@ class Compaction(Validated):
     reserve_tokens_floor: Count = setting(20_000, ANY)
     """Minimum of reserve_tokens; 0 sets no minimum."""
     keep_recent_tokens: Count = setting(20_000, ANY)
-    """Tokens of recent messages that a compaction keeps word for word. With the standing block, at
-    most 40% of the window after the reserve is subtracted."""
+    """Tokens of recent messages that a compaction keeps word for word. Together with the block
+    of `recall.standing_tokens`, at most 40% of the window without the reserve."""
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(0.5, ANY)
     """If the messages to summarize exceed this share of the model's window, Recollect summarizes
     the oldest part first, in separate calls."""

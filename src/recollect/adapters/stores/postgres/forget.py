@@ -106,7 +106,7 @@ class _Targets:
     rows: list[tuple[Any, ...]]
     """Sequence, segment id and message id of every segment that is removed."""
     places: list[tuple[Any, ...]]
-    """Those of the rows that are removed by place alone, each with its session."""
+    """The `rows` that are removed only in one session, each with that session."""
 
 
 async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:

@@ -128,7 +128,7 @@ class _Targets:
     rows: list[Row]
     """Every segment that is removed."""
     places: list[Row]
-    """Those of the rows that are removed by place alone."""
+    """The `rows` that are removed only in one session."""
     sessions: list[int]
     """Sessions that are removed as a whole."""
 
