@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -36,22 +35,17 @@ _SET: Final = re.compile(r'^__version__ = "([^"]+)"$', re.M)
 _HEADING: Final = re.compile(r"^## (\S+)(?: \((.+)\))?$", re.M)
 _EXAMPLE: Final = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 # The client of the README's example is a stand-in: a release asks no provider.
-_PROGRAM: Final = """\
-import asyncio, sys, types
+_STAND_IN: Final = """\
+import sys, types
 from recollect.testing.scripted_model import Says, whole_reply
 
 class Client:
     def __init__(self):
         self.messages = self
-    async def create(self, **request):
+    def create(self, **request):
         return whole_reply("anthropic", Says(text="Aye."), model=request["model"])
 
-sys.modules["anthropic"] = types.SimpleNamespace(AsyncAnthropic=Client)
-history = [{{"role": "user", "content": "Hello"}}]
-
-async def main():
-{}
-asyncio.run(main())
+sys.modules["anthropic"] = types.SimpleNamespace(Anthropic=Client)
 """
 
 
@@ -90,7 +84,7 @@ def example_program(readme: str) -> str:
     found = _EXAMPLE.search(readme)
     if found is None:
         raise ReleaseError("README.md has no Python example")
-    return _PROGRAM.format(textwrap.indent(found[1], "    "))
+    return _STAND_IN + found[1]
 
 
 def commands(version: str, files: list[str]) -> str:

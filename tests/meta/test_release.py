@@ -42,7 +42,7 @@ def test_a_final_version_needs_a_dated_heading() -> None:
 def test_the_example_of_the_readme_is_a_program() -> None:
     program = example_program((ROOT / "README.md").read_text())
     compile(program, "README.md", "exec")
-    assert "recollect.open_memory()" in program
+    assert "recollect.open_blocking_memory()" in program
 
 
 def test_files_that_are_missing_or_foreign_are_problems() -> None:
