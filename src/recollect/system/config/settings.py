@@ -168,7 +168,7 @@ class Models(Validated):
     """Environment variable that holds the API key. If none, the provider's usual variable; a server
     set with base_url then gets no key."""
     main: Text | None = None
-    """Model that `recollect chat` talks to."""
+    """Model that `recollect chat` talks to. Without models.summary, it also writes summaries."""
     summary: Text | None = None
     """Model that writes summaries. If none, models.main."""
     extraction: Text | None = None
