@@ -78,7 +78,7 @@ def test_a_turn_streams_markdown_folds_calls_and_opens_them(tmp_path: Path) -> N
         chat.say("/status")
         terminal.wait_for(f"tokens, {sizes[1]}% of the window")
         chat.say("/show 7")
-        terminal.wait_for("there is no [7]")
+        terminal.wait_for("there is no folded line [7]")
         terminal.send(CTRL_D)
         assert terminal.wait_until_ended() == 0
         assert b"\x1b[?1049h" not in terminal.written, "the other screen"

@@ -158,7 +158,7 @@ def _check_data() -> Check:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
         return Check("data", "broken", f"{folder} cannot be written", todo)
-    state = "is there" if there == folder else "is created when something is first stored"
+    state = "is writable" if there == folder else "is created when Recollect first stores something"
     return Check("data", "ok", f"{folder} {state}")
 
 
@@ -256,7 +256,7 @@ def _check_permissions(loaded: LoadedSettings) -> Check:
         )
         todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
         return Check("permissions", "note", text, todo)
-    return Check("permissions", "ok", "private folders are yours alone")
+    return Check("permissions", "ok", "only you can read the private folders")
 
 
 def _others_read(path: Path) -> bool:

@@ -191,7 +191,9 @@ def _origin(why: FactWhy) -> str:
     if why.rests_on is not None:
         return f"You wrote it. It replaced {shown_id(why.rests_on.id)}, which was found in:"
     if not fact.sources:
-        return "The messages that it was found in are not known."
+        if fact.made_by == "user":
+            return "It was written by hand, so no message supports it."
+        return "The messages that it was found in are not stored."
     return "Only together these messages say it:" if fact.joint else "These messages say it:"
 
 

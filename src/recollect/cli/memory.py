@@ -51,7 +51,7 @@ _SNIPPET_CHARS = 240
 _BEFORE_MATCH_CHARS = 60
 _BUDGET_TOKENS_A_HIT = 120
 _EMBED_SECONDS = 30.0
-_EMPTY_VIEW = "If the conversation still shows some of it, it recalls less, or nothing."
+_EMPTY_VIEW = "A session that already shows the answer recalls less, or nothing."
 # Words as people see them. In a script without spaces, each character is a word.
 _SHOWN_WORDS = re.compile(
     r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
@@ -223,8 +223,7 @@ async def memory_search(
     asked = " ".join(query)
     if not tokenize(asked):
         raise RecollectError(
-            f"{plain_line(asked)!r} has no words that can be searched; "
-            "use other words than the most common ones"
+            f"{plain_line(asked)!r} has no words that can be searched; use less common words"
         )
     async with memory.open(spool="reported") as store:
         name = None if session is None else await stored_session(store, session)

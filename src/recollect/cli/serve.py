@@ -139,7 +139,7 @@ class WorkLog:
         total = self.total
         if not total.total():
             return "nothing was due"
-        parts = [f"{total['done']} jobs done"]
+        parts = [f"{number_of(total['done'], 'job')} done"]
         parts += [f"{number_of(self.found, 'fact')} found"] if self.found else []
         parts += [f"{total['failed']} to be tried again"] if total["failed"] else []
         parts += [f"{total['dead']} failed permanently"] if total["dead"] else []

@@ -340,7 +340,8 @@ async def _job_keys(store: Store, jobs: Sequence[JobRecord]) -> dict[JobId, str]
 def _job_lines(
     queue: QueueState, jobs: Sequence[JobRecord], keys: dict[JobId, str]
 ) -> Iterator[str]:
-    text = f"{queue.waiting:,} waiting, {queue.leased:,} running, {queue.dead:,} dead"
+    text = f"{queue.waiting:,} waiting, {queue.leased:,} running"
+    text += f", {queue.dead:,} dead (failed too often)"
     if queue.spent_tokens_today:
         text += f", {queue.spent_tokens_today:,} tokens reserved today"
     yield text

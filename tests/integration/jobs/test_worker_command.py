@@ -80,4 +80,4 @@ def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
         if run.poll() is None:
             run.kill()
     assert run.returncode == 0
-    assert err == "recollect worker: 1 jobs done\n"
+    assert err == "recollect worker: 1 job done\n"

@@ -43,7 +43,7 @@ def test_auto_takes_both_where_both_are_here(models: Path) -> None:
     assert [embedder.kind for embedder in chosen.used] == ["onnx", "static"]
     assert chosen.said.startswith("onnx:antelope:")
     assert "static:l2_supercat_256:" in chosen.said
-    assert "no onnx" not in chosen.said
+    assert "onnx unavailable" not in chosen.said
 
 
 def test_auto_goes_down_step_by_step_and_says_what_to_do(

@@ -51,7 +51,7 @@ COVERS_TRANSCRIPTS: Final = (
 )
 COVERS_NOTES: Final = "daily notes of the named workspace: lines that contain the text"
 _NO_WORKSPACE: Final = (
-    "daily notes: no workspace was named, so none was searched; repeat the command with --workspace"
+    "daily notes of workspaces: to include them, repeat the command with --workspace DIR"
 )
 _OTHER_WORDS: Final = (
     "notes that say the same in other words: read the files in memory/ of the workspace"

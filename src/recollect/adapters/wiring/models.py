@@ -264,7 +264,7 @@ def choose(
             return _named([makers["onnx"]()])
         except (MissingExtra, EmbedderError) as error:
             by = "with hash vectors" if hash_instead else "by words only"
-            lacking = f"no transformer: {error}"
+            lacking = f"transformer unavailable: {error}"
             instead = (HashEmbedder(),) if hash_instead else ()
             return Embedders(used=instead, said=f"recall searches {by}; {lacking}", lacking=lacking)
     if name != "auto":
@@ -275,7 +275,7 @@ def choose(
         try:
             used.append(makers[kind]())
         except (MissingExtra, EmbedderError) as error:
-            why.append(f"no {kind}: {error}")
+            why.append(f"{kind} unavailable: {error}")
     return _named(used, why)
 
 

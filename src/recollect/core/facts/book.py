@@ -202,7 +202,7 @@ class FactBook:
         if await self._store.tombstoned([fact_identity(FactId(form)) for form in forms]):
             raise RecollectError("that fact was forgotten, and nothing of it is stored")
         raise RecollectError(
-            f"no fact's id begins with {id!r}; `recollect facts list --all` shows them"
+            f"no fact's id begins with {id!r}; `recollect facts list --all` lists the ids"
         )
 
     def _check_writable(self) -> None:

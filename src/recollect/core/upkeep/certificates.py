@@ -173,7 +173,7 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
         f"space      {plain(certificate.space)}",
         f"when       {_time_text(certificate.at)}",
         f"asked      {_scope_text(certificate.asked)}",
-        f"kept by    {plain(certificate.engine)}, Recollect {certificate.version}",
+        f"store      {plain(certificate.engine)}, Recollect {certificate.version}",
         "",
         "Removed",
         *(removed or ["         nothing was stored of it"]),
@@ -266,7 +266,7 @@ def redaction_text(report: RedactionReport) -> str:
     cannot = [line for line in done.cannot if line not in STANDING]
     lines = [
         f"Redaction of space {plain(report.space)}, {_time_text(report.at)}",
-        f"kept by    {plain(report.engine)}, Recollect {report.version}",
+        f"store      {plain(report.engine)}, Recollect {report.version}",
         "",
         headline(done),
         *(

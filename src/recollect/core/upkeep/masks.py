@@ -179,7 +179,8 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
         except re.error as error:
             # The error does not quote the pattern, which may contain the secret.
             raise SettingsError(
-                f"pattern {number} is not a valid regular expression: {error.msg} at {error.pos}"
+                f"pattern {number} is not a valid regular expression: {error.msg} at character "
+                f"{error.pos}"
             ) from None
         if pattern.search("") is not None:
             raise SettingsError(

@@ -203,7 +203,7 @@ class Cause(Enum):
     NOTES_COST_MORE = "notes about left-out messages would take more tokens than the messages"
     TRIMMED = "{messages} {messages:message|messages} left out of the request"
     OLDEST = "the oldest message that is not protected from trimming"
-    LEAST_RELEVANT = "the message least relevant to the query (score {score:.2f})"
+    LEAST_RELEVANT = "least relevant to the query (score {score:.2f})"
     NOTHING_TO_SEARCH = (
         "the query has no searchable words, so the oldest messages are left out first"
     )
