@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import shutil
@@ -232,7 +231,7 @@ def test_what_cannot_work_is_one_line(recollect: Recollect, tmp_path: Path) -> N
     assert "name the files" in recollect.refused("import", tmp_path / "empty")
 
 
-def test_an_imported_session_that_goes_on_is_stored_once(
+async def test_an_imported_session_that_goes_on_is_stored_once(
     recollect: Recollect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Imported, then continued by requests with moved cache marks, then compacted by its client."""
@@ -248,20 +247,16 @@ def test_an_imported_session_that_goes_on_is_stored_once(
     assert told["stored"] == 8
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
     settings = {"window_tokens": 200_000}
-
-    async def go_on() -> None:
-        memory = open_memory(store=recollect.url, settings=settings)
-        new = {"role": "user", "content": "a new question, asked of the engine itself this time"}
-        marked = json.loads(json.dumps(turns))
-        marked[-2]["content"][0]["cache_control"] = {"type": "ephemeral"}
-        marked[0]["content"] = marked[0]["content"][0]["text"]
-        await memory.prepare("s", {"messages": [*marked, new]}, format="anthropic")
-        summary = "This session is being continued from a previous conversation: the parser."
-        kept = [{"role": "user", "content": summary}, *turns[-3:], new]
-        await memory.prepare("s", {"messages": kept}, format="anthropic")
-        await memory.close()
-
-    asyncio.run(go_on())
+    memory = open_memory(store=recollect.url, settings=settings)
+    new = {"role": "user", "content": "a new question, asked of the engine itself this time"}
+    marked = json.loads(json.dumps(turns))
+    marked[-2]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    marked[0]["content"] = marked[0]["content"][0]["text"]
+    await memory.prepare("s", {"messages": [*marked, new]}, format="anthropic")
+    summary = "This session is being continued from a previous conversation: the parser."
+    kept = [{"role": "user", "content": summary}, *turns[-3:], new]
+    await memory.prepare("s", {"messages": kept}, format="anthropic")
+    await memory.close()
     assert recollect.json("memory", "stats")["segments"] == 10  # and the summary
     again = recollect.json("import", tmp_path / "talk.json", "--session", "s")["totals"]
     assert (again["stored"], again["known"]) == (0, 8)

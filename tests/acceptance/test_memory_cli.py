@@ -104,7 +104,7 @@ def test_a_memory_that_is_not_there_is_one_line(recollect: Recollect) -> None:
     assert not Path(recollect.url).exists()
 
 
-def test_search_and_the_memory_tool_rank_alike_and_leave_out_questions(
+async def test_search_and_the_memory_tool_rank_alike_and_leave_out_questions(
     recollect: Recollect, tmp_path: Path
 ) -> None:
     talk = tmp_path / "boiler.json"
@@ -125,12 +125,8 @@ def test_search_and_the_memory_tool_rank_alike_and_leave_out_questions(
     hits = recollect.json("memory", "search", query)["hits"]
     assert "B-12" in hits[0]["passage"]
     assert not [hit["passage"] for hit in hits if hit["passage"].endswith("?")]
-
-    async def by_tool() -> str:
-        async with open_memory(store=Path(recollect.url)) as memory:
-            return (await memory_tools(memory).call("memory_search", {"query": query})).text
-
-    answer = asyncio.run(by_tool())
+    async with open_memory(store=Path(recollect.url)) as memory:
+        answer = (await memory_tools(memory).call("memory_search", {"query": query})).text
     places = [answer.find(hit["passage"]) for hit in hits]
     assert -1 not in places
     assert places == sorted(places)
@@ -167,13 +163,10 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     assert "In a new session, this question would recall" in shown
 
 
-def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:
-    async def store() -> None:
-        async with open_memory(store=Path(recollect.url)) as memory:
-            told = {"text": "The kiln is fired on the first Monday of a month."}
-            assert not (await memory_tools(memory).call("memory_store", told)).is_error
-
-    asyncio.run(store())
+async def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:
+    async with open_memory(store=Path(recollect.url)) as memory:
+        told = {"text": "The kiln is fired on the first Monday of a month."}
+        assert not (await memory_tools(memory).call("memory_store", told)).is_error
     asked = recollect.json("memory", "search", "When is the kiln fired?", "--explain")
     assert asked["facts"][0]["score"] > 0.5
     assert asked["a_turn_would_recall"]

@@ -19,7 +19,7 @@ from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
 from recollect.hosts.inspect.drawn import Sheet, draw_receipt
-from recollect.hosts.inspect.sessions import Receipts, read_receipts
+from recollect.hosts.inspect.sessions import read_receipts
 from recollect.testing.scripted_model import ScriptedModel
 
 RULE = "Never push to the release branch without asking me."
@@ -159,14 +159,11 @@ def test_what_is_not_there_is_one_line(recollect: Recollect) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 160])
-def test_the_page_keeps_to_its_width(recollect: Recollect, width: int) -> None:
-    async def receipts() -> Receipts:
-        store = await open_store(recollect.url, space="default")
-        found = await read_receipts(store, "work")
-        await store.close()
-        return found
-
-    page = asyncio.run(receipts()).page()
+async def test_the_page_keeps_to_its_width(recollect: Recollect, width: int) -> None:
+    store = await open_store(recollect.url, space="default")
+    found = await read_receipts(store, "work")
+    await store.close()
+    page = found.page()
     out = Console(width=width, highlight=False, markup=False, no_color=True, record=True)
     with out.capture() as captured:
         for line in draw_receipt(page, Sheet.of(out)):

@@ -166,13 +166,12 @@ def spooled(recollect: Recollect, monkeypatch: pytest.MonkeyPatch) -> Batch:
     return Batch(at=1.0, segments=examples.conversation(texts, session="offline"))
 
 
-def test_an_export_holds_what_waited_in_the_spool(recollect: Recollect, spooled: Batch) -> None:
-    async def leave() -> None:
-        spool = await open_spool(recollect.url, space="default")
-        await spool.append(write_batch(spooled))
-        await spool.close()
-
-    asyncio.run(leave())
+async def test_an_export_holds_what_waited_in_the_spool(
+    recollect: Recollect, spooled: Batch
+) -> None:
+    spool = await open_spool(recollect.url, space="default")
+    await spool.append(write_batch(spooled))
+    await spool.close()
     counted = recollect.run("memory", "stats")
     assert b"1 batch in the spool" in counted.stderr
     assert recollect.json("memory", "stats")["spool_waiting"] == 1
@@ -181,20 +180,16 @@ def test_an_export_holds_what_waited_in_the_spool(recollect: Recollect, spooled:
     assert recollect.json("memory", "stats")["segments"] == 1 + MESSAGES
 
 
-def test_an_incomplete_export_says_so(recollect: Recollect, spooled: Batch) -> None:
-    async def run_beside() -> tuple[subprocess.CompletedProcess[bytes], ...]:
-        spool = await open_spool(recollect.url, space="default")  # of a process that is alive
-        await spool.append(write_batch(spooled))
-        try:
-            exported = await asyncio.to_thread(
-                recollect.run, "export", recollect.home / "out", "--json"
-            )
-            searched = await asyncio.to_thread(recollect.run, "memory", "search", "garden")
-        finally:
-            await spool.close()
-        return exported, searched
-
-    exported, searched = asyncio.run(run_beside())
+async def test_an_incomplete_export_says_so(recollect: Recollect, spooled: Batch) -> None:
+    spool = await open_spool(recollect.url, space="default")  # of a process that is alive
+    await spool.append(write_batch(spooled))
+    try:
+        exported = await asyncio.to_thread(
+            recollect.run, "export", recollect.home / "out", "--json"
+        )
+        searched = await asyncio.to_thread(recollect.run, "memory", "search", "garden")
+    finally:
+        await spool.close()
     assert exported.returncode == 1
     assert json.loads(exported.stdout)["spool_waiting"] == 1
     assert b"1 batch in the spool" in exported.stderr

@@ -54,18 +54,14 @@ def test_a_store_that_keeps_what_is_sent_again_twice_is_found_out(tmp_path: Path
 
 
 @pytest.mark.parametrize("what", ["text", "piece", "vector"])
-def test_a_store_that_keeps_other_content_is_found_out(tmp_path: Path, what: str) -> None:
+async def test_a_store_that_keeps_other_content_is_found_out(tmp_path: Path, what: str) -> None:
     place = replace(broken("open_scribbler", tmp_path), space=what)
-
-    async def run() -> list[str]:
-        store = await place.open()
-        for number in range(8):
-            await store.write(planned_batch("w", number))
-        verdict = await verify(store, {"w": Acknowledged(batches=8)})
-        await store.close()
-        return verdict.problems
-
-    assert any(what in problem for problem in asyncio.run(run()))
+    store = await place.open()
+    for number in range(8):
+        await store.write(planned_batch("w", number))
+    verdict = await verify(store, {"w": Acknowledged(batches=8)})
+    await store.close()
+    assert any(what in problem for problem in verdict.problems)
 
 
 async def _least_syncs(place: Place) -> int:

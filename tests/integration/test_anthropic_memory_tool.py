@@ -113,40 +113,34 @@ def _without_folder_sizes(text: str) -> str:
     return re.sub(r"(?m)(?<=:\n)[0-9.]+[BKMG]\t|^[0-9.]+[BKMG]\t(?=.*/$)", "", text)
 
 
-def test_it_answers_as_the_sdk_s_own_tool_does(place: str | None, tmp_path: Path) -> None:
-    async def run() -> None:
-        own = builtin.BetaLocalFilesystemMemoryTool(str(tmp_path / "own"))
-        async with opened(place) as memory:
-            ours = anthropic_memory_tool(memory)
-            assert ours.definition() == own.to_dict()
-            for command in COMMANDS:
-                answer = await ours.call(command)
-                try:
-                    told = False, _without_folder_sizes(str(own.call(command)))
-                except sdk.ToolError as error:
-                    told = True, str(error)
-                text = answer.text if answer.is_error else _without_folder_sizes(answer.text)
-                assert (answer.is_error, text) == told, command
-
-    asyncio.run(run())
+async def test_it_answers_as_the_sdk_s_own_tool_does(place: str | None, tmp_path: Path) -> None:
+    own = builtin.BetaLocalFilesystemMemoryTool(str(tmp_path / "own"))
+    async with opened(place) as memory:
+        ours = anthropic_memory_tool(memory)
+        assert ours.definition() == own.to_dict()
+        for command in COMMANDS:
+            answer = await ours.call(command)
+            try:
+                told = False, _without_folder_sizes(str(own.call(command)))
+            except sdk.ToolError as error:
+                told = True, str(error)
+            text = answer.text if answer.is_error else _without_folder_sizes(answer.text)
+            assert (answer.is_error, text) == told, command
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
-    async def run() -> None:
-        async with opened() as memory:
-            tool = anthropic_memory_tool(memory)
-            for given in (
-                {"command": "view", "path": path},
-                {"command": "create", "path": path, "file_text": "x"},
-                {"command": "delete", "path": path},
-                {"command": "rename", "old_path": "/memories/x", "new_path": path},
-            ):
-                answer = await tool.call(given)
-                assert answer.is_error, given
-            assert (await memory.stats()).segments == 0
-
-    asyncio.run(run())
+async def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
+    async with opened() as memory:
+        tool = anthropic_memory_tool(memory)
+        for given in (
+            {"command": "view", "path": path},
+            {"command": "create", "path": path, "file_text": "x"},
+            {"command": "delete", "path": path},
+            {"command": "rename", "old_path": "/memories/x", "new_path": path},
+        ):
+            answer = await tool.call(given)
+            assert answer.is_error, given
+        assert (await memory.stats()).segments == 0
 
 
 @pytest.mark.parametrize(
@@ -181,54 +175,48 @@ def test_what_cannot_be_done_is_an_answer(given: Any) -> None:
     asyncio.run(run())
 
 
-def test_a_file_is_found_masked_and_forgotten(place: str | None, tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(place) as memory:
-            tool = anthropic_memory_tool(memory)
-            text = f"{NOTES}aws_access_key_id = {KEY}\n"
-            made = {"command": "create", "path": "/memories/harbour.md", "file_text": text}
-            assert not (await tool.call(made)).is_error
-        async with opened(place) as memory:  # another process, another session
-            tool = anthropic_memory_tool(memory)
-            seen = await tool.call({"command": "view", "path": "/memories/harbour.md"})
-            assert "Kestrel" in seen.text
-            assert KEY not in seen.text
-            found = await memory.search("Where does the crane Kestrel stand?")
-            assert any("berth seven" in one.text for one in found.passages)
-            asked = [{"role": "user", "content": "At which berth does the crane Kestrel stand?"}]
-            context = await memory.prepare("new", {"model": "m", "messages": asked})
-            assert "berth seven" in json.dumps(context.request)
-            held = await memory._look_up(lambda store: store.page())
-            assert not any(KEY in f"{one.segment.text}{one.segment.foreign}" for one in held)
-            await memory.forget(sessions=["file:/memories/harbour.md"])
-            gone = await tool.call({"command": "view", "path": "/memories/harbour.md"})
-            assert gone.is_error
-            assert not (await tool.call(made)).is_error, "its name may be used again"
-            await memory.forget(matching="Ottoline")
-            assert (await tool.call(made)).is_error, "what was forgotten stays so"
-
-    asyncio.run(run())
+async def test_a_file_is_found_masked_and_forgotten(place: str | None, tmp_path: Path) -> None:
+    async with opened(place) as memory:
+        tool = anthropic_memory_tool(memory)
+        text = f"{NOTES}aws_access_key_id = {KEY}\n"
+        made = {"command": "create", "path": "/memories/harbour.md", "file_text": text}
+        assert not (await tool.call(made)).is_error
+    async with opened(place) as memory:  # another process, another session
+        tool = anthropic_memory_tool(memory)
+        seen = await tool.call({"command": "view", "path": "/memories/harbour.md"})
+        assert "Kestrel" in seen.text
+        assert KEY not in seen.text
+        found = await memory.search("Where does the crane Kestrel stand?")
+        assert any("berth seven" in one.text for one in found.passages)
+        asked = [{"role": "user", "content": "At which berth does the crane Kestrel stand?"}]
+        context = await memory.prepare("new", {"model": "m", "messages": asked})
+        assert "berth seven" in json.dumps(context.request)
+        held = await memory._look_up(lambda store: store.page())
+        assert not any(KEY in f"{one.segment.text}{one.segment.foreign}" for one in held)
+        await memory.forget(sessions=["file:/memories/harbour.md"])
+        gone = await tool.call({"command": "view", "path": "/memories/harbour.md"})
+        assert gone.is_error
+        assert not (await tool.call(made)).is_error, "its name may be used again"
+        await memory.forget(matching="Ottoline")
+        assert (await tool.call(made)).is_error, "what was forgotten stays so"
     for file in tmp_path.rglob("*"):
         assert not file.is_file() or KEY.encode() not in file.read_bytes()
 
 
-def test_two_at_once_lose_no_change() -> None:
-    async def run() -> None:
-        async with opened() as memory:
-            tool = anthropic_memory_tool(memory)
-            await tool.call({"command": "create", "path": "/memories/a", "file_text": ""})
-            add = {"command": "insert", "path": "/memories/a", "insert_line": 0}
-            answers = await asyncio.gather(
-                *(tool.call({**add, "insert_text": f"{n}"}) for n in range(8))
-            )
-            assert not any(answer.is_error for answer in answers)
-            seen = (await tool.call({"command": "view", "path": "/memories/a"})).text
-            assert sorted(re.findall(r"\t(\d)$", seen, re.M)) == [str(n) for n in range(8)]
-
-    asyncio.run(run())
+async def test_two_at_once_lose_no_change() -> None:
+    async with opened() as memory:
+        tool = anthropic_memory_tool(memory)
+        await tool.call({"command": "create", "path": "/memories/a", "file_text": ""})
+        add = {"command": "insert", "path": "/memories/a", "insert_line": 0}
+        answers = await asyncio.gather(
+            *(tool.call({**add, "insert_text": f"{n}"}) for n in range(8))
+        )
+        assert not any(answer.is_error for answer in answers)
+        seen = (await tool.call({"command": "view", "path": "/memories/a"})).text
+        assert sorted(re.findall(r"\t(\d)$", seen, re.M)) == [str(n) for n in range(8)]
 
 
-def test_two_processes_at_once_lose_no_change(place: str | None) -> None:
+async def test_two_processes_at_once_lose_no_change(place: str | None) -> None:
     """Two engines edit one file, as two agents of one user do: every change of both is kept."""
 
     async def edit(tool: Any, name: str) -> None:
@@ -240,49 +228,41 @@ def test_two_processes_at_once_lose_no_change(place: str | None) -> None:
             answer = await tool.call({"command": "str_replace", "path": "/memories/a", **change})
             assert not answer.is_error, answer.text
 
-    async def run() -> None:
-        async with opened(place) as one, opened(place) as two:
-            tools = [anthropic_memory_tool(memory) for memory in (one, two)]
-            await tools[0].call({"command": "create", "path": "/memories/a", "file_text": ""})
-            await asyncio.gather(edit(tools[0], "x"), edit(tools[1], "y"))
-            seen = (await tools[0].call({"command": "view", "path": "/memories/a"})).text
-            wanted = sorted(f"{name}-{number}" for name in "xy" for number in range(ROUNDS))
-            assert sorted(re.findall(r"\t(\S+)$", seen, re.M)) == wanted
-            assert (await one.stats()).segments == 1, "and nothing of an earlier one is left"
-
-    asyncio.run(run())
+    async with opened(place) as one, opened(place) as two:
+        tools = [anthropic_memory_tool(memory) for memory in (one, two)]
+        await tools[0].call({"command": "create", "path": "/memories/a", "file_text": ""})
+        await asyncio.gather(edit(tools[0], "x"), edit(tools[1], "y"))
+        seen = (await tools[0].call({"command": "view", "path": "/memories/a"})).text
+        wanted = sorted(f"{name}-{number}" for name in "xy" for number in range(ROUNDS))
+        assert sorted(re.findall(r"\t(\S+)$", seen, re.M)) == wanted
+        assert (await one.stats()).segments == 1, "and nothing of an earlier one is left"
 
 
-def test_of_two_who_create_or_move_the_same_file_one_is_refused(place: str | None) -> None:
-    async def run() -> None:
-        async with opened(place) as one, opened(place) as two:
-            tools = [anthropic_memory_tool(memory) for memory in (one, two)]
-            for number in range(ROUNDS):
-                path = f"/memories/{number}"
-                made = await asyncio.gather(
-                    *(
-                        tool.call({"command": "create", "path": path, "file_text": name})
-                        for tool, name in zip(tools, "xy", strict=True)
-                    )
+async def test_of_two_who_create_or_move_the_same_file_one_is_refused(place: str | None) -> None:
+    async with opened(place) as one, opened(place) as two:
+        tools = [anthropic_memory_tool(memory) for memory in (one, two)]
+        for number in range(ROUNDS):
+            path = f"/memories/{number}"
+            made = await asyncio.gather(
+                *(
+                    tool.call({"command": "create", "path": path, "file_text": name})
+                    for tool, name in zip(tools, "xy", strict=True)
                 )
-                assert sorted(answer.is_error for answer in made) == [False, True], made
-                seen = (await tools[0].call({"command": "view", "path": path})).text
-                assert seen.endswith("\tx" if made[1].is_error else "\ty")
-                edited, _ = await asyncio.gather(
-                    tools[0].call(
-                        {"command": "insert", "path": path, "insert_line": 0, "insert_text": "z"}
-                    ),
-                    tools[1].call(
-                        {"command": "rename", "old_path": path, "new_path": f"{path}.md"}
-                    ),
-                )
-                texts = [
-                    (await tools[0].call({"command": "view", "path": one_path})).text
-                    for one_path in (path, f"{path}.md")
-                ]
-                assert edited.is_error or any("\tz" in text for text in texts)
-
-    asyncio.run(run())
+            )
+            assert sorted(answer.is_error for answer in made) == [False, True], made
+            seen = (await tools[0].call({"command": "view", "path": path})).text
+            assert seen.endswith("\tx" if made[1].is_error else "\ty")
+            edited, _ = await asyncio.gather(
+                tools[0].call(
+                    {"command": "insert", "path": path, "insert_line": 0, "insert_text": "z"}
+                ),
+                tools[1].call({"command": "rename", "old_path": path, "new_path": f"{path}.md"}),
+            )
+            texts = [
+                (await tools[0].call({"command": "view", "path": one_path})).text
+                for one_path in (path, f"{path}.md")
+            ]
+            assert edited.is_error or any("\tz" in text for text in texts)
 
 
 def test_the_blocking_tool_does_the_same(tmp_path: Path) -> None:

@@ -86,70 +86,62 @@ async def unharmed(context: Context, talk: Talk, store: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_summary_that_fails_costs_no_history(fault: str, tmp_path: Path) -> None:
+async def test_a_summary_that_fails_costs_no_history(fault: str, tmp_path: Path) -> None:
     away = True
 
     def say(prompt: Prompt) -> Any:
         return FAULTS[fault](prompt) if away else notes(prompt)
 
-    async def run() -> None:
-        nonlocal away
-        talk = Talk()
-        model = scribe(say)
-        async with opened(tmp_path / "m.db", model) as memory:
-            context = await filled(memory, talk)
-            assert len(model.prompts) > 0
-            assert context.compaction is not None
-            if fault != "a bug":  # what was spent until then is lost with its result
-                assert context.compaction.spent.calls == len(model.prompts)
-            assert "berth 3" not in repr(context.report), "errors quote nothing"
-            assert "berth 3" not in str(context.compaction.reason)
-            await memory.settle()
-            await unharmed(context, talk, tmp_path / "m.db")
-            away = False
-            done = await memory.compact(SESSION)
-            honest(done)
-            assert done.compacted, done.reason
-            again = sound(await memory.prepare(SESSION, talk.body("which crane is free?")))
-            assert OPENING in shown(again)
-
-    asyncio.run(run())
+    talk = Talk()
+    model = scribe(say)
+    async with opened(tmp_path / "m.db", model) as memory:
+        context = await filled(memory, talk)
+        assert len(model.prompts) > 0
+        assert context.compaction is not None
+        if fault != "a bug":  # what was spent until then is lost with its result
+            assert context.compaction.spent.calls == len(model.prompts)
+        assert "berth 3" not in repr(context.report), "errors quote nothing"
+        assert "berth 3" not in str(context.compaction.reason)
+        await memory.settle()
+        await unharmed(context, talk, tmp_path / "m.db")
+        away = False
+        done = await memory.compact(SESSION)
+        honest(done)
+        assert done.compacted, done.reason
+        again = sound(await memory.prepare(SESSION, talk.body("which crane is free?")))
+        assert OPENING in shown(again)
 
 
-def test_failures_in_a_row_pause_it_and_the_report_says_so(tmp_path: Path) -> None:
+async def test_failures_in_a_row_pause_it_and_the_report_says_so(tmp_path: Path) -> None:
     clock = Clock()
-
-    async def run() -> None:
-        talk = Talk()
-        model = scribe(FAULTS["timeout"])
-        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
-            turns = 0
-            for _ in range(3):
-                context = None
-                while context is None or context.compaction is None:
-                    talk.exchange(4)
-                    context = sound(await memory.prepare(SESSION, talk.body("what next?")))
-                    turns += 1
-                assert context.compaction.convergence == "failed"
-            asked = len(model.prompts)
-            paused = None
-            while paused is None:
-                context = sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
-                assert context.compaction is None
-                lines = [line for line in context.report.lines if line.stage == "compact"]
-                paused = next((line for line in lines if line.outcome == "skipped"), None)
-            assert "paused" in paused.said
-            assert len(model.prompts) == asked, "nothing is spent while it pauses"
-            clock.seconds += 601
+    talk = Talk()
+    model = scribe(FAULTS["timeout"])
+    async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+        turns = 0
+        for _ in range(3):
             context = None
             while context is None or context.compaction is None:
-                context = await memory.prepare(SESSION, talk.exchange(4).body("again?"))
-            assert len(model.prompts) > asked, "then it is tried again"
+                talk.exchange(4)
+                context = sound(await memory.prepare(SESSION, talk.body("what next?")))
+                turns += 1
+            assert context.compaction.convergence == "failed"
+        asked = len(model.prompts)
+        paused = None
+        while paused is None:
+            context = sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
+            assert context.compaction is None
+            lines = [line for line in context.report.lines if line.stage == "compact"]
+            paused = next((line for line in lines if line.outcome == "skipped"), None)
+        assert "paused" in paused.said
+        assert len(model.prompts) == asked, "nothing is spent while it pauses"
+        clock.seconds += 601
+        context = None
+        while context is None or context.compaction is None:
+            context = await memory.prepare(SESSION, talk.exchange(4).body("again?"))
+        assert len(model.prompts) > asked, "then it is tried again"
 
-    asyncio.run(run())
 
-
-def test_the_pause_outlives_a_restart(tmp_path: Path) -> None:
+async def test_the_pause_outlives_a_restart(tmp_path: Path) -> None:
     clock = Clock()
 
     async def fails_three_times(talk: Talk) -> None:
@@ -160,34 +152,28 @@ def test_the_pause_outlives_a_restart(tmp_path: Path) -> None:
                 context = await memory.prepare(SESSION, talk.exchange(4).body("what next?"))
                 failed += context.compaction is not None
 
-    async def run() -> None:
-        talk = Talk()
-        await fails_three_times(talk)
-        model = scribe()
-        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
-            for _ in range(3):
-                sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
-        assert model.prompts == []
-
-    asyncio.run(run())
+    talk = Talk()
+    await fails_three_times(talk)
+    model = scribe()
+    async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+        for _ in range(3):
+            sound(await memory.prepare(SESSION, talk.exchange(4).body("and now?")))
+    assert model.prompts == []
 
 
-def test_a_model_that_hangs_costs_a_turn_no_more_than_the_deadline(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk = Talk()
-        model = scribe(delay_seconds=3_600.0)
-        settings = {"compaction__deadline_seconds": 0.3}
-        async with opened(tmp_path / "m.db", model, **settings) as memory:
-            begun = time.monotonic()
-            context = await filled(memory, talk)
-            assert time.monotonic() - begun < PATIENCE_SECONDS
-            assert context.compaction is not None
-            assert "compaction.deadline_seconds" in str(context.compaction.reason)
-            assert context.compaction.seconds >= 0.3
-            await memory.settle()
-            await unharmed(context, talk, tmp_path / "m.db")
-
-    asyncio.run(run())
+async def test_a_model_that_hangs_costs_a_turn_no_more_than_the_deadline(tmp_path: Path) -> None:
+    talk = Talk()
+    model = scribe(delay_seconds=3_600.0)
+    settings = {"compaction__deadline_seconds": 0.3}
+    async with opened(tmp_path / "m.db", model, **settings) as memory:
+        begun = time.monotonic()
+        context = await filled(memory, talk)
+        assert time.monotonic() - begun < PATIENCE_SECONDS
+        assert context.compaction is not None
+        assert "compaction.deadline_seconds" in str(context.compaction.reason)
+        assert context.compaction.seconds >= 0.3
+        await memory.settle()
+        await unharmed(context, talk, tmp_path / "m.db")
 
 
 def over_http(server: ModelServer, wire: str, **more: Any) -> Any:

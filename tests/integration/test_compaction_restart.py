@@ -74,78 +74,69 @@ async def records(url: str) -> tuple[CompactionRecord, ...]:
         await store.close()
 
 
-def test_what_was_planted_is_at_hand_after_compactions_and_a_restart(url: str) -> None:
-    async def run() -> None:
-        talk = planted()
+async def test_what_was_planted_is_at_hand_after_compactions_and_a_restart(url: str) -> None:
+    talk = planted()
+    async with opened(url, scribe()) as memory:
+        await compacted(memory, talk, 3)
+    for question, wanted in PLANTED.items():
         async with opened(url, scribe()) as memory:
-            await compacted(memory, talk, 3)
-        for question, wanted in PLANTED.items():
-            async with opened(url, scribe()) as memory:
-                context = sound(await memory.prepare(SESSION, talk.body(question)))
-                assert OPENING in shown(context), "the cut stands in the new process"
-                assert SAID[0] not in [m["content"] for m in context.request["messages"]]
-                assert wanted in shown(context), question
-
-    asyncio.run(run())
+            context = sound(await memory.prepare(SESSION, talk.body(question)))
+            assert OPENING in shown(context), "the cut stands in the new process"
+            assert SAID[0] not in [m["content"] for m in context.request["messages"]]
+            assert wanted in shown(context), question
 
 
-def test_every_receipt_is_in_the_store_and_true(url: str) -> None:
-    async def run() -> None:
-        talk = planted()
-        results = []
-        async with opened(url, scribe()) as memory:
-            memory.on("after_compaction", lambda event, _: results.append(event))
-            await compacted(memory, talk, 2)
-        kept = await records(url)
-        assert [one.number for one in kept] == [1, 2]
-        assert len(results) == 2
-        first, second = (read_record(one.body).result for one in kept)
-        for result in (first, second):
-            honest(result)
-            assert result.receipt is not None
-        assert first.receipt is not None
-        known = {one.probe.text: one for one in first.receipt.findings}
-        assert PLANTED_PATH in known
-        assert first.seconds >= 0
-        for finding in first.receipt.findings:
-            if finding.standing == "in summary":
-                assert finding.probe.text.casefold() in first.summary.casefold()
-        assert kept[1].about[: len(kept[0].about)] == kept[0].about, "the second stands for both"
-
-    asyncio.run(run())
+async def test_every_receipt_is_in_the_store_and_true(url: str) -> None:
+    talk = planted()
+    results = []
+    async with opened(url, scribe()) as memory:
+        memory.on("after_compaction", lambda event, _: results.append(event))
+        await compacted(memory, talk, 2)
+    kept = await records(url)
+    assert [one.number for one in kept] == [1, 2]
+    assert len(results) == 2
+    first, second = (read_record(one.body).result for one in kept)
+    for result in (first, second):
+        honest(result)
+        assert result.receipt is not None
+    assert first.receipt is not None
+    known = {one.probe.text: one for one in first.receipt.findings}
+    assert PLANTED_PATH in known
+    assert first.seconds >= 0
+    for finding in first.receipt.findings:
+        if finding.standing == "in summary":
+            assert finding.probe.text.casefold() in first.summary.casefold()
+    assert kept[1].about[: len(kept[0].about)] == kept[0].about, "the second stands for both"
 
 
-def test_undo_in_another_process_restores_the_view(url: str) -> None:
-    async def run() -> None:
-        talk = planted()
-        async with opened(url, scribe()) as memory:
-            await compacted(memory, talk, 1)
-            await memory.prepare(SESSION, talk.exchange().body("go on"))
-            before = (await memory.prepare(SESSION, talk.body("so?"))).request
-            done = await memory.compact(SESSION)
-            assert done.compacted, done.reason
-            assert (await memory.prepare(SESSION, talk.body("so?"))).request != before
-        model = scribe()
-        async with opened(url, model) as memory:
-            undone = await memory.undo(SESSION)
-            assert undone.undone is not None, undone.reason
-            assert undone.undone.number == 2
-            after = await memory.prepare(SESSION, talk.body("so?"))
-            assert after.request == before, "the first summary stands again, word for word"
-            for _ in range(8):
-                context = sound(await memory.prepare(SESSION, talk.exchange().body("go on")))
-                assert context.compaction is None
-            assert model.prompts == [], "nothing is compacted by itself until it is asked for"
-        async with opened(url, scribe()) as memory:
-            undone = await memory.undo(SESSION)
-            assert undone.undone is not None, undone.reason
-            context = sound(await memory.prepare(SESSION, talk.body("so?")))
-            assert not [edit for edit in context.edits if isinstance(edit, Cut)]
-            assert (await memory.undo(SESSION)).undone is None, "there is none left"
-        numbers = [one.number for one in await records(url)]
-        assert numbers == [1, 2], "records are added to, never taken back"
-
-    asyncio.run(run())
+async def test_undo_in_another_process_restores_the_view(url: str) -> None:
+    talk = planted()
+    async with opened(url, scribe()) as memory:
+        await compacted(memory, talk, 1)
+        await memory.prepare(SESSION, talk.exchange().body("go on"))
+        before = (await memory.prepare(SESSION, talk.body("so?"))).request
+        done = await memory.compact(SESSION)
+        assert done.compacted, done.reason
+        assert (await memory.prepare(SESSION, talk.body("so?"))).request != before
+    model = scribe()
+    async with opened(url, model) as memory:
+        undone = await memory.undo(SESSION)
+        assert undone.undone is not None, undone.reason
+        assert undone.undone.number == 2
+        after = await memory.prepare(SESSION, talk.body("so?"))
+        assert after.request == before, "the first summary stands again, word for word"
+        for _ in range(8):
+            context = sound(await memory.prepare(SESSION, talk.exchange().body("go on")))
+            assert context.compaction is None
+        assert model.prompts == [], "nothing is compacted by itself until it is asked for"
+    async with opened(url, scribe()) as memory:
+        undone = await memory.undo(SESSION)
+        assert undone.undone is not None, undone.reason
+        context = sound(await memory.prepare(SESSION, talk.body("so?")))
+        assert not [edit for edit in context.edits if isinstance(edit, Cut)]
+        assert (await memory.undo(SESSION)).undone is None, "there is none left"
+    numbers = [one.number for one in await records(url)]
+    assert numbers == [1, 2], "records are added to, never taken back"
 
 
 async def _forget(url: str, text: str) -> None:
@@ -163,48 +154,40 @@ def _without(talk: Talk, text: str) -> None:
     talk.messages = [one for one in talk.messages if text not in str(one["content"])]
 
 
-def test_a_forgotten_message_takes_its_summary_with_it(url: str) -> None:
+async def test_a_forgotten_message_takes_its_summary_with_it(url: str) -> None:
     secret = "QX-7741-Zeta"
-
-    async def run() -> None:
-        talk = planted()
-        async with opened(url, scribe()) as memory:
-            await compacted(memory, talk, 2)
-            question = next(iter(PLANTED))
-            assert secret in shown(await memory.prepare(SESSION, talk.body(question)))
-        await _forget(url, secret)
-        assert not [one for one in await records(url) if secret.encode() in one.body]
-        assert not [text for text in await stored(url) if secret in text]
-        _without(talk, secret)
-        async with opened(url, scribe()) as memory:
-            for question in (*PLANTED, "what now?"):
-                context = sound(await memory.prepare(SESSION, talk.body(question)))
-                assert secret[:7] not in shown(context), "nor what code carried of it"
-            done = await memory.compact(SESSION)
-            honest(done)
-            context = sound(await memory.prepare(SESSION, talk.body("and now?")))
-            assert secret not in shown(context)
-            assert secret not in done.summary
-
-    asyncio.run(run())
+    talk = planted()
+    async with opened(url, scribe()) as memory:
+        await compacted(memory, talk, 2)
+        question = next(iter(PLANTED))
+        assert secret in shown(await memory.prepare(SESSION, talk.body(question)))
+    await _forget(url, secret)
+    assert not [one for one in await records(url) if secret.encode() in one.body]
+    assert not [text for text in await stored(url) if secret in text]
+    _without(talk, secret)
+    async with opened(url, scribe()) as memory:
+        for question in (*PLANTED, "what now?"):
+            context = sound(await memory.prepare(SESSION, talk.body(question)))
+            assert secret[:7] not in shown(context), "nor what code carried of it"
+        done = await memory.compact(SESSION)
+        honest(done)
+        context = sound(await memory.prepare(SESSION, talk.body("and now?")))
+        assert secret not in shown(context)
+        assert secret not in done.summary
 
 
-def test_forgetting_reaches_an_engine_that_runs(url: str) -> None:
+async def test_forgetting_reaches_an_engine_that_runs(url: str) -> None:
     """Another process forgets: the engine that holds the session shows it no longer."""
     secret = "QX-7741-Zeta"
-
-    async def run() -> None:
-        talk = planted()
-        async with opened(url, scribe()) as memory:
-            await compacted(memory, talk, 2)
-            await memory.settle()
-            await _forget(url, secret)
-            _without(talk, secret)
-            await memory.prepare(SESSION, talk.body("anything?"))
-            await memory.settle()
-            context = sound(await memory.prepare(SESSION, talk.body(next(iter(PLANTED)))))
-            assert secret not in shown(context)
-            await memory.settle()
-        assert not [one for one in await records(url) if secret.encode() in one.body]
-
-    asyncio.run(run())
+    talk = planted()
+    async with opened(url, scribe()) as memory:
+        await compacted(memory, talk, 2)
+        await memory.settle()
+        await _forget(url, secret)
+        _without(talk, secret)
+        await memory.prepare(SESSION, talk.body("anything?"))
+        await memory.settle()
+        context = sound(await memory.prepare(SESSION, talk.body(next(iter(PLANTED)))))
+        assert secret not in shown(context)
+        await memory.settle()
+    assert not [one for one in await records(url) if secret.encode() in one.body]

@@ -92,63 +92,55 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
+async def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def run() -> None:
-        engine, store, _ = await opened(tmp_path)
-        for number in range(60):
-            store.failure = StoreUnavailable("the server is away") if 5 <= number < 55 else None
-            await engine.prepare("s", turn_of(number))
-            seen = await engine.observe("s", reply_of(number))
-            if 5 <= number < 55:
-                assert seen.archived == "spool"
-                assert str(seen).count("the server is away") == 1
-        assert await engine.settle() == 0
-        await engine.prepare("s", turn_of(60))
-        await engine.prepare("s", turn_of(61))
-        assert (await engine.observe("s", reply_of(61))).failures == ()
-        await engine.close()
-
-    asyncio.run(run())
+    engine, store, _ = await opened(tmp_path)
+    for number in range(60):
+        store.failure = StoreUnavailable("the server is away") if 5 <= number < 55 else None
+        await engine.prepare("s", turn_of(number))
+        seen = await engine.observe("s", reply_of(number))
+        if 5 <= number < 55:
+            assert seen.archived == "spool"
+            assert str(seen).count("the server is away") == 1
+    assert await engine.settle() == 0
+    await engine.prepare("s", turn_of(60))
+    await engine.prepare("s", turn_of(61))
+    assert (await engine.observe("s", reply_of(61))).failures == ()
+    await engine.close()
     assert lines(caplog) == [("WARNING", "recollect.store"), ("INFO", "recollect.store")]
 
 
 @pytest.mark.parametrize("spool_first", [True, False])
-def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
+async def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     spool_first: bool,
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def run() -> None:
-        engine, store, spool = await opened(tmp_path)
-        store.failure = StoreUnavailable("the server is away")
-        spool.failure = OSError(28, "no space left")
-        for number in range(5):
-            await engine.prepare("s", turn_of(number))
-            seen = await engine.observe("s", reply_of(number))
-            assert seen.archived == "nowhere"
-            said = [line.said for line in seen.failures if line.outcome == "failed"]
-            assert any("the spool failed too" in words for words in said)
-        spool.failure = None
-        if spool_first:
-            await engine.prepare("s", turn_of(9))
-            assert (await engine.observe("s", reply_of(9))).archived == "spool"
-        store.failure = None
-        assert await engine.settle() == 0
-        await engine.close()
-
-    asyncio.run(run())
+    engine, store, spool = await opened(tmp_path)
+    store.failure = StoreUnavailable("the server is away")
+    spool.failure = OSError(28, "no space left")
+    for number in range(5):
+        await engine.prepare("s", turn_of(number))
+        seen = await engine.observe("s", reply_of(number))
+        assert seen.archived == "nowhere"
+        said = [line.said for line in seen.failures if line.outcome == "failed"]
+        assert any("the spool failed too" in words for words in said)
+    spool.failure = None
+    if spool_first:
+        await engine.prepare("s", turn_of(9))
+        assert (await engine.observe("s", reply_of(9))).archived == "spool"
+    store.failure = None
+    assert await engine.settle() == 0
+    await engine.close()
     assert sorted(lines(caplog)) == sorted(
         (level, f"recollect.{part}") for level in ("WARNING", "INFO") for part in ("store", "spool")
     )
 
 
-def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Everything fails, each failure quoting what it was given, and every level is shown."""
     caplog.set_level(logging.DEBUG)
     quoted = " ".join(PLANTED)
@@ -160,22 +152,19 @@ def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFix
     async def model(prompt: Prompt) -> Answer:
         raise RuntimeError(f"{prompt.text} {quoted}")
 
-    async def run() -> None:
-        settings = {"window_tokens": 3_000, "compaction.reserve_tokens": 500}
-        memory = open_memory(
-            store=tmp_path / "m.db", settings=settings, embedders=[Embedder()], model=model
-        )
-        history: list[dict[str, Any]] = []
-        for number in range(30):
-            history += turn_of(number, f"{quoted} " + "crane winch cargo " * 40)["messages"]
-            await memory.prepare("s", {**turn_of(0), "messages": history})
-            history.append({"role": "assistant", "content": f"answer {number} {quoted}"})
-            await memory.observe("s", {**reply_of(number, quoted)})
-            await memory.observe("s", RuntimeError(quoted))
-        await memory.compact("s", instructions=f"keep {quoted}")
-        await memory.close()
-
-    asyncio.run(run())
+    settings = {"window_tokens": 3_000, "compaction.reserve_tokens": 500}
+    memory = open_memory(
+        store=tmp_path / "m.db", settings=settings, embedders=[Embedder()], model=model
+    )
+    history: list[dict[str, Any]] = []
+    for number in range(30):
+        history += turn_of(number, f"{quoted} " + "crane winch cargo " * 40)["messages"]
+        await memory.prepare("s", {**turn_of(0), "messages": history})
+        history.append({"role": "assistant", "content": f"answer {number} {quoted}"})
+        await memory.observe("s", {**reply_of(number, quoted)})
+        await memory.observe("s", RuntimeError(quoted))
+    await memory.compact("s", instructions=f"keep {quoted}")
+    await memory.close()
     assert [name for _, name in lines(caplog)], "nothing failed: this test would say nothing"
     shown = "\n".join(
         f"{record.getMessage()} {record.exc_info} {record.exc_text}" for record in caplog.records
@@ -183,7 +172,7 @@ def test_no_log_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [word for word in PLANTED if word in shown] == []
 
 
-def test_an_embedder_that_fails_is_heard_until_it_answers(
+async def test_an_embedder_that_fails_is_heard_until_it_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -197,23 +186,20 @@ def test_an_embedder_that_fails_is_heard_until_it_answers(
                 raise EmbedderError("it did not answer")
             return await super().embed(texts)
 
-    async def run() -> None:
-        embedder = Embedder()
-        settings = {"jobs.in_process": False}
-        memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[embedder])
-        await memory.prepare("s", turn_of(0))
-        await memory.observe("s", reply_of(0))
-        for number in range(1, 12):
-            embedder.broken = 3 <= number < 9
-            await memory.prepare("other", turn_of(number, f"which crane did we take {number}?"))
-        await memory.close()
-
-    asyncio.run(run())
+    embedder = Embedder()
+    settings = {"jobs.in_process": False}
+    memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[embedder])
+    await memory.prepare("s", turn_of(0))
+    await memory.observe("s", reply_of(0))
+    for number in range(1, 12):
+        embedder.broken = 3 <= number < 9
+        await memory.prepare("other", turn_of(number, f"which crane did we take {number}?"))
+    await memory.close()
     assert lines(caplog) == [("WARNING", "recollect.embedder"), ("INFO", "recollect.embedder")]
 
 
 @pytest.mark.parametrize("failure", [ModelUnavailable("away"), RuntimeError("a bug")])
-def test_jobs_that_fail_are_heard_and_told_by_observe(
+async def test_jobs_that_fail_are_heard_and_told_by_observe(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -226,29 +212,26 @@ def test_jobs_that_fail_are_heard_and_told_by_observe(
                 raise failure
             return await super().embed(texts)
 
-    async def run() -> None:
-        embedder = Embedder()
-        store = await SQLiteStore.open(tmp_path / "m.db", space="default")
+    embedder = Embedder()
+    store = await SQLiteStore.open(tmp_path / "m.db", space="default")
 
-        async def open_store() -> Store:
-            return store
+    async def open_store() -> Store:
+        return store
 
-        archive = DurableArchive(open_store, None)
-        jobs = in_process_jobs(archive, build({}), None, [embedder])
-        assert jobs is not None
-        engine = Engine(archive=archive, jobs=jobs, embedders=[embedder])
-        await engine.prepare("s", turn_of(0))
-        await engine.observe("s", reply_of(0))
-        await eventually(lambda: bool(jobs.trouble()))
-        (line,) = (await engine.observe("s", {"usage": {}})).failures
-        assert (line.stage, line.outcome) == ("jobs", "failed")
-        assert line.said.startswith("embed: ")
-        embedder.broken = False
-        await eventually(lambda: not jobs.trouble())
-        assert (await engine.observe("s", {"usage": {}})).failures == ()
-        await engine.close()
-
-    asyncio.run(run())
+    archive = DurableArchive(open_store, None)
+    jobs = in_process_jobs(archive, build({}), None, [embedder])
+    assert jobs is not None
+    engine = Engine(archive=archive, jobs=jobs, embedders=[embedder])
+    await engine.prepare("s", turn_of(0))
+    await engine.observe("s", reply_of(0))
+    await eventually(lambda: bool(jobs.trouble()))
+    (line,) = (await engine.observe("s", {"usage": {}})).failures
+    assert (line.stage, line.outcome) == ("jobs", "failed")
+    assert line.said.startswith("embed: ")
+    embedder.broken = False
+    await eventually(lambda: not jobs.trouble())
+    assert (await engine.observe("s", {"usage": {}})).failures == ()
+    await engine.close()
     assert lines(caplog) == [("WARNING", "recollect.jobs"), ("INFO", "recollect.jobs")]
 
 

@@ -65,25 +65,21 @@ def test_05_a_summary_that_can_never_succeed_is_asked_for_once(tmp_path: Path) -
         assert len(server.asked) == 1
 
 
-def test_06_counts_from_before_a_compaction_trigger_nothing(tmp_path: Path) -> None:
+async def test_06_counts_from_before_a_compaction_trigger_nothing(tmp_path: Path) -> None:
     """openclaw#15101: the old total was read again, so it flushed and compacted in turn."""
-
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            used = (await grown(memory, talk, 11)).report.tokens_after
-            assert SOFT < used < LIMIT
-            seen = await memory.observe(SESSION, reply("yes", used_tokens=used, written_tokens=900))
-            assert (seen.due, seen.flush_first) == ("compaction", True)
-            done = await memory.compact(SESSION)
-            assert done.compacted, done.reason
-            seen = await memory.observe(SESSION, {"role": "assistant", "content": "and more"})
-            assert seen.due == "nothing", seen.due_reason
-            await memory.prepare(SESSION, talk.body("go on"))
-            seen = await memory.observe(SESSION, reply("yes"))
-            assert seen.due == "nothing", seen.due_reason
-
-    asyncio.run(run())
+    talk = Talk()
+    async with opened(tmp_path / "m.db", scribe()) as memory:
+        used = (await grown(memory, talk, 11)).report.tokens_after
+        assert SOFT < used < LIMIT
+        seen = await memory.observe(SESSION, reply("yes", used_tokens=used, written_tokens=900))
+        assert (seen.due, seen.flush_first) == ("compaction", True)
+        done = await memory.compact(SESSION)
+        assert done.compacted, done.reason
+        seen = await memory.observe(SESSION, {"role": "assistant", "content": "and more"})
+        assert seen.due == "nothing", seen.due_reason
+        await memory.prepare(SESSION, talk.body("go on"))
+        seen = await memory.observe(SESSION, reply("yes"))
+        assert seen.due == "nothing", seen.due_reason
 
 
 def test_06_a_fresh_count_after_a_compaction_triggers_nothing(tmp_path: Path) -> None:
@@ -102,27 +98,23 @@ def test_06_a_fresh_count_after_a_compaction_triggers_nothing(tmp_path: Path) ->
     model.check()
 
 
-def test_07_a_flush_comes_though_nothing_was_ever_compacted(tmp_path: Path) -> None:
+async def test_07_a_flush_comes_though_nothing_was_ever_compacted(tmp_path: Path) -> None:
     """openclaw#47143: both counts were 0, which counted as "flushed in this cycle"."""
-
-    async def run() -> None:
-        talk = Talk()
-        async with opened(tmp_path / "m.db", scribe()) as memory:
-            for _ in range(9):
-                await memory.prepare(SESSION, talk.exchange().body("go on"))
-            used = SOFT + 100
-            seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
-            assert seen.due == "flush", seen.due_reason
-            await memory.flushed(SESSION)
-            await memory.prepare(SESSION, talk.body("go on"))
-            seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
-            assert seen.due == "nothing", "once in a cycle"
-            assert (await memory.compact(SESSION)).compacted
-            await memory.prepare(SESSION, talk.body("go on"))
-            seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
-            assert seen.due == "flush", "and once in the next"
-
-    asyncio.run(run())
+    talk = Talk()
+    async with opened(tmp_path / "m.db", scribe()) as memory:
+        for _ in range(9):
+            await memory.prepare(SESSION, talk.exchange().body("go on"))
+        used = SOFT + 100
+        seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
+        assert seen.due == "flush", seen.due_reason
+        await memory.flushed(SESSION)
+        await memory.prepare(SESSION, talk.body("go on"))
+        seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
+        assert seen.due == "nothing", "once in a cycle"
+        assert (await memory.compact(SESSION)).compacted
+        await memory.prepare(SESSION, talk.body("go on"))
+        seen = await memory.observe(SESSION, reply("yes", used_tokens=used))
+        assert seen.due == "flush", "and once in the next"
 
 
 def test_07_the_agent_flushes_in_its_first_cycle_and_once_in_each(tmp_path: Path) -> None:
@@ -144,27 +136,23 @@ def test_07_the_agent_flushes_in_its_first_cycle_and_once_in_each(tmp_path: Path
 @pytest.mark.parametrize(
     ("reserve", "floor"), [(16_384, 20_000), (0, 500), (500, 0), (1_900, 20), (100, 1_500)]
 )
-def test_08_the_flush_comes_before_the_compaction_whatever_the_reserve(
+async def test_08_the_flush_comes_before_the_compaction_whatever_the_reserve(
     reserve: int, floor: int, tmp_path: Path
 ) -> None:
     """openclaw#25880: one took the floor, the other the larger reserve, and compaction won."""
-
-    async def run() -> None:
-        talk = Talk().exchange(2)
-        settings = {
-            "compaction__reserve_tokens": reserve,
-            "compaction__reserve_tokens_floor": floor,
-        }
-        async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
-            await memory.prepare(SESSION, talk.body("go on"))
-            dues: list[str] = []
-            for used in range(5_000, WINDOW, 50):
-                seen = await memory.observe(SESSION, reply("yes", used_tokens=used - 10))
-                if not dues or seen.due != dues[-1]:
-                    dues.append(seen.due)
-        assert dues[-2:] == ["flush", "compaction"], dues
-
-    asyncio.run(run())
+    talk = Talk().exchange(2)
+    settings = {
+        "compaction__reserve_tokens": reserve,
+        "compaction__reserve_tokens_floor": floor,
+    }
+    async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
+        await memory.prepare(SESSION, talk.body("go on"))
+        dues: list[str] = []
+        for used in range(5_000, WINDOW, 50):
+            seen = await memory.observe(SESSION, reply("yes", used_tokens=used - 10))
+            if not dues or seen.due != dues[-1]:
+                dues.append(seen.due)
+    assert dues[-2:] == ["flush", "compaction"], dues
 
 
 def test_09_a_flush_only_adds_to_the_file_of_the_users_day(

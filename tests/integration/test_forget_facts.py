@@ -258,29 +258,25 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     assert again.exit_code == 1, "nothing is left to be forgotten"
 
 
-def test_a_withdrawn_summary_is_made_anew_without_it(tmp_path: Path) -> None:
+async def test_a_withdrawn_summary_is_made_anew_without_it(tmp_path: Path) -> None:
     """The history stands again at once, within its limits, and the next summary is another one."""
     memory = Memory(url=str(tmp_path / "m.db"), workspace=tmp_path)
-
-    async def run() -> None:
-        said = await plant(memory)
-        await asyncio.to_thread(told, memory, "memory", "forget", "--matching", MARKER, "--yes")
-        said.messages = [one for one in said.messages if MARKER not in str(one["content"])]
-        async with opened(memory.url, None) as engine:
-            context = sound(await engine.prepare(SESSION, said.exchange(8).body("go on")))
-            assert not [edit for edit in context.edits if isinstance(edit, Cut)]
-            assert MARKER not in shown(context)
-            assert "[recollect]" in shown(context), "a note by code stands where messages are not"
-        model = scribe()
-        async with opened(memory.url, model) as engine:
-            sound(await engine.prepare(SESSION, said.body("go on")))
-            done = await engine.compact(SESSION)
-            assert done.compacted, done.reason
-            assert MARKER not in done.summary
-            assert not any(MARKER in prompt.text for prompt in model.prompts)
-            assert STAYS.split()[-3] in shown(await engine.prepare(SESSION, said.body("go on")))
-
-    asyncio.run(run())
+    said = await plant(memory)
+    await asyncio.to_thread(told, memory, "memory", "forget", "--matching", MARKER, "--yes")
+    said.messages = [one for one in said.messages if MARKER not in str(one["content"])]
+    async with opened(memory.url, None) as engine:
+        context = sound(await engine.prepare(SESSION, said.exchange(8).body("go on")))
+        assert not [edit for edit in context.edits if isinstance(edit, Cut)]
+        assert MARKER not in shown(context)
+        assert "[recollect]" in shown(context), "a note by code stands where messages are not"
+    model = scribe()
+    async with opened(memory.url, model) as engine:
+        sound(await engine.prepare(SESSION, said.body("go on")))
+        done = await engine.compact(SESSION)
+        assert done.compacted, done.reason
+        assert MARKER not in done.summary
+        assert not any(MARKER in prompt.text for prompt in model.prompts)
+        assert STAYS.split()[-3] in shown(await engine.prepare(SESSION, said.body("go on")))
 
 
 @pytest.mark.parametrize(

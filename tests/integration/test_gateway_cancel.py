@@ -21,7 +21,7 @@ from recollect.hosts.http import run_for_client
 from recollect.testing.scripted_model import Says
 
 
-def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
+async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
     """As `asyncio.wait_for` of Python 3.11 loses one that comes together with the result."""
     reached: list[str] = []
 
@@ -37,10 +37,7 @@ def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
         await asyncio.sleep(0.05)
         return {"type": "http.disconnect"}
 
-    async def scenario() -> None:
-        await asyncio.wait_for(run_for_client(receive, work()), PATIENCE_SECONDS)
-
-    asyncio.run(scenario())
+    await asyncio.wait_for(run_for_client(receive, work()), PATIENCE_SECONDS)
     assert reached == ["lost"]
 
 

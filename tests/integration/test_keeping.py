@@ -44,45 +44,38 @@ async def kept(file: Path) -> list[tuple[str, str]]:
     return [(one.segment.role, one.segment.text) for one in held]
 
 
-def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Path) -> None:
+async def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [
         {"role": "user", "content": "The crane is at the north quay."},
         {"role": "assistant", "content": "Noted."},
     ]
-
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            assert (await memory.ingest("s", said)).stored == 2
-            raws = [json.dumps(message).encode() for message in said]
-            assert (await memory.ingest("s", raws)).known == 2
-            assert (await memory.ingest("s", (one for one in said))).known == 2  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match=r"must be one of .*, not 'bogus'"):
-                await memory.ingest("s", said, format="bogus")  # type: ignore[arg-type]
-            with pytest.raises(ValueError, match="seconds since the epoch"):
-                await memory.ingest("s", said, said_at=float("nan"))
-            wrong: Any
-            for wrong in (["a crane at the quay"], said[0], raws[0], "a crane", [7], None):
-                with pytest.raises(TypeError, match="must be a list of mappings"):
-                    await memory.ingest("s", wrong)
-        assert len(await kept(tmp_path / "m.db")) == 2
-
-    asyncio.run(run())
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        assert (await memory.ingest("s", said)).stored == 2
+        raws = [json.dumps(message).encode() for message in said]
+        assert (await memory.ingest("s", raws)).known == 2
+        assert (await memory.ingest("s", (one for one in said))).known == 2  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"must be one of .*, not 'bogus'"):
+            await memory.ingest("s", said, format="bogus")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="seconds since the epoch"):
+            await memory.ingest("s", said, said_at=float("nan"))
+        wrong: Any
+        for wrong in (["a crane at the quay"], said[0], raws[0], "a crane", [7], None):
+            with pytest.raises(TypeError, match="must be a list of mappings"):
+                await memory.ingest("s", wrong)
+    assert len(await kept(tmp_path / "m.db")) == 2
 
 
-def test_an_observation_reports_a_place_only_for_what_was_stored(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            unknown = await memory.observe("never-prepared", reply("Noted."))
-            await memory.prepare("s", request(1))
-            text = await memory.observe("s", "<html>502 Bad Gateway</html>")
-            for seen in (unknown, text):
-                assert seen.archived is None
-                assert "nothing of this reply is stored" in str(seen)
-            stored = await memory.observe("s", reply("Noted."))
-            assert stored.archived == "store"
-            assert "stored in the store" in str(stored)
-
-    asyncio.run(run())
+async def test_an_observation_reports_a_place_only_for_what_was_stored(tmp_path: Path) -> None:
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        unknown = await memory.observe("never-prepared", reply("Noted."))
+        await memory.prepare("s", request(1))
+        text = await memory.observe("s", "<html>502 Bad Gateway</html>")
+        for seen in (unknown, text):
+            assert seen.archived is None
+            assert "nothing of this reply is stored" in str(seen)
+        stored = await memory.observe("s", reply("Noted."))
+        assert stored.archived == "store"
+        assert "stored in the store" in str(stored)
 
 
 def test_the_file_of_a_session_grows_with_what_was_said(tmp_path: Path) -> None:
@@ -105,120 +98,101 @@ def test_the_file_of_a_session_grows_with_what_was_said(tmp_path: Path) -> None:
     assert second - first < 1.8 * (first - empty), sizes
 
 
-def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            body = request(0)
-            for n in range(4):
-                await memory.prepare("s", body)
-                seen = await memory.observe("s", reply(f"step {n}: done"))
-                assert seen.archived == "store"
-                body["messages"] += [
-                    {"role": "assistant", "content": f"step {n}: done"},
-                    {"role": "user", "content": f"go on with number {n}"},
-                ]
-        found = await kept(tmp_path / "m.db")
-        assert [role for role, _ in found] == ["user", "assistant"] * 4
-        assert len(set(found)) == len(found)
-
-    asyncio.run(run())
+async def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        body = request(0)
+        for n in range(4):
+            await memory.prepare("s", body)
+            seen = await memory.observe("s", reply(f"step {n}: done"))
+            assert seen.archived == "store"
+            body["messages"] += [
+                {"role": "assistant", "content": f"step {n}: done"},
+                {"role": "user", "content": f"go on with number {n}"},
+            ]
+    found = await kept(tmp_path / "m.db")
+    assert [role for role, _ in found] == ["user", "assistant"] * 4
+    assert len(set(found)) == len(found)
 
 
-def test_another_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
+async def test_another_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     """Its view is the same, byte for byte, and nothing is stored twice."""
-
-    async def run() -> None:
-        # vectors are made beside the turns: what is recalled may depend on which are there
-        settings = {"window_tokens": 16_000, "recall.embedder": "none"}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            first = await memory.prepare("s", json.dumps(request(14)).encode())
-            assert first.edits, "something was left out"
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            again = await memory.prepare("s", json.dumps(request(14)).encode())
-        assert again.request == first.request
-        assert again.edits == first.edits
-        assert len(await kept(tmp_path / "m.db")) == 29
-
-    asyncio.run(run())
+    # vectors are made beside the turns: what is recalled may depend on which are there
+    settings = {"window_tokens": 16_000, "recall.embedder": "none"}
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        first = await memory.prepare("s", json.dumps(request(14)).encode())
+        assert first.edits, "something was left out"
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        again = await memory.prepare("s", json.dumps(request(14)).encode())
+    assert again.request == first.request
+    assert again.edits == first.edits
+    assert len(await kept(tmp_path / "m.db")) == 29
 
 
-def test_what_leaves_the_view_is_durable_when_prepare_returns(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
-        context = await memory.prepare("s", request(14))
-        assert context.edits
-        assert len(await kept(tmp_path / "m.db")) == 29  # before close, before observe
-        await memory.close()
-
-    asyncio.run(run())
+async def test_what_leaves_the_view_is_durable_when_prepare_returns(tmp_path: Path) -> None:
+    memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
+    context = await memory.prepare("s", request(14))
+    assert context.edits
+    assert len(await kept(tmp_path / "m.db")) == 29  # before close, before observe
+    await memory.close()
 
 
-def test_nothing_leaves_the_view_where_nothing_can_be_kept() -> None:
+async def test_nothing_leaves_the_view_where_nothing_can_be_kept() -> None:
     async def no_store() -> Store:
         raise StoreUnavailable("no such server")
 
-    async def run() -> None:
-        archive = DurableArchive(no_store, None)
-        memory = Engine(build({"window_tokens": 16_000}), archive=archive)
-        context = await memory.prepare("s", request(14))
-        assert not context.edits
-        assert any("must stay in the request" in line.said for line in context.report.failures)
-        seen = await memory.observe("s", reply("well"))
-        assert seen.archived == "nowhere"
-        await memory.close()
-
-    asyncio.run(run())
+    archive = DurableArchive(no_store, None)
+    memory = Engine(build({"window_tokens": 16_000}), archive=archive)
+    context = await memory.prepare("s", request(14))
+    assert not context.edits
+    assert any("must stay in the request" in line.said for line in context.report.failures)
+    seen = await memory.observe("s", reply("well"))
+    assert seen.archived == "nowhere"
+    await memory.close()
 
 
-def test_a_store_that_is_away_fills_the_spool_and_is_caught_up(tmp_path: Path) -> None:
-    async def run() -> None:
-        (tmp_path / "m.db").mkdir()  # no file can be opened there
-        memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
-        context = await memory.prepare("s", request(14))
-        assert context.edits, "the spool is durable too"
-        seen = await memory.observe("s", reply("spooled"))
-        assert seen.archived == "spool"
-        (tmp_path / "m.db").rmdir()
-        for _ in range(100):
-            await asyncio.sleep(0.05)
-            seen = await memory.observe("s", reply("again"))
-            if seen.archived == "store":
-                break
-        await memory.close()
-        found = await kept(tmp_path / "m.db")
-        assert len(found) == len(set(found)) == 31
-        assert found[0][1].startswith("Begin with the harbour")
-
-    asyncio.run(run())
+async def test_a_store_that_is_away_fills_the_spool_and_is_caught_up(tmp_path: Path) -> None:
+    (tmp_path / "m.db").mkdir()  # no file can be opened there
+    memory = open_memory(store=tmp_path / "m.db", settings={"window_tokens": 16_000})
+    context = await memory.prepare("s", request(14))
+    assert context.edits, "the spool is durable too"
+    seen = await memory.observe("s", reply("spooled"))
+    assert seen.archived == "spool"
+    (tmp_path / "m.db").rmdir()
+    for _ in range(100):
+        await asyncio.sleep(0.05)
+        seen = await memory.observe("s", reply("again"))
+        if seen.archived == "store":
+            break
+    await memory.close()
+    found = await kept(tmp_path / "m.db")
+    assert len(found) == len(set(found)) == 31
+    assert found[0][1].startswith("Begin with the harbour")
 
 
-def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -> None:
-    async def run() -> None:
-        tools = [{"name": "read", "description": "reads", "input_schema": {"type": "object"}}]
-        sent: list[bytes] = []
-        async with open_memory(store=tmp_path / "m.db", window_tokens=16_000) as memory:
-            for turns in (1, 2, 3, 14, 15):
-                body = json.dumps(request(turns, system="Be brief.", tools=tools)).encode()
-                sent.append((await memory.prepare("s", body)).request)
-                await memory.observe("s", reply("ok"))
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        numbers = await store.turns("s")
-        assert len(numbers) == len(sent)
-        for number, body in zip(numbers, sent, strict=True):
-            turn = await store.turn("s", number)
-            assert turn is not None
-            record = turn.record
-            names = [*turn.rows, record.rest, record.system, record.tools]
-            pieces = await store.pieces([name for name in names if name])
-            bodies = {name: piece.body for name, piece in pieces.items()}
-            assert record.rest
-            rebuilt = fill_frame(
-                bodies[record.rest],
-                [bodies[row] for row in turn.rows],
-                system=bodies[record.system] if record.system else None,
-                tools=bodies[record.tools] if record.tools else None,
-            )
-            assert rebuilt == body
-        await store.close()
-
-    asyncio.run(run())
+async def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -> None:
+    tools = [{"name": "read", "description": "reads", "input_schema": {"type": "object"}}]
+    sent: list[bytes] = []
+    async with open_memory(store=tmp_path / "m.db", window_tokens=16_000) as memory:
+        for turns in (1, 2, 3, 14, 15):
+            body = json.dumps(request(turns, system="Be brief.", tools=tools)).encode()
+            sent.append((await memory.prepare("s", body)).request)
+            await memory.observe("s", reply("ok"))
+    store = await open_store(str(tmp_path / "m.db"), space="default")
+    numbers = await store.turns("s")
+    assert len(numbers) == len(sent)
+    for number, body in zip(numbers, sent, strict=True):
+        turn = await store.turn("s", number)
+        assert turn is not None
+        record = turn.record
+        names = [*turn.rows, record.rest, record.system, record.tools]
+        pieces = await store.pieces([name for name in names if name])
+        bodies = {name: piece.body for name, piece in pieces.items()}
+        assert record.rest
+        rebuilt = fill_frame(
+            bodies[record.rest],
+            [bodies[row] for row in turn.rows],
+            system=bodies[record.system] if record.system else None,
+            tools=bodies[record.tools] if record.tools else None,
+        )
+        assert rebuilt == body
+    await store.close()

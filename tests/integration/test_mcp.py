@@ -240,33 +240,26 @@ async def every_tool(client: Client) -> None:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 @pytest.mark.parametrize("by", ["daemon", "itself"])
-def test_every_tool_over_stdio(
+async def test_every_tool_over_stdio(
     by: str, mode: str, memory: Memory, home: Path, tmp_path: Path
 ) -> None:
     """Served by the daemon, and by the process alone: the answers are the same."""
     own = tmp_path / "own.toml"  # settings of its own
     own.write_text("")
     options = [] if by == "daemon" else ["--config", str(own)]
-
-    async def talk() -> None:
-        folder = home if by == "daemon" else tmp_path
-        async with connected("stdio", mode, memory, None, folder, *options) as client:
-            await every_tool(client)
-
-    asyncio.run(talk())
+    folder = home if by == "daemon" else tmp_path
+    async with connected("stdio", mode, memory, None, folder, *options) as client:
+        await every_tool(client)
     assert (home / "daemon" / "lock").exists() if by == "daemon" else True
     assert not (tmp_path / "daemon").exists()
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_every_tool_over_http(
+async def test_every_tool_over_http(
     mode: str, memory: Memory, http_server: HttpServer, tmp_path: Path
 ) -> None:
-    async def talk() -> None:
-        async with connected("http", mode, memory, http_server, tmp_path) as client:
-            await every_tool(client)
-
-    asyncio.run(talk())
+    async with connected("http", mode, memory, http_server, tmp_path) as client:
+        await every_tool(client)
 
 
 def test_early_answers_are_what_the_sdk_answers(tmp_path: Path) -> None:
@@ -332,7 +325,9 @@ async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
     return written
 
 
-def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plain: None) -> None:
+async def test_clients_of_one_store_share_an_engine_in_the_daemon(
+    tmp_path: Path, plain: None
+) -> None:
     opened: list[Any] = []
 
     async def serve(memory: Any, until: asyncio.Event) -> None:
@@ -343,26 +338,23 @@ def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plai
             opened.append(engine)
             await engine.search("quay", budget_tokens=100)
 
-    async def look() -> None:
-        order = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db"))
-        settings = load_settings(folder=None).settings
-        daemon = Daemon(settings, leave=Mock(), in_place=Mock())
-        daemon._memory = HookMemory(settings)
-        events = asyncio.Event(), asyncio.Event()
-        clients: list[Any] = [Mock(serve=partial(serve, until=event)) for event in events]
-        serving = [asyncio.create_task(daemon._serve(client, order)) for client in clients]
-        async with asyncio.timeout(SECONDS):
-            while len(opened) < 2:  # noqa: ASYNC110 - two clients, and either may be the second
-                await asyncio.sleep(0.01)
-        for event, served in zip(events, serving, strict=True):
-            event.set()
-            await served
-        assert daemon._orders is not None and not daemon._orders.keys  # nobody uses it any more
-        await daemon._orders.close()
-        await daemon._memory.close()
-        daemon._memories.loop.close()
-
-    asyncio.run(look())
+    order = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db"))
+    settings = load_settings(folder=None).settings
+    daemon = Daemon(settings, leave=Mock(), in_place=Mock())
+    daemon._memory = HookMemory(settings)
+    events = asyncio.Event(), asyncio.Event()
+    clients: list[Any] = [Mock(serve=partial(serve, until=event)) for event in events]
+    serving = [asyncio.create_task(daemon._serve(client, order)) for client in clients]
+    async with asyncio.timeout(SECONDS):
+        while len(opened) < 2:  # noqa: ASYNC110 - two clients, and either may be the second
+            await asyncio.sleep(0.01)
+    for event, served in zip(events, serving, strict=True):
+        event.set()
+        await served
+    assert daemon._orders is not None and not daemon._orders.keys  # nobody uses it any more
+    await daemon._orders.close()
+    await daemon._memory.close()
+    daemon._memories.loop.close()
     assert len(opened) == 4
     assert len(set(map(id, opened))) == 1
 
@@ -370,7 +362,7 @@ def test_clients_of_one_store_share_an_engine_in_the_daemon(tmp_path: Path, plai
 # What it answered comes back in a request that another process prepares
 
 
-def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
+async def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
     tmp_path: Path, plain: None
 ) -> None:
     """As with a gateway: the client asks the server, and sends the answer to somebody else."""
@@ -388,46 +380,43 @@ def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
                 name: text_of(await client.call_tool(name, given)) for name, given in calls.items()
             }
 
-    async def talk() -> None:
-        async with open_memory(space=SPACE, store=store, settings=SETTINGS) as gateway:
-            await gateway.prepare("s", request(said))
-            await gateway.settle(10)
-            for number, (name, text) in enumerate((await answers()).items()):
-                assert "Kestrel" in text or name == "memory_recall"
-                call = {
-                    "type": "tool_use",
-                    "id": f"t{number}",
-                    "name": f"mcp__recollect__{name}",
-                    "input": {"query": "zebra"} if name == "memory_search" else {},
-                }
-                result = {
-                    "type": "tool_result",
-                    "tool_use_id": f"t{number}",
-                    "content": [{"type": "text", "text": text}],
-                }
-                said.append({"role": "assistant", "content": [call]})
-                said.append({"role": "user", "content": [result]})
-            await gateway.prepare("s", request(said))
-            await gateway.settle(10)
-            kept = await gateway._look_up(lambda opened: opened.page(limit=100))
-            texts = [one.segment.text for one in kept]
-            assert [text for text in texts if "Kestrel" in text] == [DECIDED]
-            assert not any(TOOL_OPENING in text for text in texts)
-            assert not (await gateway.search("zebra")).passages  # nor what was looked for
-            sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
-            assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" in sent.body
-            book = await gateway.facts()
-            gone = [one.segment.id for one in kept if one.segment.text == DECIDED]
-            await book.forget(ForgetOrder(at=time.time(), segments=tuple(gone)))
-            sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
-            assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
-        async with open_memory(space=SPACE, store=store, settings=SETTINGS) as later:
-            await later.prepare("s", request([*said, {"role": "user", "content": "go on"}]))
-            await later.settle(10)
-            sent = await later._look_up(lambda opened: rebuild_request(opened, "s", 3))
-            assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
-
-    asyncio.run(talk())
+    async with open_memory(space=SPACE, store=store, settings=SETTINGS) as gateway:
+        await gateway.prepare("s", request(said))
+        await gateway.settle(10)
+        for number, (name, text) in enumerate((await answers()).items()):
+            assert "Kestrel" in text or name == "memory_recall"
+            call = {
+                "type": "tool_use",
+                "id": f"t{number}",
+                "name": f"mcp__recollect__{name}",
+                "input": {"query": "zebra"} if name == "memory_search" else {},
+            }
+            result = {
+                "type": "tool_result",
+                "tool_use_id": f"t{number}",
+                "content": [{"type": "text", "text": text}],
+            }
+            said.append({"role": "assistant", "content": [call]})
+            said.append({"role": "user", "content": [result]})
+        await gateway.prepare("s", request(said))
+        await gateway.settle(10)
+        kept = await gateway._look_up(lambda opened: opened.page(limit=100))
+        texts = [one.segment.text for one in kept]
+        assert [text for text in texts if "Kestrel" in text] == [DECIDED]
+        assert not any(TOOL_OPENING in text for text in texts)
+        assert not (await gateway.search("zebra")).passages  # nor what was looked for
+        sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
+        assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" in sent.body
+        book = await gateway.facts()
+        gone = [one.segment.id for one in kept if one.segment.text == DECIDED]
+        await book.forget(ForgetOrder(at=time.time(), segments=tuple(gone)))
+        sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
+        assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
+    async with open_memory(space=SPACE, store=store, settings=SETTINGS) as later:
+        await later.prepare("s", request([*said, {"role": "user", "content": "go on"}]))
+        await later.settle(10)
+        sent = await later._look_up(lambda opened: rebuild_request(opened, "s", 3))
+        assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
 
 
 # Who may speak to it over HTTP

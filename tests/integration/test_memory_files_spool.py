@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ from recollect.errors import StoreUnavailable
 from recollect.system.config.settings import Redaction
 
 
-def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: Path) -> None:
+async def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     note = tmp_path / "memory/note.md"
     note.write_text("# Quay\nThe crane lifts cargo.\n\n# Garden\nRoses need water.\n")
@@ -43,45 +42,38 @@ def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_path: 
         store.write = refuse  # type: ignore[method-assign, assignment]
         return store
 
-    async def run() -> None:
-        archive = DurableArchive(
-            open_refusing,
-            lambda: open_spool(url, space="default"),
-        )
+    archive = DurableArchive(
+        open_refusing,
+        lambda: open_spool(url, space="default"),
+    )
 
-        async def opened() -> Store:
-            if await archive.settle(0.0):
-                raise StoreUnavailable("batches wait in the spool")
-            return await archive.store()
+    async def opened() -> Store:
+        if await archive.settle(0.0):
+            raise StoreUnavailable("batches wait in the spool")
+        return await archive.store()
 
-        async def write(batch: Batch) -> None:
-            kept = await archive.write(batch)
-            if kept.where == "nowhere":
-                raise StoreUnavailable(kept.said)
+    async def write(batch: Batch) -> None:
+        kept = await archive.write(batch)
+        if kept.where == "nowhere":
+            raise StoreUnavailable(kept.said)
 
-        files = MemoryFiles(
-            tmp_path,
-            open_archive=opened,
-            write=write,
-            clock=SystemClock(),
-            rules=FileRules(
-                secret=space_secret("default"), redaction=Redaction(), weigher=Weigher()
-            ),
-        )
-        following = Following(files.look, interval_seconds=0.1)
-        following.wake()
-        await eventually(lambda: isinstance(following.last, Failure))
-        assert "spool" in str(following.trouble())
-        refusing[0] = False
-        await eventually(
-            lambda: (
-                isinstance(following.last, MemoryFilesResult) and following.last.count("unchanged")
-            )
-        )
-        await following.close()
-        store = await archive.store()
-        assert (await store.stats()).segments == 2
-        assert (await store.check()).problems == ()
-        await archive.close()
-
-    asyncio.run(run())
+    files = MemoryFiles(
+        tmp_path,
+        open_archive=opened,
+        write=write,
+        clock=SystemClock(),
+        rules=FileRules(secret=space_secret("default"), redaction=Redaction(), weigher=Weigher()),
+    )
+    following = Following(files.look, interval_seconds=0.1)
+    following.wake()
+    await eventually(lambda: isinstance(following.last, Failure))
+    assert "spool" in str(following.trouble())
+    refusing[0] = False
+    await eventually(
+        lambda: isinstance(following.last, MemoryFilesResult) and following.last.count("unchanged")
+    )
+    await following.close()
+    store = await archive.store()
+    assert (await store.stats()).segments == 2
+    assert (await store.check()).problems == ()
+    await archive.close()

@@ -196,7 +196,7 @@ def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
     assert "2 calls (extraction 2)" in drawn.stdout
 
 
-def test_a_call_that_could_not_be_counted_is_counted_with_the_next() -> None:
+async def test_a_call_that_could_not_be_counted_is_counted_with_the_next() -> None:
     counted: list[ModelUse] = []
     down = [StoreUnavailable("down")]
 
@@ -205,12 +205,9 @@ def test_a_call_that_could_not_be_counted_is_counted_with_the_next() -> None:
             raise down.pop()
         counted.append(use)
 
-    async def ask() -> None:
-        model = MeteredModel(ScriptedModel(["one", "two"]), SystemClock(), record)
-        assert (await model.ask(Prompt(text="a"))).text == "one"
-        await model.ask(Prompt(text="b"))
-
-    asyncio.run(ask())
+    model = MeteredModel(ScriptedModel(["one", "two"]), SystemClock(), record)
+    assert (await model.ask(Prompt(text="a"))).text == "one"
+    await model.ask(Prompt(text="b"))
     assert [one.calls for one in counted] == [1, 1]
 
 

@@ -330,26 +330,23 @@ def test_the_caps_are_30_and_70_percent_and_the_lowest_score_goes_first(tmp_path
     assert tokens(expected) <= 4000
 
 
-def test_the_block_is_renewed_every_turn(tmp_path: Path) -> None:
-    async def run() -> list[list[str]]:
-        clock = Clock(START)
-        memory = open_memory(store=tmp_path / "m.db", preset="openclaw", clock=clock)
-        await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
-        clock.seconds += DAY
-        talk = [spoken("user", ASKED)]
-        turns = [shown(await memory.prepare("s", {"messages": list(talk)}))]
-        talk += [spoken("assistant", "STAGE_HOOK."), spoken("user", TALK[6].text + " Why?")]
-        turns.append(shown(await memory.prepare("s", {"messages": list(talk)})))
-        await memory.close()
-        return turns
-
-    first, second = asyncio.run(run())
+async def test_the_block_is_renewed_every_turn(tmp_path: Path) -> None:
+    clock = Clock(START)
+    memory = open_memory(store=tmp_path / "m.db", preset="openclaw", clock=clock)
+    await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
+    clock.seconds += DAY
+    talk = [spoken("user", ASKED)]
+    turns = [shown(await memory.prepare("s", {"messages": list(talk)}))]
+    talk += [spoken("assistant", "STAGE_HOOK."), spoken("user", TALK[6].text + " Why?")]
+    turns.append(shown(await memory.prepare("s", {"messages": list(talk)})))
+    await memory.close()
+    (first, second) = turns
     assert [text.startswith(OPENING) for text in first] == [True, False]
     assert [text.startswith(OPENING) for text in second] == [True, False, False, False]
     assert first[0] != second[0]
 
 
-def test_the_view_is_trimmed_to_the_safe_limit_before_anything_is_compacted(
+async def test_the_view_is_trimmed_to_the_safe_limit_before_anything_is_compacted(
     tmp_path: Path,
 ) -> None:
     """window - reserve - hard cap, by ceil(len / 3), the least relevant first."""
@@ -361,26 +358,21 @@ def test_the_view_is_trimmed_to_the_safe_limit_before_anything_is_compacted(
         )
         for at in range(40)
     ] + [spoken("user", "what did we say about the webhook?")]
+    asked: list[str] = []
 
-    async def run() -> tuple[Context, list[str]]:
-        asked: list[str] = []
+    async def model(prompt: Any) -> str:
+        asked.append("summary")
+        return "nothing"
 
-        async def model(prompt: Any) -> str:
-            asked.append("summary")
-            return "nothing"
-
-        memory = open_memory(
-            store=tmp_path / "m.db",
-            preset="openclaw",
-            window_tokens=window,
-            clock=Clock(START),
-            model=model,
-        )
-        context = await memory.prepare("s", {"messages": talk})
-        await memory.close()
-        return context, asked
-
-    context, asked = asyncio.run(run())
+    memory = open_memory(
+        store=tmp_path / "m.db",
+        preset="openclaw",
+        window_tokens=window,
+        clock=Clock(START),
+        model=model,
+    )
+    context = await memory.prepare("s", {"messages": talk})
+    await memory.close()
     assert asked == []
     safe = window - 20_000 - 4000
     kept = [text for text in shown(context) if text.startswith("note")]
@@ -390,24 +382,20 @@ def test_the_view_is_trimmed_to_the_safe_limit_before_anything_is_compacted(
     assert all("hoist" in text for text in left), "what the question names left before the rest"
 
 
-def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
-    async def run() -> tuple[str, str]:
-        clock = Clock(START)
-        memory = open_memory(store=tmp_path / "m.db", preset="openclaw", clock=clock)
-        await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
-        clock.seconds += DAY
-        before = block_in(await memory.prepare("s", {"messages": [spoken("user", ASKED)]}))
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        held = [one.segment for one in await store.page(session="s")]
-        hooked = [one.id for one in held if "STAGE_HOOK" in one.text]
-        await store.withdraw(hooked)
-        await store.close()
-        again = [spoken("user", ASKED + " Say it again.")]
-        after = block_in(await memory.prepare("s", {"messages": again}))
-        await memory.close()
-        return before, after
-
-    before, after = asyncio.run(run())
+async def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> None:
+    clock = Clock(START)
+    memory = open_memory(store=tmp_path / "m.db", preset="openclaw", clock=clock)
+    await memory.prepare("s", {"messages": [spoken(o.role, o.text) for o in TALK]})
+    clock.seconds += DAY
+    before = block_in(await memory.prepare("s", {"messages": [spoken("user", ASKED)]}))
+    store = await open_store(str(tmp_path / "m.db"), space="default")
+    held = [one.segment for one in await store.page(session="s")]
+    hooked = [one.id for one in held if "STAGE_HOOK" in one.text]
+    await store.withdraw(hooked)
+    await store.close()
+    again = [spoken("user", ASKED + " Say it again.")]
+    after = block_in(await memory.prepare("s", {"messages": again}))
+    await memory.close()
     assert "STAGE_HOOK" in before
     assert "STAGE_HOOK" not in after
 

@@ -75,31 +75,27 @@ def test_what_is_stored_is_recalled_and_nothing_is_written(tmp_path: Path) -> No
     assert rows(file) == before
 
 
-def test_facts_can_be_read_and_not_changed(tmp_path: Path) -> None:
+async def test_facts_can_be_read_and_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "memory.db"
-
-    async def run() -> None:
-        async with open_memory(store=file) as memory:
-            await (await memory.facts()).add("The harbour has nine cranes.")
-        before = rows(file)
-        async with open_memory(store=file, settings={"ingest.enabled": False}) as memory:
-            book = await memory.facts()
-            (fact,) = await book.list()
-            assert (await book.find(fact.id)).content == fact.content
-            assert (await book.why(fact.id)).fact == fact
-            order = await book.order_to_forget([fact.id])
-            for write in (
-                lambda: book.add("It has ten."),
-                lambda: book.edit(fact.id, "It has ten."),
-                lambda: book.pin(fact.id),
-                lambda: book.unpin(fact.id),
-                lambda: book.forget(order),
-            ):
-                with pytest.raises(StoreError, match=r"set ingest.enabled = true"):
-                    await write()
-        assert rows(file) == before
-
-    asyncio.run(run())
+    async with open_memory(store=file) as memory:
+        await (await memory.facts()).add("The harbour has nine cranes.")
+    before = rows(file)
+    async with open_memory(store=file, settings={"ingest.enabled": False}) as memory:
+        book = await memory.facts()
+        (fact,) = await book.list()
+        assert (await book.find(fact.id)).content == fact.content
+        assert (await book.why(fact.id)).fact == fact
+        order = await book.order_to_forget([fact.id])
+        for write in (
+            lambda: book.add("It has ten."),
+            lambda: book.edit(fact.id, "It has ten."),
+            lambda: book.pin(fact.id),
+            lambda: book.unpin(fact.id),
+            lambda: book.forget(order),
+        ):
+            with pytest.raises(StoreError, match=r"set ingest.enabled = true"):
+                await write()
+    assert rows(file) == before
 
 
 def test_a_session_goes_on_from_its_stored_state(tmp_path: Path) -> None:

@@ -157,45 +157,38 @@ def too_few(made: list[bytes]) -> list[bytes]:
     ],
     ids=["throws", "hangs", "nan", "wrong dimension", "too few"],
 )
-def test_recall_goes_on_by_words_and_says_so(
+async def test_recall_goes_on_by_words_and_says_so(
     tmp_path: Path, misbehave: Callable[[list[bytes]], Any], said: str
 ) -> None:
-    async def scenario() -> None:
-        embedder = Embedding()
-        async with engine_with(tmp_path / "m.db", embedder) as engine:
-            held = await talked(engine)
-            embedder.misbehave = misbehave
-            context = await asyncio.wait_for(ask(engine, held), PATIENCE_SECONDS)
-            assert SECRET in block_of(context), recall_line(context)
-            assert said in recall_line(context)
-            again = await ask(engine, held, "and who at Quillhaven is called Balthazar, the heron?")
-            assert said in recall_line(again), "while it rests, the reason is still told"
-
-    asyncio.run(scenario())
+    embedder = Embedding()
+    async with engine_with(tmp_path / "m.db", embedder) as engine:
+        held = await talked(engine)
+        embedder.misbehave = misbehave
+        context = await asyncio.wait_for(ask(engine, held), PATIENCE_SECONDS)
+        assert SECRET in block_of(context), recall_line(context)
+        assert said in recall_line(context)
+        again = await ask(engine, held, "and who at Quillhaven is called Balthazar, the heron?")
+        assert said in recall_line(again), "while it rests, the reason is still told"
 
 
-def test_an_embedder_that_hangs_has_a_part_of_the_time_of_recall(tmp_path: Path) -> None:
+async def test_an_embedder_that_hangs_has_a_part_of_the_time_of_recall(tmp_path: Path) -> None:
     """Recall goes on by words in the rest of it. `QuestionVectors` gets 40% of the deadline."""
     file = tmp_path / "m.db"
-
-    async def scenario() -> None:
-        embedder = Embedding()
-        async with engine_with(file, embedder) as engine:
-            held = await talked(engine)
-        embedder.misbehave = hangs
-        settings = {
-            "window_tokens": 6_000,
-            "jobs.in_process": False,
-            "recall.deadline_seconds": 5.0,
-        }
-        async with open_memory(
-            store=file, space="t", embedders=[embedder], settings=settings
-        ) as engine:
-            context = await ask(engine, held)
-        assert "no answer within 2 s" in recall_line(context)
-        assert SECRET in block_of(context), recall_line(context)
-
-    asyncio.run(scenario())
+    embedder = Embedding()
+    async with engine_with(file, embedder) as engine:
+        held = await talked(engine)
+    embedder.misbehave = hangs
+    settings = {
+        "window_tokens": 6_000,
+        "jobs.in_process": False,
+        "recall.deadline_seconds": 5.0,
+    }
+    async with open_memory(
+        store=file, space="t", embedders=[embedder], settings=settings
+    ) as engine:
+        context = await ask(engine, held)
+    assert "no answer within 2 s" in recall_line(context)
+    assert SECRET in block_of(context), recall_line(context)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +198,7 @@ def test_an_embedder_that_hangs_has_a_part_of_the_time_of_recall(tmp_path: Path)
         ({"store.read_seconds": 0.2, "recall.deadline_seconds": None}, "failed"),
     ],
 )
-def test_a_search_may_take_as_long_as_the_settings_say(
+async def test_a_search_may_take_as_long_as_the_settings_say(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline: dict[str, float | None], outcome: str
 ) -> None:
     """One look no longer than a read, unless recall is given another time."""
@@ -216,61 +209,51 @@ def test_a_search_may_take_as_long_as_the_settings_say(
         await asyncio.sleep(0.4)
         return await search(store, query)
 
-    async def scenario() -> None:
-        async with engine_with(file) as engine:
-            held = await talked(engine)
-        monkeypatch.setattr(SQLiteStore, "candidates", slow)
-        chosen = {
-            "window_tokens": 6_000,
-            "recall.standing_tokens": 0,
-            **deadline,
-        }
-        async with open_memory(store=file, space="t", embedders=[], settings=chosen) as engine:
-            context = await ask(engine, held)
-        (line,) = [line for line in context.report.lines if line.stage == "recall"]
-        assert line.outcome == outcome, line
-        assert (SECRET in block_of(context)) == (outcome == "done")
-
-    asyncio.run(scenario())
+    async with engine_with(file) as engine:
+        held = await talked(engine)
+    monkeypatch.setattr(SQLiteStore, "candidates", slow)
+    chosen = {
+        "window_tokens": 6_000,
+        "recall.standing_tokens": 0,
+        **deadline,
+    }
+    async with open_memory(store=file, space="t", embedders=[], settings=chosen) as engine:
+        context = await ask(engine, held)
+    (line,) = [line for line in context.report.lines if line.stage == "recall"]
+    assert line.outcome == outcome, line
+    assert (SECRET in block_of(context)) == (outcome == "done")
 
 
-def test_loading_blocks_no_turn(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        embedder = Embedding()
-        release = asyncio.Event()
+async def test_loading_blocks_no_turn(tmp_path: Path) -> None:
+    embedder = Embedding()
+    release = asyncio.Event()
 
-        async def load() -> None:
-            await release.wait()
-            embedder.ready = True
+    async def load() -> None:
+        await release.wait()
+        embedder.ready = True
 
-        embedder.load = load  # type: ignore[method-assign]
-        embedder.ready = False
-        async with engine_with(tmp_path / "m.db", embedder) as engine:
-            held = await talked(engine)
-            context = await ask(engine, held)
-            assert SECRET in block_of(context), recall_line(context)
-            assert "the embedding model is loading" in recall_line(context)
-            release.set()
-            await eventually(lambda: embedder.ready)
-            later = await ask(engine, held, "remind me what the heron of Quillhaven is called")
-            assert "loading" not in recall_line(later)
-
-    asyncio.run(scenario())
+    embedder.load = load  # type: ignore[method-assign]
+    embedder.ready = False
+    async with engine_with(tmp_path / "m.db", embedder) as engine:
+        held = await talked(engine)
+        context = await ask(engine, held)
+        assert SECRET in block_of(context), recall_line(context)
+        assert "the embedding model is loading" in recall_line(context)
+        release.set()
+        await eventually(lambda: embedder.ready)
+        later = await ask(engine, held, "remind me what the heron of Quillhaven is called")
+        assert "loading" not in recall_line(later)
 
 
-def test_a_change_of_model_embeds_again_in_the_background(tmp_path: Path) -> None:
+async def test_a_change_of_model_embeds_again_in_the_background(tmp_path: Path) -> None:
     file = tmp_path / "m.db"
-
-    async def scenario() -> None:
-        old, new = HashEmbedder(), Embedding("another-model", 48)
-        async with engine_with(file, old) as engine:
-            held = await talked(engine)
-            await eventually(lambda: embedded(file, old.name))
-        async with engine_with(file, new) as engine:
-            await ask(engine, held)
-            await eventually(lambda: embedded(file, new.name))
-
-    asyncio.run(scenario())
+    old, new = HashEmbedder(), Embedding("another-model", 48)
+    async with engine_with(file, old) as engine:
+        held = await talked(engine)
+        await eventually(lambda: embedded(file, old.name))
+    async with engine_with(file, new) as engine:
+        await ask(engine, held)
+        await eventually(lambda: embedded(file, new.name))
 
 
 async def embedded(file: Path, embedder: str) -> bool:

@@ -13,7 +13,6 @@ from tests.unit.config.test_recall_settings_act import (
     HARBOUR,
     START,
     Clock,
-    Turn,
     ask_once,
     remember,
     said,
@@ -22,7 +21,6 @@ from tests.unit.config.test_recall_settings_act import (
 
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
-from recollect.core.engine.session import Context
 from recollect.core.ports import Store
 from recollect.core.values.edit import Insert
 from recollect.core.values.model import FormatName
@@ -31,14 +29,10 @@ from recollect.testing.provider_rules import violations
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
 
 
-def test_a_question_is_not_what_the_view_shows(tmp_path: Path) -> None:
+async def test_a_question_is_not_what_the_view_shows(tmp_path: Path) -> None:
     """It is kept before memory is asked, and nothing answers it as well as it does itself."""
-
-    async def run() -> Turn:
-        await remember(tmp_path / "m.db", HARBOUR)
-        return await ask_once(tmp_path / "m.db", BY_WORDS, QUESTION)
-
-    found = asyncio.run(run())
+    await remember(tmp_path / "m.db", HARBOUR)
+    found = await ask_once(tmp_path / "m.db", BY_WORDS, QUESTION)
     assert "certainty" in found.said
     assert any("the crane is red" in line for line in found.lines)
     assert not any(QUESTION in line for line in found.lines)
@@ -77,21 +71,16 @@ def _asked_before_system_messages(wire: str, kind: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
 @pytest.mark.parametrize("kind", ["first", "mid-turn"])
-def test_a_request_that_ends_with_system_messages_recalls(
+async def test_a_request_that_ends_with_system_messages_recalls(
     tmp_path: Path, wire: FormatName, kind: str
 ) -> None:
     """Claude Code ends its first request, and the first after a compaction, with them."""
     request = _asked_before_system_messages(wire, kind)
-
-    async def run() -> Context:
-        await remember(tmp_path / "m.db", (*HARBOUR, CARGO))
-        settings = {**BY_WORDS, "recall.every_turn": kind == "mid-turn"}
-        memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
-        context = await memory.prepare("s", request, format=wire)
-        await memory.close()
-        return context
-
-    context = asyncio.run(run())
+    await remember(tmp_path / "m.db", (*HARBOUR, CARGO))
+    settings = {**BY_WORDS, "recall.every_turn": kind == "mid-turn"}
+    memory = open_memory(store=tmp_path / "m.db", settings=settings, clock=Clock())
+    context = await memory.prepare("s", request, format=wire)
+    await memory.close()
     (block,) = [edit for edit in context.edits if isinstance(edit, Insert)]
     assert CARGO in block.text
     sent = str(context.request)
@@ -126,28 +115,24 @@ GAUGE = "The tide gauge of the east basin reports in feet."
         ("Convert the report of the tide gauge of the east basin.", True),
     ],
 )
-def test_work_brings_what_the_user_stated_and_no_earlier_work(
+async def test_work_brings_what_the_user_stated_and_no_earlier_work(
     tmp_path: Path, newest: str, recalled: bool
 ) -> None:
     held = said(*[text for at in range(60) for text in (f"barge {at} is in hall {at}", "noted")])
     modules = ("harbour", "lighthouse", "crane", "quay", "ferry", "cargo", "winch", "buoy")
     work = [row for at, module in enumerate(modules) for row in _documented(module, at)]
     rows = [*held["messages"], *work, {"role": "user", "content": GAUGE}]
-
-    async def run() -> Context:
-        settings = {**BY_WORDS, "recall.standing_tokens": 0}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            await memory.prepare("s", {"model": "gpt-4o", "messages": rows})
-            await memory.settle()
-            asked = [{"role": "user", "content": newest}]
-            return await memory.prepare("s", {"model": "gpt-4o", "messages": asked})
-
-    context = asyncio.run(run())
+    settings = {**BY_WORDS, "recall.standing_tokens": 0}
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        await memory.prepare("s", {"model": "gpt-4o", "messages": rows})
+        await memory.settle()
+        asked = [{"role": "user", "content": newest}]
+        context = await memory.prepare("s", {"model": "gpt-4o", "messages": asked})
     blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
     assert [GAUGE in block for block in blocks] == [True] * recalled
 
 
-def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
+async def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
     """Beside what its own session said, by default; and not what was said in another one."""
     workspace = tmp_path / "work"
     (workspace / "memory").mkdir(parents=True)
@@ -163,22 +148,18 @@ def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> Non
             assert asyncio.get_running_loop().time() < until
             await asyncio.sleep(0.02)
 
-    async def run() -> Turn:
-        await remember(tmp_path / "m.db", elsewhere, session="another")
-        await remember(tmp_path / "m.db", HARBOUR)
-        clock = Clock(START + 60)
-        memory = open_memory(
-            store=tmp_path / "m.db", settings=BY_WORDS, workspace=workspace, clock=clock
-        )
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        await memory.prepare("warming up", said("good morning"))
-        await read_files(store)
-        found = await turn(memory, QUESTION)
-        await store.close()
-        await memory.close()
-        return found
-
-    found = asyncio.run(run())
+    await remember(tmp_path / "m.db", elsewhere, session="another")
+    await remember(tmp_path / "m.db", HARBOUR)
+    clock = Clock(START + 60)
+    memory = open_memory(
+        store=tmp_path / "m.db", settings=BY_WORDS, workspace=workspace, clock=clock
+    )
+    store = await open_store(str(tmp_path / "m.db"), space="default")
+    await memory.prepare("warming up", said("good morning"))
+    await read_files(store)
+    found = await turn(memory, QUESTION)
+    await store.close()
+    await memory.close()
     shown = " ".join(found.block.split())
     assert "MEMORY.md:4: Harbour The red crane lifts forty tons of cargo." in shown
     assert "memory/2026-11-15.md:1: Olga paints the red crane in spring." in shown
@@ -198,63 +179,54 @@ NOTES = "\n".join(
 
 @pytest.mark.parametrize("pause", [0.0, 1200.0])
 @pytest.mark.parametrize(("spare", "full"), [(120, True), (250, True), (900, False)])
-def test_a_full_view_makes_room_for_what_is_asked(
+async def test_a_full_view_makes_room_for_what_is_asked(
     tmp_path: Path, spare: int, full: bool, pause: float
 ) -> None:
     """Silence would read as if memory held nothing. A pause is an edit batch of its own."""
     pasted = "so much was said of this and that "
+    await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
+    clock = Clock()
+    memory = open_memory(
+        store=tmp_path / "m.db", settings=BY_WORDS, window_tokens=8_000, clock=clock
+    )
+    question = "which port has the indexer?"
 
-    async def run() -> Context:
-        await remember(tmp_path / "m.db", (NOTES, "noted, all of it", *HARBOUR))
-        clock = Clock()
-        memory = open_memory(
-            store=tmp_path / "m.db", settings=BY_WORDS, window_tokens=8_000, clock=clock
-        )
-        question = "which port has the indexer?"
+    def filled(times: int) -> dict[str, Any]:
+        return said("hello", *["fine", pasted * times] * 9, "fine", question)
 
-        def filled(times: int) -> dict[str, Any]:
-            return said("hello", *["fine", pasted * times] * 9, "fine", question)
-
-        few, many = [
-            (await memory.prepare(f"measured {n}", filled(n))).report.tokens_after for n in (4, 8)
-        ]
-        limit = (await memory.prepare("measured 4", filled(4))).report.limit_tokens
-        times = 4 + int((limit - spare - few) / ((many - few) / 4))
-        if pause:
-            held = filled(times)
-            await memory.prepare("s", held | {"messages": held["messages"][:-2]})
-            clock.seconds += pause
-        context = await memory.prepare("s", filled(times))
-        await memory.close()
-        return context
-
-    context = asyncio.run(run())
+    few, many = [
+        (await memory.prepare(f"measured {n}", filled(n))).report.tokens_after for n in (4, 8)
+    ]
+    limit = (await memory.prepare("measured 4", filled(4))).report.limit_tokens
+    times = 4 + int((limit - spare - few) / ((many - few) / 4))
+    if pause:
+        held = filled(times)
+        await memory.prepare("s", held | {"messages": held["messages"][:-2]})
+        clock.seconds += pause
+    context = await memory.prepare("s", filled(times))
+    await memory.close()
     report = context.report
     assert (report.moment is not None and report.moment.kind == "room") is full
     assert PORTS[SUBJECTS.index("indexer")] in str(context.request), "it answers, full or not"
     assert report.tokens_after <= report.limit_tokens
 
 
-def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path) -> None:
+async def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path) -> None:
     old, new = (
         "The API port is 8000, behind the proxy.",
         "Correction: the API port is 9000, not 8000.",
     )
     work = "sweep the quay, coil the ropes and write down how many barges lie there, " * 12
     settings = {"recall.embedder": "none", "recall.standing_tokens": 0}
-
-    async def run() -> Context:
-        async with open_memory(
-            store=tmp_path / "m.db", settings=settings, window_tokens=6_000
-        ) as memory:
-            held = ["We look after a harbour.", "fine", old, "noted", new, "noted"]
-            for number in range(24):
-                held += [f"round {number}: {work}", "done"]
-                await memory.prepare("s", said(*held[:-1]))
-            await memory.settle(20.0, jobs=True)
-            return await memory.prepare("s", said(*held, "which API port is it?"))
-
-    context = asyncio.run(run())
+    async with open_memory(
+        store=tmp_path / "m.db", settings=settings, window_tokens=6_000
+    ) as memory:
+        held = ["We look after a harbour.", "fine", old, "noted", new, "noted"]
+        for number in range(24):
+            held += [f"round {number}: {work}", "done"]
+            await memory.prepare("s", said(*held[:-1]))
+        await memory.settle(20.0, jobs=True)
+        context = await memory.prepare("s", said(*held, "which API port is it?"))
     (block,) = [edit.text for edit in context.edits if isinstance(edit, Insert)]
     assert f"{old} [replaced since: {new}]" in block
     assert f"{new} [" not in block
@@ -270,7 +242,7 @@ def test_a_value_that_was_corrected_is_marked_where_it_is_quoted(tmp_path: Path)
         ("Move the crane at the north quay to pier 7.", True),
     ],
 )
-def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
+async def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
     tmp_path: Path, later: str, recalled: bool
 ) -> None:
     """An order that names nothing changes no answer; one that names a value or a place may."""
@@ -278,47 +250,39 @@ def test_only_a_later_message_that_may_correct_it_voids_an_answer_in_view(
     answer = "The green crane stands at the north quay."
     notes = [f"note {at}: barge {at} carries grain, rope and tar for hall {at}" for at in range(30)]
     filler = [text for note in notes for text in (note, "noted")][:-1]
-
-    async def run() -> Context:
-        clock = Clock()
-        async with open_memory(store=tmp_path / "m.db", settings=settings, clock=clock) as memory:
-            await memory.prepare("filler", said(*filler))
-            await memory.prepare("s", said(answer))
-            await memory.settle()
-            clock.seconds += 3_600
-            await memory.prepare("two", said(later))
-            await memory.settle()
-            clock.seconds += 3_600
-            asked = said(answer, "noted", "which crane stands at the north quay?")
-            return await memory.prepare("s", asked)
-
-    context = asyncio.run(run())
+    clock = Clock()
+    async with open_memory(store=tmp_path / "m.db", settings=settings, clock=clock) as memory:
+        await memory.prepare("filler", said(*filler))
+        await memory.prepare("s", said(answer))
+        await memory.settle()
+        clock.seconds += 3_600
+        await memory.prepare("two", said(later))
+        await memory.settle()
+        clock.seconds += 3_600
+        asked = said(answer, "noted", "which crane stands at the north quay?")
+        context = await memory.prepare("s", asked)
     assert (later in str(context.request)) is recalled
 
 
 @pytest.mark.parametrize("pause", [30.0, 700.0])
-def test_a_follow_up_is_asked_with_what_it_leans_on(tmp_path: Path, pause: float) -> None:
+async def test_a_follow_up_is_asked_with_what_it_leans_on(tmp_path: Path, pause: float) -> None:
     """Ten minutes later as well, when the provider's cache is gone and the block with it."""
     told = "The indexer was moved to port 4711, since the old one collided with the proxy of Marta."
-
-    async def run() -> Context:
-        clock = Clock()
-        settings = {**BY_WORDS, "recall.standing_tokens": 0}
-        memory = open_memory(
-            store=tmp_path / "m.db", settings=settings, window_tokens=6_000, clock=clock
-        )
-        talk = ["We look after a harbour.", "fine", told, "noted"]
-        for number in range(30):
-            talk += [f"round {number}: " + "sweep the quay and coil the ropes " * 20, "done"]
-            await memory.prepare("s", said(*talk[:-1]))
-        talk += ["which port has the indexer?", "It has 4711."]
+    clock = Clock()
+    settings = {**BY_WORDS, "recall.standing_tokens": 0}
+    memory = open_memory(
+        store=tmp_path / "m.db", settings=settings, window_tokens=6_000, clock=clock
+    )
+    talk = ["We look after a harbour.", "fine", told, "noted"]
+    for number in range(30):
+        talk += [f"round {number}: " + "sweep the quay and coil the ropes " * 20, "done"]
         await memory.prepare("s", said(*talk[:-1]))
-        clock.seconds += pause
-        context = await memory.prepare("s", said(*talk, "and why?"))
-        await memory.close()
-        return context
-
-    assert "collided with the proxy" in str(asyncio.run(run()).request)
+    talk += ["which port has the indexer?", "It has 4711."]
+    await memory.prepare("s", said(*talk[:-1]))
+    clock.seconds += pause
+    context = await memory.prepare("s", said(*talk, "and why?"))
+    await memory.close()
+    assert "collided with the proxy" in str(context.request)
 
 
 TURNS = 22
@@ -341,37 +305,39 @@ FOUND = "code 0x7F31 retained by gearbox-b"
         ),
     ],
 )
-def test_what_was_cut_beside_a_question_in_view_comes_back(
+async def test_what_was_cut_beside_a_question_in_view_comes_back(
     tmp_path: Path, printed: str, asked_before: tuple[str, ...]
 ) -> None:
     """Next to no word of the question stands in the result: it is known by the exchange it was
     part of. Who asked the same before answered nothing."""
+    talk = Talk().ask("why does the winch of the north crane stall at night? look at the logs")
+    for number in range(5):
+        result = printed if number == 2 else NOISE[:600]
+        talk.call("bash", result, command=f"logs {number}")
+    talk.answer("One part keeps it from turning; the rest is sound.")
+    async with opened(tmp_path / "m.db", None, window_tokens=16_000) as memory:
+        for number in range(TURNS):
+            talk.ask(f"post batch {number}").call("bash", NOISE, command=f"post {number}")
+            talk.answer(f"Posted, {number} of {TURNS}.")
+            await memory.prepare(SESSION, talk.body("go on"))
+        hidden = await memory.prepare(SESSION, talk.body("go on then"))
+        assert "winch of the north crane" in str(hidden.request), "the question left the view"
+        assert FOUND not in str(hidden.request), "nothing was cut: the test shows nothing"
+        for before in asked_before:
+            await memory.prepare(SESSION, talk.ask(before).body())
+            talk.answer("I look it up.")
+        assert FOUND in str(
+            (
+                await memory.prepare(
+                    SESSION, talk.body("what made the winch of the north crane stall?")
+                )
+            ).request
+        )
 
-    async def run() -> Context:
-        talk = Talk().ask("why does the winch of the north crane stall at night? look at the logs")
-        for number in range(5):
-            result = printed if number == 2 else NOISE[:600]
-            talk.call("bash", result, command=f"logs {number}")
-        talk.answer("One part keeps it from turning; the rest is sound.")
-        async with opened(tmp_path / "m.db", None, window_tokens=16_000) as memory:
-            for number in range(TURNS):
-                talk.ask(f"post batch {number}").call("bash", NOISE, command=f"post {number}")
-                talk.answer(f"Posted, {number} of {TURNS}.")
-                await memory.prepare(SESSION, talk.body("go on"))
-            hidden = await memory.prepare(SESSION, talk.body("go on then"))
-            assert "winch of the north crane" in str(hidden.request), "the question left the view"
-            assert FOUND not in str(hidden.request), "nothing was cut: the test shows nothing"
-            for before in asked_before:
-                await memory.prepare(SESSION, talk.ask(before).body())
-                talk.answer("I look it up.")
-            return await memory.prepare(
-                SESSION, talk.body("what made the winch of the north crane stall?")
-            )
 
-    assert FOUND in str(asyncio.run(run()).request)
-
-
-def test_what_a_block_held_that_makes_room_for_its_answer_is_recalled_again(tmp_path: Path) -> None:
+async def test_what_a_block_held_that_makes_room_for_its_answer_is_recalled_again(
+    tmp_path: Path,
+) -> None:
     """Blocks take their share of the view and no more: the one that goes may be what is asked."""
     letters = "abcdefghijklmnopqrstuvwx"
     names = [f"{one}{one}ox-{SUBJECTS[at % 4]}" for at, one in enumerate(letters)]
@@ -380,23 +346,18 @@ def test_what_a_block_held_that_makes_room_for_its_answer_is_recalled_again(tmp_
         + f"She wrote down what the {name} needs and why, part {at}. " * 12
         for at, name in enumerate(names)
     ]
-
-    async def run() -> list[tuple[int, Context]]:
-        await remember(tmp_path / "m.db", (*[one for text in told for one in (text, "noted")],))
-        settings = {**BY_WORDS, "recall.standing_tokens": 0}
-        memory = open_memory(
-            store=tmp_path / "m.db", settings=settings, window_tokens=8_000, clock=Clock()
-        )
-        talk: list[str] = []
-        turns = []
-        for at in [*range(len(names)), *range(len(names))]:
-            talk.append(f"which port has the {names[at]}, and what did Marta write of it?")
-            turns.append((4000 + 7 * at, await memory.prepare("s", said(*talk))))
-            talk.append("I look it up")
-        await memory.close()
-        return turns
-
-    turns = asyncio.run(run())
+    await remember(tmp_path / "m.db", (*[one for text in told for one in (text, "noted")],))
+    settings = {**BY_WORDS, "recall.standing_tokens": 0}
+    memory = open_memory(
+        store=tmp_path / "m.db", settings=settings, window_tokens=8_000, clock=Clock()
+    )
+    talk: list[str] = []
+    turns = []
+    for at in [*range(len(names)), *range(len(names))]:
+        talk.append(f"which port has the {names[at]}, and what did Marta write of it?")
+        turns.append((4000 + 7 * at, await memory.prepare("s", said(*talk))))
+        talk.append("I look it up")
+    await memory.close()
     assert any(c.report.moment is not None and c.report.moment.kind == "room" for _, c in turns)
     missed = [port for port, context in turns if f"port {port}" not in str(context.request)]
     assert missed == []

@@ -7,7 +7,6 @@ and another process goes on in the middle.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -151,30 +150,26 @@ def assert_same(kept: dict[str, Any], told: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("spelled", "turns"), [(as_body, TURNS), (as_mapping, TURNS // 2)])
-def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
+async def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
     tmp_path: Path, spelled: Callable[[dict[str, Any]], Any], turns: int
 ) -> None:
     talk = Talk(tmp_path / "m.db", spelled)
-
-    async def run() -> None:
-        async with talk.opened() as memory:
-            for n in range(RESTARTED_AT):
-                await talk.turn(memory, n)
-        async with talk.opened() as memory:
-            for n in range(RESTARTED_AT, turns):
-                await talk.turn(memory, n)
-        store = await open_store(str(talk.file), space="default")
-        assert list(await store.turns("s")) == sorted(talk.sent)
-        for number, body in talk.sent.items():
-            found = await rebuild_request(store, "s", number)
-            assert isinstance(found, Rebuilt)
-            assert found.exact, (number, found.missing, found.redacted)
-            assert found.body == body, number
-            assert found.report is not None
-            assert_same(json.loads(found.report), talk.told[number])
-        await store.close()
-
-    asyncio.run(run())
+    async with talk.opened() as memory:
+        for n in range(RESTARTED_AT):
+            await talk.turn(memory, n)
+    async with talk.opened() as memory:
+        for n in range(RESTARTED_AT, turns):
+            await talk.turn(memory, n)
+    store = await open_store(str(talk.file), space="default")
+    assert list(await store.turns("s")) == sorted(talk.sent)
+    for number, body in talk.sent.items():
+        found = await rebuild_request(store, "s", number)
+        assert isinstance(found, Rebuilt)
+        assert found.exact, (number, found.missing, found.redacted)
+        assert found.body == body, number
+        assert found.report is not None
+        assert_same(json.loads(found.report), talk.told[number])
+    await store.close()
     assert len(talk.sent) == turns
     assert talk.asked_for, "compacted on request"
     assert talk.filled, "and because the window was full"

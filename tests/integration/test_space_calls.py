@@ -37,80 +37,65 @@ def opened(place: str | None, space: str = "user-17") -> Engine:
     return open_memory(space=space, store=place, settings=QUIET)
 
 
-def test_a_session_s_messages_are_listed_page_by_page(place: str | None) -> None:
-    async def run() -> None:
-        async with opened(place) as memory:
-            await memory.ingest("chat", SAID)
-            await memory.ingest("other", SAID[:1])
-            first = await memory.messages("chat", limit=2)
-            assert [(one.role, one.text) for one in first] == [
-                (said["role"], said["content"]) for said in SAID[:2]
-            ]
-            rest = await memory.messages(memory.session("chat"), after=first[-1].place)
-            assert [one.text for one in rest] == [SAID[2]["content"]]
-            newest = await memory.messages("chat", newest_first=True, limit=1)
-            assert newest == rest
-            assert await memory.messages("nobody") == ()
-            assert "Ottoline" not in repr(newest)
-            assert {one.session: one.segments for one in await memory.sessions()} == {
-                "chat": 3,
-                "other": 1,
-            }
-            assert (await memory.stats()).segments == 4
-
-    asyncio.run(run())
+async def test_a_session_s_messages_are_listed_page_by_page(place: str | None) -> None:
+    async with opened(place) as memory:
+        await memory.ingest("chat", SAID)
+        await memory.ingest("other", SAID[:1])
+        first = await memory.messages("chat", limit=2)
+        assert [(one.role, one.text) for one in first] == [
+            (said["role"], said["content"]) for said in SAID[:2]
+        ]
+        rest = await memory.messages(memory.session("chat"), after=first[-1].place)
+        assert [one.text for one in rest] == [SAID[2]["content"]]
+        newest = await memory.messages("chat", newest_first=True, limit=1)
+        assert newest == rest
+        assert await memory.messages("nobody") == ()
+        assert "Ottoline" not in repr(newest)
+        assert {one.session: one.segments for one in await memory.sessions()} == {
+            "chat": 3,
+            "other": 1,
+        }
+        assert (await memory.stats()).segments == 4
 
 
-def test_messages_of_a_turn_are_listed_as_soon_as_it_is_prepared(place: str | None) -> None:
-    async def run() -> None:
-        async with opened(place) as memory:
-            await memory.prepare("chat", {"model": "m", "messages": SAID})
-            assert len(await memory.messages("chat")) == 3
-
-    asyncio.run(run())
+async def test_messages_of_a_turn_are_listed_as_soon_as_it_is_prepared(place: str | None) -> None:
+    async with opened(place) as memory:
+        await memory.prepare("chat", {"model": "m", "messages": SAID})
+        assert len(await memory.messages("chat")) == 3
 
 
-def test_what_is_forgotten_is_gone_and_stays_out(place: str | None) -> None:
-    async def run() -> None:
-        async with opened(place) as memory:
-            await memory.prepare("chat", {"model": "m", "messages": SAID})
-            certificate = await memory.forget(matching="Ottoline")
-            assert certificate.counts["segments"] == 1
-            assert certificate.checksum
-            assert [one.text for one in await memory.messages("chat")] == [
-                said["content"] for said in SAID[:2]
-            ]
-            await memory.prepare(
-                "chat", {"model": "m", "messages": SAID}
-            )  # a client sends it again
-            assert len(await memory.messages("chat")) == 2
-            (first, _) = await memory.messages("chat")
-            assert (await memory.forget(messages=[first.id])).counts["segments"] == 1
-            book = await memory.facts()
-            fact = (await book.add("The depot is in Hull.")).fact
-            assert fact is not None
-            assert (await memory.forget(facts=[fact.id])).counts["facts"] == 1
-            assert await book.list() == ()
-            await memory.forget(sessions=["chat"])
-            assert await memory.messages("chat") == ()
-
-    asyncio.run(run())
+async def test_what_is_forgotten_is_gone_and_stays_out(place: str | None) -> None:
+    async with opened(place) as memory:
+        await memory.prepare("chat", {"model": "m", "messages": SAID})
+        certificate = await memory.forget(matching="Ottoline")
+        assert certificate.counts["segments"] == 1
+        assert certificate.checksum
+        assert [one.text for one in await memory.messages("chat")] == [
+            said["content"] for said in SAID[:2]
+        ]
+        await memory.prepare("chat", {"model": "m", "messages": SAID})  # a client sends it again
+        assert len(await memory.messages("chat")) == 2
+        (first, _) = await memory.messages("chat")
+        assert (await memory.forget(messages=[first.id])).counts["segments"] == 1
+        book = await memory.facts()
+        fact = (await book.add("The depot is in Hull.")).fact
+        assert fact is not None
+        assert (await memory.forget(facts=[fact.id])).counts["facts"] == 1
+        assert await book.list() == ()
+        await memory.forget(sessions=["chat"])
+        assert await memory.messages("chat") == ()
 
 
 @pytest.mark.parametrize("name", ["messages", "sessions", "facts"])
-def test_a_string_in_place_of_a_list_forgets_nothing(tmp_path: Path, name: str) -> None:
+async def test_a_string_in_place_of_a_list_forgets_nothing(tmp_path: Path, name: str) -> None:
     """Each of its characters would name a session of one letter."""
-
-    async def run() -> None:
-        async with opened(str(tmp_path / "m.db")) as memory:
-            await memory.ingest("s", SAID)
-            with pytest.raises(TypeError, match="must be a list"):
-                await memory.forget(**{name: "nosuch"})  # type: ignore[arg-type]
-            assert (await memory.stats()).segments == 3
-            with pytest.raises(ValueError, match="at least 1"):
-                await memory.messages("s", limit=-1)
-
-    asyncio.run(run())
+    async with opened(str(tmp_path / "m.db")) as memory:
+        await memory.ingest("s", SAID)
+        with pytest.raises(TypeError, match="must be a list"):
+            await memory.forget(**{name: "nosuch"})  # type: ignore[arg-type]
+        assert (await memory.stats()).segments == 3
+        with pytest.raises(ValueError, match="at least 1"):
+            await memory.messages("s", limit=-1)
 
 
 @pytest.mark.parametrize("given", [{}, {"matching": "  "}, {"pattern": "("}, {"facts": ["none"]}])
@@ -125,44 +110,36 @@ def test_an_order_that_names_nothing_is_refused(tmp_path: Path, given: dict[str,
     asyncio.run(run())
 
 
-def test_a_user_is_deleted_with_all_that_is_stored_of_them(place: str | None) -> None:
-    async def run() -> None:
-        other = opened(place, "user-18")
-        await other.ingest("chat", SAID)
-        memory = opened(place)
+async def test_a_user_is_deleted_with_all_that_is_stored_of_them(place: str | None) -> None:
+    other = opened(place, "user-18")
+    await other.ingest("chat", SAID)
+    memory = opened(place)
+    await memory.prepare("chat", {"model": "m", "messages": SAID})
+    certificate = await memory.delete_space()
+    assert certificate.space == "user-17"
+    assert certificate.asked.whole_space
+    assert certificate.counts["segments"] == 3
+    with pytest.raises(RuntimeError, match="closed"):
         await memory.prepare("chat", {"model": "m", "messages": SAID})
-        certificate = await memory.delete_space()
-        assert certificate.space == "user-17"
-        assert certificate.asked.whole_space
-        assert certificate.counts["segments"] == 3
-        with pytest.raises(RuntimeError, match="closed"):
-            await memory.prepare("chat", {"model": "m", "messages": SAID})
-        assert {one.space for one in await stored_spaces(place)} == {"user-18"}
-        assert (await spool_state(place, space="user-17")).waiting == 0
-        async with opened(place) as again:
-            assert await again.messages("chat") == ()
-        assert len(await other.messages("chat")) == 3
-        await other.close()
-        never = await opened(place, "user-19").delete_space()
-        assert not any(never.counts.values())
-
-    asyncio.run(run())
+    assert {one.space for one in await stored_spaces(place)} == {"user-18"}
+    assert (await spool_state(place, space="user-17")).waiting == 0
+    async with opened(place) as again:
+        assert await again.messages("chat") == ()
+    assert len(await other.messages("chat")) == 3
+    await other.close()
+    never = await opened(place, "user-19").delete_space()
+    assert not any(never.counts.values())
 
 
-def test_a_host_s_own_store_is_not_deleted_by_an_engine(tmp_path: Path) -> None:
-    async def run() -> None:
-        engine = Engine()
+async def test_a_host_s_own_store_is_not_deleted_by_an_engine(tmp_path: Path) -> None:
+    engine = Engine()
+    with pytest.raises(StoreError):
+        await engine.delete_space()
+    with pytest.raises(StoreError):
+        await engine.messages("chat")
+    async with open_memory(store=tmp_path / "m.db", settings={"ingest.enabled": False}) as memory:
         with pytest.raises(StoreError):
-            await engine.delete_space()
-        with pytest.raises(StoreError):
-            await engine.messages("chat")
-        async with open_memory(
-            store=tmp_path / "m.db", settings={"ingest.enabled": False}
-        ) as memory:
-            with pytest.raises(StoreError):
-                await memory.forget(matching="x")
-
-    asyncio.run(run())
+            await memory.forget(matching="x")
 
 
 @contextmanager

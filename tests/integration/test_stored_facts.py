@@ -85,21 +85,17 @@ def test_a_plain_question_finds_its_statement(
     assert disturbed == []
 
 
-def test_decisions_that_were_added_by_hand_are_listed(tmp_path: Path) -> None:
+async def test_decisions_that_were_added_by_hand_are_listed(tmp_path: Path) -> None:
     written = (
         "Use ClickHouse instead of Elasticsearch for logs",
         "Drop support for 32-bit builds",
         "Checkout fails for cards without a postcode",
     )
-
-    async def work() -> str:
-        settings = {"recall.embedder": "none"}
-        async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-            book = await memory.facts()
-            for text in written:
-                await book.add(text)
-            context = await memory.prepare("s", request("Please list all our decisions."))
-            return "\n".join(edit.text for edit in context.edits if isinstance(edit, Insert))
-
-    block = asyncio.run(work())
+    settings = {"recall.embedder": "none"}
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        book = await memory.facts()
+        for text in written:
+            await book.add(text)
+        context = await memory.prepare("s", request("Please list all our decisions."))
+        block = "\n".join(edit.text for edit in context.edits if isinstance(edit, Insert))
     assert [text for text in written if text in block] == list(written[:2])

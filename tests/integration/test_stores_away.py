@@ -83,54 +83,49 @@ async def stored(file: Path) -> list[str]:
     return held
 
 
-def test_memory_is_searched_while_batches_wait_and_says_what_it_lacks(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, file = Talk(), tmp_path / "m.db"
-        async with open_memory(store=file, settings=QUIET, embedders=[]) as memory:
-            await talk.exchange(memory, "the heron of Quillhaven is called Balthazar")
-            for _ in range(30):
-                await talk.exchange(memory)
-            assert await memory.settle() == 0
-            with locked(file):
-                await talk.exchange(memory)
-                assert await memory.settle(0) > 0
-                context = await memory.prepare("s", talk.body("what is the heron of Quillhaven?"))
-            ((outcome, said),) = lines_of(context, "recall")
-            assert outcome == "done"
-            assert "newest messages were not searched" in said
-            assert "Balthazar" in str(context.request["messages"])
-            assert await memory.settle() == 0
-
-    asyncio.run(run())
-
-
-def test_what_an_earlier_process_spooled_is_known_before_the_store_takes_it(tmp_path: Path) -> None:
-    """Its edits stand, byte for byte, though the store still has an older state."""
-
-    async def run() -> None:
-        talk, file = Talk(), tmp_path / "m.db"
-        settings = {**QUIET, "store.write_seconds": 0.1, "recall.enabled": False}
-        async with open_memory(store=file, settings=settings) as memory:
-            for _ in range(4):
-                await talk.exchange(memory)
+async def test_memory_is_searched_while_batches_wait_and_says_what_it_lacks(tmp_path: Path) -> None:
+    talk, file = Talk(), tmp_path / "m.db"
+    async with open_memory(store=file, settings=QUIET, embedders=[]) as memory:
+        await talk.exchange(memory, "the heron of Quillhaven is called Balthazar")
+        for _ in range(30):
+            await talk.exchange(memory)
+        assert await memory.settle() == 0
         with locked(file):
-            async with open_memory(store=file, settings=settings) as memory:
-                for _ in range(20):
-                    await talk.exchange(memory)
-                before = await memory.prepare("s", talk.body("so?"))
-                assert before.edits, "messages left the view while the store was locked"
-            async with open_memory(store=file, settings=settings) as memory:
-                again = await memory.prepare("s", talk.body("so?"))
-                assert lines_of(again, "load")[0][0] == "done"
-                assert again.request == before.request
-                assert again.state.turn == before.state.turn + 1
-        async with open_memory(store=file, settings=settings) as memory:
-            assert (await memory.prepare("s", talk.body("so?"))).request == before.request
-            assert await memory.settle() == 0
-        found = await stored(file)
-        assert len(found) == len(set(found)) == len(talk.messages) + 1
+            await talk.exchange(memory)
+            assert await memory.settle(0) > 0
+            context = await memory.prepare("s", talk.body("what is the heron of Quillhaven?"))
+        ((outcome, said),) = lines_of(context, "recall")
+        assert outcome == "done"
+        assert "newest messages were not searched" in said
+        assert "Balthazar" in str(context.request["messages"])
+        assert await memory.settle() == 0
 
-    asyncio.run(run())
+
+async def test_what_an_earlier_process_spooled_is_known_before_the_store_takes_it(
+    tmp_path: Path,
+) -> None:
+    """Its edits stand, byte for byte, though the store still has an older state."""
+    talk, file = Talk(), tmp_path / "m.db"
+    settings = {**QUIET, "store.write_seconds": 0.1, "recall.enabled": False}
+    async with open_memory(store=file, settings=settings) as memory:
+        for _ in range(4):
+            await talk.exchange(memory)
+    with locked(file):
+        async with open_memory(store=file, settings=settings) as memory:
+            for _ in range(20):
+                await talk.exchange(memory)
+            before = await memory.prepare("s", talk.body("so?"))
+            assert before.edits, "messages left the view while the store was locked"
+        async with open_memory(store=file, settings=settings) as memory:
+            again = await memory.prepare("s", talk.body("so?"))
+            assert lines_of(again, "load")[0][0] == "done"
+            assert again.request == before.request
+            assert again.state.turn == before.state.turn + 1
+    async with open_memory(store=file, settings=settings) as memory:
+        assert (await memory.prepare("s", talk.body("so?"))).request == before.request
+        assert await memory.settle() == 0
+    found = await stored(file)
+    assert len(found) == len(set(found)) == len(talk.messages) + 1
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -157,7 +152,9 @@ def test_commands_say_how_many_batches_are_missing(
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, known: bool) -> None:
+async def test_the_ledger_has_every_turn_of_a_store_that_opens_late(
+    tmp_path: Path, known: bool
+) -> None:
     """Where the store knew the session, what it had recorded stays as it was."""
     file = tmp_path / "m.db"
     away = True
@@ -173,59 +170,54 @@ def test_the_ledger_has_every_turn_of_a_store_that_opens_late(tmp_path: Path, kn
         await store.close()
         return found
 
-    async def run() -> None:
-        nonlocal away
-        before: dict[int, Any] = {}
-        if known:
-            talk = Talk()
-            async with open_memory(store=file, settings=QUIET, embedders=[]) as memory:
-                for _ in range(3):
-                    await talk.exchange(memory, "earlier")
-            before = await recorded()
+    before: dict[int, Any] = {}
+    if known:
+        talk = Talk()
+        async with open_memory(store=file, settings=QUIET, embedders=[]) as memory:
+            for _ in range(3):
+                await talk.exchange(memory, "earlier")
+        before = await recorded()
 
-        async def open_spool() -> FileSpool:
-            return FileSpool(tmp_path / "spool", space="default")
+    async def open_spool() -> FileSpool:
+        return FileSpool(tmp_path / "spool", space="default")
 
-        archive = DurableArchive(open_late, open_spool)
-        engine, talk = Engine(build({}), archive=archive), Talk()
-        await talk.exchange(engine, "first")
-        await talk.exchange(engine, "second")
-        away = False
-        assert await engine.settle() == 0
-        await talk.exchange(engine, "third")
-        await engine.close()
-        after = await recorded()
-        assert {number: after[number] for number in before} == before
-        if not known:
-            assert sorted(after) == [1, 2, 3]
-
-    asyncio.run(run())
+    archive = DurableArchive(open_late, open_spool)
+    engine, talk = Engine(build({}), archive=archive), Talk()
+    await talk.exchange(engine, "first")
+    await talk.exchange(engine, "second")
+    away = False
+    assert await engine.settle() == 0
+    await talk.exchange(engine, "third")
+    await engine.close()
+    after = await recorded()
+    assert {number: after[number] for number in before} == before
+    if not known:
+        assert sorted(after) == [1, 2, 3]
 
 
-def test_a_locked_file_delays_no_turn_after_the_first(tmp_path: Path) -> None:
-    async def run() -> None:
-        talk, file = Talk(), tmp_path / "m.db"
-        settings = {**QUIET, "store.write_seconds": 2.0}
-        async with open_memory(store=file, settings=settings) as memory:
-            for _ in range(12):
-                await talk.exchange(memory)
-            with locked(file):
-                await talk.exchange(memory)
-                begun = time.monotonic()
-                for _ in range(7):
-                    context = await talk.exchange(memory)
-                    assert not context.report.over_limit
-                    assert [line for line in lines_of(context, "recall") if line[0] != "done"] == []
-                assert time.monotonic() - begun < 0.6 * 7 * 2.0, "they did not wait for the lock"
-            assert await memory.settle() == 0
+async def test_a_locked_file_delays_no_turn_after_the_first(tmp_path: Path) -> None:
+    talk, file = Talk(), tmp_path / "m.db"
+    settings = {**QUIET, "store.write_seconds": 2.0}
+    async with open_memory(store=file, settings=settings) as memory:
+        for _ in range(12):
             await talk.exchange(memory)
-            assert await memory.settle(0) == 0, "the store takes batches again"
-        assert len(await stored(file)) == len(talk.messages)
+        with locked(file):
+            await talk.exchange(memory)
+            begun = time.monotonic()
+            for _ in range(7):
+                context = await talk.exchange(memory)
+                assert not context.report.over_limit
+                assert [line for line in lines_of(context, "recall") if line[0] != "done"] == []
+            assert time.monotonic() - begun < 0.6 * 7 * 2.0, "they did not wait for the lock"
+        assert await memory.settle() == 0
+        await talk.exchange(memory)
+        assert await memory.settle(0) == 0, "the store takes batches again"
+    assert len(await stored(file)) == len(talk.messages)
 
-    asyncio.run(run())
 
-
-def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_path: Path) -> None:
+async def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(
+    tmp_path: Path,
+) -> None:
     """A restart beside a store that hangs: the turn waits once, is trimmed by itself, and says
     so; the next one does not wait."""
 
@@ -236,28 +228,25 @@ def test_a_session_that_cannot_be_known_in_time_goes_out_within_its_limit(tmp_pa
     async def spooled() -> FileSpool:
         return FileSpool(tmp_path / "spool", space="default")
 
-    async def run() -> None:
-        talk = Talk()
-        talk.messages = [
-            {"role": ("user", "assistant")[at % 2], "content": f"number {at}: {NOTE * 20}"}
-            for at in range(60)
-        ]
-        settings = build({"window_tokens": WINDOW})
-        archive = DurableArchive(hangs, spooled, settings.store)
-        archive.open_seconds = 2.0
-        async with Engine(settings, archive=archive) as one:
-            begun = time.monotonic()
-            context = await one.prepare("s", talk.body("so?"))
-            assert 2.0 <= time.monotonic() - begun < 20.0, "not the 60 s that the store takes"
-            assert lines_of(context, "load")[0][0] == "failed"
-            assert context.report.tokens_before > WINDOW > context.report.tokens_after
-            assert not context.report.over_limit
-            begun = time.monotonic()
-            for _ in range(4):
-                assert not (await one.prepare("s", talk.body("so?"))).report.over_limit
-            assert time.monotonic() - begun < 0.6 * 4 * 2.0, "they did not wait again"
-
-    asyncio.run(run())
+    talk = Talk()
+    talk.messages = [
+        {"role": ("user", "assistant")[at % 2], "content": f"number {at}: {NOTE * 20}"}
+        for at in range(60)
+    ]
+    settings = build({"window_tokens": WINDOW})
+    archive = DurableArchive(hangs, spooled, settings.store)
+    archive.open_seconds = 2.0
+    async with Engine(settings, archive=archive) as one:
+        begun = time.monotonic()
+        context = await one.prepare("s", talk.body("so?"))
+        assert 2.0 <= time.monotonic() - begun < 20.0, "not the 60 s that the store takes"
+        assert lines_of(context, "load")[0][0] == "failed"
+        assert context.report.tokens_before > WINDOW > context.report.tokens_after
+        assert not context.report.over_limit
+        begun = time.monotonic()
+        for _ in range(4):
+            assert not (await one.prepare("s", talk.body("so?"))).report.over_limit
+        assert time.monotonic() - begun < 0.6 * 4 * 2.0, "they did not wait again"
 
 
 class Disk:
@@ -290,51 +279,45 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
+async def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = 3.0
     monkeypatch.setattr("recollect.core.engine.archive.UNDURABLE_SECONDS", patience)
-
-    async def run() -> None:
-        talk, file = Talk(), disk.folder / "m.db"
-        settings = {**QUIET, "recall.enabled": False}
-        async with open_memory(store=file, settings=settings) as memory:
-            for _ in range(3):
-                await talk.exchange(memory)
-            assert await memory.settle() == 0
-            disk.fill()
-            over, told, since = 0, 0, time.monotonic()
-            took: list[float] = []
-            while (full := time.monotonic() - since) < 2 * patience:
-                begun = time.monotonic()
-                context = await talk.exchange(memory)
-                took.append(time.monotonic() - begun)
-                over += context.report.over_limit
-                failed = [
-                    said for outcome, said in lines_of(context, "ingest") if outcome == "failed"
-                ]
-                told += any(
-                    "could not be stored and may now leave the request" in said for said in failed
-                )
-                assert failed or full < 0.1, "every turn says that nothing is kept"
-                if full > 1.5 * patience:
-                    assert not context.report.over_limit, "bounded, though nothing can be kept"
-                elif full < patience / 2:
-                    shown = str(context.request["messages"])
-                    gone = [one for one in talk.messages[6:-1] if one["content"] not in shown]
-                    assert not gone, "what is durable nowhere stays while there is hope"
-                await asyncio.sleep(0.05)
-            assert told
-            assert over, "what is durable nowhere stayed in the view at first"
-            assert median(took) < 1.0, "no turn waits for a write"
-            assert await memory.settle(0) > 0, "what is kept nowhere is counted"
-            disk.free()
-            assert await memory.settle() == 0
-            assert not (await talk.exchange(memory)).report.over_limit
-        assert await stored(file) == [str(one["content"]) for one in talk.messages]
-
-    asyncio.run(run())
+    talk, file = Talk(), disk.folder / "m.db"
+    settings = {**QUIET, "recall.enabled": False}
+    async with open_memory(store=file, settings=settings) as memory:
+        for _ in range(3):
+            await talk.exchange(memory)
+        assert await memory.settle() == 0
+        disk.fill()
+        over, told, since = 0, 0, time.monotonic()
+        took: list[float] = []
+        while (full := time.monotonic() - since) < 2 * patience:
+            begun = time.monotonic()
+            context = await talk.exchange(memory)
+            took.append(time.monotonic() - begun)
+            over += context.report.over_limit
+            failed = [said for outcome, said in lines_of(context, "ingest") if outcome == "failed"]
+            told += any(
+                "could not be stored and may now leave the request" in said for said in failed
+            )
+            assert failed or full < 0.1, "every turn says that nothing is kept"
+            if full > 1.5 * patience:
+                assert not context.report.over_limit, "bounded, though nothing can be kept"
+            elif full < patience / 2:
+                shown = str(context.request["messages"])
+                gone = [one for one in talk.messages[6:-1] if one["content"] not in shown]
+                assert not gone, "what is durable nowhere stays while there is hope"
+            await asyncio.sleep(0.05)
+        assert told
+        assert over, "what is durable nowhere stayed in the view at first"
+        assert median(took) < 1.0, "no turn waits for a write"
+        assert await memory.settle(0) > 0, "what is kept nowhere is counted"
+        disk.free()
+        assert await memory.settle() == 0
+        assert not (await talk.exchange(memory)).report.over_limit
+    assert await stored(file) == [str(one["content"]) for one in talk.messages]
     given_up = [one for one in caplog.records if "without being stored" in one.message]
     assert len(given_up) == 1
 
@@ -373,66 +356,54 @@ async def asked_often(tmp: Path, **settings: float) -> tuple[DurableArchive, Dea
     return archive, store
 
 
-def test_a_slow_query_fails_alone_and_only_at_its_deadline(
+async def test_a_slow_query_fails_alone_and_only_at_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.1)
-
-    async def run() -> None:
-        archive, store = await asked_often(tmp_path, read_seconds=60.0)
-        store.seconds = 0.5
-        page = asyncio.create_task(archive.ask(lambda one: one.page(limit=1)))
-        await asyncio.sleep(0.3)
-        assert await archive.ask(lambda one: one.session("s")) is None
-        assert await page == ()
-        await archive.close()
-        archive, store = await asked_often(tmp_path, read_seconds=1.0)
-        store.seconds = 3_600
-        late = await asyncio.wait_for(archive.ask(lambda one: one.page(limit=1)), PATIENCE_SECONDS)
-        assert isinstance(late, Failure)
-        assert await archive.ask(lambda one: one.session("s")) is None, "the store is there"
-        await archive.close()
-
-    asyncio.run(run())
+    archive, store = await asked_often(tmp_path, read_seconds=60.0)
+    store.seconds = 0.5
+    page = asyncio.create_task(archive.ask(lambda one: one.page(limit=1)))
+    await asyncio.sleep(0.3)
+    assert await archive.ask(lambda one: one.session("s")) is None
+    assert await page == ()
+    await archive.close()
+    archive, store = await asked_often(tmp_path, read_seconds=1.0)
+    store.seconds = 3_600
+    late = await asyncio.wait_for(archive.ask(lambda one: one.page(limit=1)), PATIENCE_SECONDS)
+    assert isinstance(late, Failure)
+    assert await archive.ask(lambda one: one.session("s")) is None, "the store is there"
+    await archive.close()
 
 
-def test_a_busy_reader_is_no_store_that_is_down(
+async def test_a_busy_reader_is_no_store_that_is_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader is busy until another query is answered beside it."""
     monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.1)
     monkeypatch.setattr("recollect.core.engine.archive.PING_SECONDS", 20.0)
-
-    async def run() -> None:
-        archive, store = await asked_often(tmp_path, read_seconds=60.0)
-        store.answered.clear()
-        slow = store._reader.run(lambda _: store.answered.wait(PATIENCE_SECONDS))
-        assert await archive.ask(lambda _: slow) is True
-        await archive.close()
-
-    asyncio.run(run())
+    archive, store = await asked_often(tmp_path, read_seconds=60.0)
+    store.answered.clear()
+    slow = store._reader.run(lambda _: store.answered.wait(PATIENCE_SECONDS))
+    assert await archive.ask(lambda _: slow) is True
+    await archive.close()
 
 
-def test_a_store_that_hangs_costs_its_bound_once(
+async def test_a_store_that_hangs_costs_its_bound_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.2)
     monkeypatch.setattr("recollect.core.engine.archive.PING_SECONDS", 0.8)
-
-    async def run() -> None:
-        archive, store = await asked_often(tmp_path)
-        store.hangs, store.seconds = True, 3_600
-        begun = time.monotonic()
-        assert isinstance(await archive.ask(lambda one: one.page(limit=1)), Failure)
-        assert time.monotonic() - begun > 0.9
-        begun = time.monotonic()
-        for _ in range(20):
-            assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
-        assert time.monotonic() - begun < 10.0, "not 20 times a second"
-        await archive.close()
-        assert ours() == []
-
-    asyncio.run(run())
+    archive, store = await asked_often(tmp_path)
+    store.hangs, store.seconds = True, 3_600
+    begun = time.monotonic()
+    assert isinstance(await archive.ask(lambda one: one.page(limit=1)), Failure)
+    assert time.monotonic() - begun > 0.9
+    begun = time.monotonic()
+    for _ in range(20):
+        assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
+    assert time.monotonic() - begun < 10.0, "not 20 times a second"
+    await archive.close()
+    assert ours() == []
 
 
 class Slow(SQLiteStore):
@@ -511,15 +482,12 @@ def test_nothing_runs_on_after_close(
     assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
-def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory = open_memory(store=tmp_path / "m.db", settings=QUIET)
-        await Talk().exchange(memory)
-        with locked(tmp_path / "m.db"):
-            await memory.prepare("other", Talk().body("a question while it is locked"))
-            begun = time.monotonic()
-            await memory.close()
-            assert time.monotonic() - begun < PATIENCE_SECONDS / 2
-            assert ours() == []
-
-    asyncio.run(run())
+async def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: Path) -> None:
+    memory = open_memory(store=tmp_path / "m.db", settings=QUIET)
+    await Talk().exchange(memory)
+    with locked(tmp_path / "m.db"):
+        await memory.prepare("other", Talk().body("a question while it is locked"))
+        begun = time.monotonic()
+        await memory.close()
+        assert time.monotonic() - begun < PATIENCE_SECONDS / 2
+        assert ours() == []

@@ -169,18 +169,14 @@ PI_WINDOWS = (16_000, 64_000, 1_000_000)
         full=[(name, window) for window in PI_WINDOWS for name in PI],
     ),
 )
-def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: int) -> None:
+async def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: int) -> None:
     path = data / "transcripts" / name
     transcript = read_transcripts(gzip.decompress(path.read_bytes()))[0]
     messages = [json.loads(item.raw) for item in transcript.items if not item.derived]
-
-    async def run() -> Compacted:
-        compacted = Compacted(window, "pi")
-        for history in grown(messages, COMPACTIONS + 2):
-            await compacted.turn({"messages": history})
-        return compacted
-
-    assert asyncio.run(run()).reduced >= COMPACTIONS
+    compacted = Compacted(window, "pi")
+    for history in grown(messages, COMPACTIONS + 2):
+        await compacted.turn({"messages": history})
+    assert compacted.reduced >= COMPACTIONS
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

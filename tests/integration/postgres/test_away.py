@@ -30,109 +30,100 @@ def own_server() -> Iterator[PostgresServer]:
         yield running
 
 
-def test_the_store_works_again_after_a_restart(own_server: PostgresServer) -> None:
-    async def run() -> None:
-        database = await own_server.migrated_database()
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        for _ in range(2):  # several idle connections, all of which die
-            await asyncio.gather(*(store.stats() for _ in range(6)))
-        await store.write(examples.full_batch(0))
-        modes: tuple[StopMode, ...] = ("fast", "immediate")
-        for mode in modes:
-            own_server.stop(mode)
-            calls = (
-                lambda: store.write(examples.full_batch(1)),
-                lambda: store.candidates(QUERY),
-                lambda: store.session("talk"),
-                lambda: store.claim(now=1.0, lease_seconds=1, kinds=["embed"]),
-                lambda: store.forget(ForgetOrder(at=1.0, sessions=("none",))),
-                store.check,
-                lambda: fleet.spaces_with_due_jobs(1.0),
-            )
-            first = True
-            for call in calls:
-                started = time.monotonic()
-                with pytest.raises(StoreUnavailable):
-                    await call()
-                # The first finds out; those after it are told at once, but for a probe.
-                assert time.monotonic() - started < (4.0 if first else 3.0)
-                first = False
+async def test_the_store_works_again_after_a_restart(own_server: PostgresServer) -> None:
+    database = await own_server.migrated_database()
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    for _ in range(2):  # several idle connections, all of which die
+        await asyncio.gather(*(store.stats() for _ in range(6)))
+    await store.write(examples.full_batch(0))
+    modes: tuple[StopMode, ...] = ("fast", "immediate")
+    for mode in modes:
+        own_server.stop(mode)
+        calls = (
+            lambda: store.write(examples.full_batch(1)),
+            lambda: store.candidates(QUERY),
+            lambda: store.session("talk"),
+            lambda: store.claim(now=1.0, lease_seconds=1, kinds=["embed"]),
+            lambda: store.forget(ForgetOrder(at=1.0, sessions=("none",))),
+            store.check,
+            lambda: fleet.spaces_with_due_jobs(1.0),
+        )
+        first = True
+        for call in calls:
             started = time.monotonic()
-            calling = (store.stats() for _ in range(20))
-            refused = await asyncio.gather(*calling, return_exceptions=True)
-            assert all(isinstance(one, StoreUnavailable) for one in refused)
-            assert time.monotonic() - started < 4.0
-            own_server.start()
-            until = time.monotonic() + 10.0
-            while True:
-                try:
-                    await store.write(examples.full_batch(2))
-                    break
-                except StoreUnavailable:
-                    assert time.monotonic() < until, "it did not come back"
-                    await asyncio.sleep(0.1)
-            outcomes = await asyncio.gather(*(store.stats() for _ in range(12)))
-            assert len({one.segments for one in outcomes}) == 1
-        assert (await store.check()).problems == ()
-        await fleet.close()
+            with pytest.raises(StoreUnavailable):
+                await call()
+            # The first finds out; those after it are told at once, but for a probe.
+            assert time.monotonic() - started < (4.0 if first else 3.0)
+            first = False
+        started = time.monotonic()
+        calling = (store.stats() for _ in range(20))
+        refused = await asyncio.gather(*calling, return_exceptions=True)
+        assert all(isinstance(one, StoreUnavailable) for one in refused)
+        assert time.monotonic() - started < 4.0
+        own_server.start()
+        until = time.monotonic() + 10.0
+        while True:
+            try:
+                await store.write(examples.full_batch(2))
+                break
+            except StoreUnavailable:
+                assert time.monotonic() < until, "it did not come back"
+                await asyncio.sleep(0.1)
+        outcomes = await asyncio.gather(*(store.stats() for _ in range(12)))
+        assert len({one.segments for one in outcomes}) == 1
+    assert (await store.check()).problems == ()
+    await fleet.close()
 
-    asyncio.run(run())
+
+async def test_connections_that_the_server_ended_are_not_handed_out(
+    own_server: PostgresServer,
+) -> None:
+    database = await own_server.migrated_database()
+    fleet = await PostgresFleet.open(database.app_url, pool_size=4)
+    store = await fleet.space("one")
+    await store.write(examples.full_batch(0))
+    await asyncio.gather(*(store.stats() for _ in range(8)))
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        ended = owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'recollect_app'"
+        ).fetchall()
+    assert ended
+    await asyncio.sleep(0.2)
+    for _ in range(6):
+        assert (await store.stats()).segments == 4
+    await fleet.close()
 
 
-def test_connections_that_the_server_ended_are_not_handed_out(own_server: PostgresServer) -> None:
-    async def run() -> None:
-        database = await own_server.migrated_database()
-        fleet = await PostgresFleet.open(database.app_url, pool_size=4)
-        store = await fleet.space("one")
-        await store.write(examples.full_batch(0))
-        await asyncio.gather(*(store.stats() for _ in range(8)))
+async def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServer) -> None:
+    """Whatever became of it, afterwards it is there once."""
+    database = await own_server.migrated_database()
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(examples.full_batch(0))
+    for number in range(1, 8):
+        batch = examples.full_batch(number, count=30)
+        writing = asyncio.create_task(store.write(batch))
+        await asyncio.sleep(0.002 * number)
         with psycopg.connect(database.admin_url, autocommit=True) as owner:
-            ended = owner.execute(
+            owner.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE usename = 'recollect_app'"
-            ).fetchall()
-        assert ended
-        await asyncio.sleep(0.2)
-        for _ in range(6):
-            assert (await store.stats()).segments == 4
-        await fleet.close()
-
-    asyncio.run(run())
-
-
-def test_a_write_that_was_cut_off_can_be_written_again(own_server: PostgresServer) -> None:
-    """Whatever became of it, afterwards it is there once."""
-
-    async def run() -> None:
-        database = await own_server.migrated_database()
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(examples.full_batch(0))
-        for number in range(1, 8):
-            batch = examples.full_batch(number, count=30)
-            writing = asyncio.create_task(store.write(batch))
-            await asyncio.sleep(0.002 * number)
-            with psycopg.connect(database.admin_url, autocommit=True) as owner:
-                owner.execute(
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                    " WHERE usename = 'recollect_app'"
-                )
-            (outcome,) = await asyncio.gather(writing, return_exceptions=True)
-            assert not isinstance(outcome, BaseException) or isinstance(outcome, StoreUnavailable)
-            until = time.monotonic() + 10.0
-            again = None
-            while again is None:
-                assert time.monotonic() < until, "it did not come back"
-                with contextlib.suppress(StoreUnavailable):
-                    again = await store.write(batch)
-            assert len(again.stored) + len(again.known) == 30
-            assert not (again.stored and again.known), "half of a batch was there"
-        assert (await store.stats()).segments == 4 + 7 * 30
-        assert (await store.check()).problems == ()
-        await fleet.close()
-
-    asyncio.run(run())
+            )
+        (outcome,) = await asyncio.gather(writing, return_exceptions=True)
+        assert not isinstance(outcome, BaseException) or isinstance(outcome, StoreUnavailable)
+        until = time.monotonic() + 10.0
+        again = None
+        while again is None:
+            assert time.monotonic() < until, "it did not come back"
+            with contextlib.suppress(StoreUnavailable):
+                again = await store.write(batch)
+        assert len(again.stored) + len(again.known) == 30
+        assert not (again.stored and again.known), "half of a batch was there"
+    assert (await store.stats()).segments == 4 + 7 * 30
+    assert (await store.check()).problems == ()
+    await fleet.close()
 
 
 def test_a_server_that_its_process_left_behind_is_stopped() -> None:

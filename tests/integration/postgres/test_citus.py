@@ -80,62 +80,56 @@ def test_opening_is_refused_with_the_mend_until_the_role_is_set_up(database: Tes
     asyncio.run(use())
 
 
-def test_everything_is_distributed_beside_its_like_and_again_what_a_migration_added(
+async def test_everything_is_distributed_beside_its_like_and_again_what_a_migration_added(
     database: TestDatabase,
 ) -> None:
-    async def look() -> None:
-        first = await distribute(database.admin_url, shard_count=2)
-        assert [line for line in first.settings if "propagate_set_commands" in line]
-        assert first.cannot == ()
-        made = calls(database)
-        assert made[0] == "distribute recollect.spaces by space_id beside default"
-        assert "distribute recollect.vectors by space_id beside recollect.spaces" in made
-        assert "distribute recollect.audit_log by tenant_id beside recollect.api_keys" in made
-        assert "reference recollect.tenants" in made
-        assert not [call for call in made if "schema_versions" in call]
-        tables = run(
-            database.admin_url,
-            "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
-            " WHERE a.attname = 'space_id' AND c.relkind = 'r'"
-            " AND c.relnamespace = 'recollect'::regnamespace",
-        )
-        assert len([call for call in made if " by space_id " in call]) == tables[0][0]
-        again = await distribute(database.admin_url)
-        assert again.distributed == again.truncated == again.settings == ()
-        run(
-            database.admin_url,
-            "CREATE TABLE recollect.later (space_id uuid NOT NULL PRIMARY KEY);"
-            " ALTER TABLE recollect.later ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
-        )
-        found = await check_database(database.admin_url)
-        assert "recollect.later is not distributed" in {each.what for each in found.findings}
-        assert (await distribute(database.admin_url)).distributed == ("later",)
-
-    asyncio.run(look())
+    first = await distribute(database.admin_url, shard_count=2)
+    assert [line for line in first.settings if "propagate_set_commands" in line]
+    assert first.cannot == ()
+    made = calls(database)
+    assert made[0] == "distribute recollect.spaces by space_id beside default"
+    assert "distribute recollect.vectors by space_id beside recollect.spaces" in made
+    assert "distribute recollect.audit_log by tenant_id beside recollect.api_keys" in made
+    assert "reference recollect.tenants" in made
+    assert not [call for call in made if "schema_versions" in call]
+    tables = run(
+        database.admin_url,
+        "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+        " WHERE a.attname = 'space_id' AND c.relkind = 'r'"
+        " AND c.relnamespace = 'recollect'::regnamespace",
+    )
+    assert len([call for call in made if " by space_id " in call]) == tables[0][0]
+    again = await distribute(database.admin_url)
+    assert again.distributed == again.truncated == again.settings == ()
+    run(
+        database.admin_url,
+        "CREATE TABLE recollect.later (space_id uuid NOT NULL PRIMARY KEY);"
+        " ALTER TABLE recollect.later ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+    )
+    found = await check_database(database.admin_url)
+    assert "recollect.later is not distributed" in {each.what for each in found.findings}
+    assert (await distribute(database.admin_url)).distributed == ("later",)
 
 
-def test_rows_of_before_leave_the_coordinators_files(database: TestDatabase) -> None:
-    async def look() -> None:
-        await initialize(database.admin_url)
-        fleet = await opened(database)
-        await (await fleet.space("before")).write(examples.full_batch(0))
-        await fleet.close()
-        done = await distribute(database.admin_url, shard_count=2)
-        assert {"segments", "spaces", "vectors"} <= set(done.truncated)
-        assert "truncate recollect.segments" in calls(database)
-        assert run(database.admin_url, "SELECT count(*) FROM recollect.segments") == [(0,)]
-        shards = run(
-            database.admin_url,
-            "SELECT shardid FROM pg_dist_shard_placement"
-            " WHERE logicalrelid = 'recollect.segments'::regclass",
-        )
-        kept = sum(
-            run(database.admin_url, f"SELECT count(*) FROM citus.segments_{shard}")[0][0]
-            for (shard,) in shards
-        )
-        assert kept == len(examples.full_batch(0).segments)
-
-    asyncio.run(look())
+async def test_rows_of_before_leave_the_coordinators_files(database: TestDatabase) -> None:
+    await initialize(database.admin_url)
+    fleet = await opened(database)
+    await (await fleet.space("before")).write(examples.full_batch(0))
+    await fleet.close()
+    done = await distribute(database.admin_url, shard_count=2)
+    assert {"segments", "spaces", "vectors"} <= set(done.truncated)
+    assert "truncate recollect.segments" in calls(database)
+    assert run(database.admin_url, "SELECT count(*) FROM recollect.segments") == [(0,)]
+    shards = run(
+        database.admin_url,
+        "SELECT shardid FROM pg_dist_shard_placement"
+        " WHERE logicalrelid = 'recollect.segments'::regclass",
+    )
+    kept = sum(
+        run(database.admin_url, f"SELECT count(*) FROM citus.segments_{shard}")[0][0]
+        for (shard,) in shards
+    )
+    assert kept == len(examples.full_batch(0).segments)
 
 
 def test_a_table_that_cannot_be_distributed_is_named_and_the_rest_is_not_lost(
@@ -161,100 +155,92 @@ def test_a_database_without_citus_or_nodes_is_told_what_is_missing(
         asyncio.run(distribute(database.admin_url))
 
 
-def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(database: TestDatabase) -> None:
+async def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
+    database: TestDatabase,
+) -> None:
     names = tuple(f"space {number}" for number in range(12))
-
-    async def look() -> None:
-        await initialize(database.admin_url)
-        fleet = await opened(database)
-        for at, name in enumerate(names):
-            job = NewJob(kind="embed", key="k", payload=b"", run_at=float(at))
-            await (await fleet.space(name)).write(Batch(at=0.0, jobs=(job,)))
-        assert (await fleet.spaces_with_due_jobs(100.0)).names == names
-        await distribute(database.admin_url)
-        run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
-        run(
-            database.admin_url,
-            "ALTER POLICY due_work ON recollect.spaces USING (citus.reach_all())",
-        )
-        # the stand-in's coordinator reads no shards: a row of its own lets it try
-        run(database.admin_url, "INSERT INTO recollect.spaces VALUES (gen_random_uuid(), 'x', 1)")
-        due = await fleet.spaces_with_due_jobs(100.0)
-        assert due.unreached == ("w2:5432",)
-        assert 0 < len(due.names) < len(names)
-        assert list(due.names) == [name for name in names if name in due.names], "in their order"
-        few = await fleet.spaces_with_due_jobs(100.0, 1)
-        assert few.names == due.names[:1]
-        early = await fleet.spaces_with_due_jobs(float(names.index(due.names[0])) - 0.5)
-        assert early.names == ()
-        run(database.admin_url, "INSERT INTO citus.away VALUES ('w1:5432')")
-        assert (await fleet.spaces_with_due_jobs(100.0)).unreached == ("w1:5432", "w2:5432")
-        run(database.admin_url, "DROP FUNCTION recollect.due_spaces; DELETE FROM citus.away")
-        run(
-            database.admin_url,
-            "ALTER POLICY due_work ON recollect.spaces USING (1 / length('') > 0)",
-        )
-        with pytest.raises(StoreError):  # no node is away: what went wrong is told
-            await fleet.spaces_with_due_jobs(100.0)
-        await fleet.close()
-
-    asyncio.run(look())
+    await initialize(database.admin_url)
+    fleet = await opened(database)
+    for at, name in enumerate(names):
+        job = NewJob(kind="embed", key="k", payload=b"", run_at=float(at))
+        await (await fleet.space(name)).write(Batch(at=0.0, jobs=(job,)))
+    assert (await fleet.spaces_with_due_jobs(100.0)).names == names
+    await distribute(database.admin_url)
+    run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
+    run(
+        database.admin_url,
+        "ALTER POLICY due_work ON recollect.spaces USING (citus.reach_all())",
+    )
+    # the stand-in's coordinator reads no shards: a row of its own lets it try
+    run(database.admin_url, "INSERT INTO recollect.spaces VALUES (gen_random_uuid(), 'x', 1)")
+    due = await fleet.spaces_with_due_jobs(100.0)
+    assert due.unreached == ("w2:5432",)
+    assert 0 < len(due.names) < len(names)
+    assert list(due.names) == [name for name in names if name in due.names], "in their order"
+    few = await fleet.spaces_with_due_jobs(100.0, 1)
+    assert few.names == due.names[:1]
+    early = await fleet.spaces_with_due_jobs(float(names.index(due.names[0])) - 0.5)
+    assert early.names == ()
+    run(database.admin_url, "INSERT INTO citus.away VALUES ('w1:5432')")
+    assert (await fleet.spaces_with_due_jobs(100.0)).unreached == ("w1:5432", "w2:5432")
+    run(database.admin_url, "DROP FUNCTION recollect.due_spaces; DELETE FROM citus.away")
+    run(
+        database.admin_url,
+        "ALTER POLICY due_work ON recollect.spaces USING (1 / length('') > 0)",
+    )
+    with pytest.raises(StoreError):  # no node is away: what went wrong is told
+        await fleet.spaces_with_due_jobs(100.0)
+    await fleet.close()
 
 
-def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(database: TestDatabase) -> None:
-    async def look() -> None:
-        await initialize(database.admin_url)
-        fleet = await opened(database)
-        store = await fleet.space("one")
-        await store.write(examples.full_batch(0))
-        segment = examples.full_batch(0).segments[0].segment.id
-        await store.forget(ForgetOrder(at=1.0, segments=(segment,)))
-        run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
-        done = await store.scrub(database.admin_url)
-        told = [line for line in done.cannot if "w2:5432" in line]
-        assert len(told) == 2
-        assert all("scrub again" in line for line in told)
-        assert not [line for line in done.cannot if "w1:5432" in line]
-        assert {"on workers: SELECT pg_switch_wal()", "on workers: CHECKPOINT"} <= set(
-            calls(database)
-        )
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(
+    database: TestDatabase,
+) -> None:
+    await initialize(database.admin_url)
+    fleet = await opened(database)
+    store = await fleet.space("one")
+    await store.write(examples.full_batch(0))
+    segment = examples.full_batch(0).segments[0].segment.id
+    await store.forget(ForgetOrder(at=1.0, segments=(segment,)))
+    run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
+    done = await store.scrub(database.admin_url)
+    told = [line for line in done.cannot if "w2:5432" in line]
+    assert len(told) == 2
+    assert all("scrub again" in line for line in told)
+    assert not [line for line in done.cannot if "w1:5432" in line]
+    assert {"on workers: SELECT pg_switch_wal()", "on workers: CHECKPOINT"} <= set(calls(database))
+    await fleet.close()
 
 
-def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDatabase) -> None:
+async def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDatabase) -> None:
     async def found() -> dict[str, str]:
         check = await check_database(database.admin_url)
         return {each.what: each.mend for each in check.findings if each.problem}
 
-    async def look() -> None:
-        made = await initialize(database.admin_url)
-        assert len(made.settings) >= 6
-        assert (await initialize(database.admin_url)).settings == ()
-        await distribute(database.admin_url)
-        assert await found() == {}
-        for statement in (
-            "ALTER ROLE recollect_app RESET lock_timeout",
-            "ALTER ROLE recollect_app SET log_min_error_statement = 'error'",
-            "ALTER TABLE recollect.facts NO FORCE ROW LEVEL SECURITY",
-            "DELETE FROM pg_dist_partition WHERE logicalrelid = 'recollect.turns'::regclass",
-            "UPDATE pg_dist_node SET isactive = false WHERE nodename = 'w2'",
-        ):
-            run(database.admin_url, statement)
-        problems = await found()
-        told = "\n".join(f"{what} -> {mend}" for what, mend in problems.items())
-        for part in (
-            "without lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
-            "log_min_error_statement",
-            "recollect.facts is not under forced row-level security -> ALTER TABLE",
-            "recollect.turns is not distributed -> recollect db distribute URL",
-            "the node w2:5432 is not active",
-        ):
-            assert part in told, part
-        assert len(problems) == 5, told
-
-    asyncio.run(look())
+    made = await initialize(database.admin_url)
+    assert len(made.settings) >= 6
+    assert (await initialize(database.admin_url)).settings == ()
+    await distribute(database.admin_url)
+    assert await found() == {}
+    for statement in (
+        "ALTER ROLE recollect_app RESET lock_timeout",
+        "ALTER ROLE recollect_app SET log_min_error_statement = 'error'",
+        "ALTER TABLE recollect.facts NO FORCE ROW LEVEL SECURITY",
+        "DELETE FROM pg_dist_partition WHERE logicalrelid = 'recollect.turns'::regclass",
+        "UPDATE pg_dist_node SET isactive = false WHERE nodename = 'w2'",
+    ):
+        run(database.admin_url, statement)
+    problems = await found()
+    told = "\n".join(f"{what} -> {mend}" for what, mend in problems.items())
+    for part in (
+        "without lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
+        "log_min_error_statement",
+        "recollect.facts is not under forced row-level security -> ALTER TABLE",
+        "recollect.turns is not distributed -> recollect db distribute URL",
+        "the node w2:5432 is not active",
+    ):
+        assert part in told, part
+    assert len(problems) == 5, told
 
 
 def test_a_server_that_is_too_old_is_told(

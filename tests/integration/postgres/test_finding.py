@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import replace
 from typing import Any
@@ -46,7 +45,7 @@ def documents(count: int, seed: int = 1) -> list[list[str]]:
     return [chance.choices(VOCABULARY, weights, k=chance.randint(5, 90)) for _ in range(count)]
 
 
-def test_candidates_are_those_of_exact_bm25_packed_merged_and_withdrawn(
+async def test_candidates_are_those_of_exact_bm25_packed_merged_and_withdrawn(
     database: TestDatabase,
 ) -> None:
     said = documents(5_000)
@@ -54,34 +53,30 @@ def test_candidates_are_those_of_exact_bm25_packed_merged_and_withdrawn(
         examples.worded(words, number=number, session=f"s{number // 500}", said_at=float(number))
         for number, words in enumerate(said)
     ]
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        for start in range(0, 4_800, 400):
-            await store.write(Batch(at=1.0, segments=tuple(new[start : start + 400])))
-            if start % 800 == 0:
-                assert await store.pack(least=1)
-        jobs = await store.jobs()
-        assert [job.kind for job in jobs] == ["pack"]
-        await _compare(store, said[:4_800], new)
-        await store.pack(least=1)
-        await store.write(Batch(at=1.0, segments=tuple(new[4_800:])))
-        await _compare(store, said, new)
-        assert (await store.check()).problems == ()
-        left = [one.segment.id for one in new[:1_500]]
-        assert await store.withdraw(left) == 1_500
-        await _compare(store, said[1_500:], new[1_500:])
-        gone = tuple(one.segment.id for one in new[1_500:1_700])
-        await store.forget(ForgetOrder(at=1.0, segments=gone))
-        await _compare(store, said[1_700:], new[1_700:])
-        assert (await store.check()).problems == ()
-        while await store.pack(least=1):
-            pass
-        await _compare(store, said[1_700:], new[1_700:])
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    for start in range(0, 4_800, 400):
+        await store.write(Batch(at=1.0, segments=tuple(new[start : start + 400])))
+        if start % 800 == 0:
+            assert await store.pack(least=1)
+    jobs = await store.jobs()
+    assert [job.kind for job in jobs] == ["pack"]
+    await _compare(store, said[:4_800], new)
+    await store.pack(least=1)
+    await store.write(Batch(at=1.0, segments=tuple(new[4_800:])))
+    await _compare(store, said, new)
+    assert (await store.check()).problems == ()
+    left = [one.segment.id for one in new[:1_500]]
+    assert await store.withdraw(left) == 1_500
+    await _compare(store, said[1_500:], new[1_500:])
+    gone = tuple(one.segment.id for one in new[1_500:1_700])
+    await store.forget(ForgetOrder(at=1.0, segments=gone))
+    await _compare(store, said[1_700:], new[1_700:])
+    assert (await store.check()).problems == ()
+    while await store.pack(least=1):
+        pass
+    await _compare(store, said[1_700:], new[1_700:])
+    await fleet.close()
 
 
 async def _compare(store: Store, said: list[list[str]], new: list[NewSegment]) -> None:
@@ -102,58 +97,52 @@ async def _compare(store: Store, said: list[list[str]], new: list[NewSegment]) -
         assert len(found) == 40
 
 
-def test_a_tail_that_nobody_packs_is_packed_by_who_writes(
+async def test_a_tail_that_nobody_packs_is_packed_by_who_writes(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing, "PACK_NOW", 300)
     said = documents(700)
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        for start in range(0, 700, 100):
-            segments = tuple(
-                examples.worded(words, number=start + place)
-                for place, words in enumerate(said[start : start + 100])
-            )
-            await store.write(Batch(at=1.0, segments=segments))
-        async with fleet.pool.transaction(store._id, read=True) as work:
-            rows = await work.rows(
-                "SELECT next_passage - packed_to FROM recollect.counters WHERE space_id = %s",
-                (store._id,),
-            )
-        assert rows[0][0] <= 300
-        assert (await store.check()).problems == ()
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    for start in range(0, 700, 100):
+        segments = tuple(
+            examples.worded(words, number=start + place)
+            for place, words in enumerate(said[start : start + 100])
+        )
+        await store.write(Batch(at=1.0, segments=segments))
+    async with fleet.pool.transaction(store._id, read=True) as work:
+        rows = await work.rows(
+            "SELECT next_passage - packed_to FROM recollect.counters WHERE space_id = %s",
+            (store._id,),
+        )
+    assert rows[0][0] <= 300
+    assert (await store.check()).problems == ()
+    await fleet.close()
 
 
-def test_passages_without_a_vector_are_found_though_most_have_one(database: TestDatabase) -> None:
+async def test_passages_without_a_vector_are_found_though_most_have_one(
+    database: TestDatabase,
+) -> None:
     new = examples.segments(2_600, words=3)
     made = examples.vectors(new, embedder="e")
     left_out = new[2_400].segment.id
     some = replace(made, vectors=tuple(one for one in made.vectors if one.segment != left_out))
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=new, vectors=(some,)))
-        for _ in range(3):
-            missing = await store.unembedded("e", limit=10)
-            assert [one.segment for one in missing] == [left_out]
-        await store.withdraw([left_out])
-        assert await store.unembedded("e", limit=10) == ()
-        await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
-        assert len(await store.unembedded("e", limit=10)) == 1
-        assert (await store.check()).problems == ()
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=new, vectors=(some,)))
+    for _ in range(3):
+        missing = await store.unembedded("e", limit=10)
+        assert [one.segment for one in missing] == [left_out]
+    await store.withdraw([left_out])
+    assert await store.unembedded("e", limit=10) == ()
+    await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
+    assert len(await store.unembedded("e", limit=10)) == 1
+    assert (await store.check()).problems == ()
+    await fleet.close()
 
 
 @pytest.mark.parametrize("dimensions", [256, 384])
-def test_signs_find_what_comparing_all_vectors_finds(
+async def test_signs_find_what_comparing_all_vectors_finds(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch, dimensions: int
 ) -> None:
     new = examples.segments(3_000, words=3)
@@ -166,29 +155,24 @@ def test_signs_find_what_comparing_all_vectors_finds(
             for place, one in enumerate(new)
         ),
     )
-
-    async def run() -> list[float]:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=new, vectors=(made,)))
-        shares = []
-        for asked in directions[len(new) :]:
-            near = AskedVector(embedder="e", values=asked.tobytes())
-            query = CandidateQuery(vectors=(near,), vector_limit=50)
-            monkeypatch.setattr(vectors, "EXACT_NUMBERS", 4_000 * 384)
-            exact = await store.candidates(query)
-            monkeypatch.setattr(vectors, "EXACT_NUMBERS", 0)
-            by_signs = await store.candidates(query)
-            best = {one.segment for one in exact.passages}
-            shares.append(len(best & {one.segment for one in by_signs.passages}) / len(best))
-            early = new[1_500].segment.said_at
-            some = await store.candidates(replace(query, said_before=early))
-            assert {one.said_at < early for one in some.passages} == {True}
-            assert len(some.passages) == 50
-        await fleet.close()
-        return shares
-
-    shares = asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=new, vectors=(made,)))
+    shares = []
+    for asked in directions[len(new) :]:
+        near = AskedVector(embedder="e", values=asked.tobytes())
+        query = CandidateQuery(vectors=(near,), vector_limit=50)
+        monkeypatch.setattr(vectors, "EXACT_NUMBERS", 4_000 * 384)
+        exact = await store.candidates(query)
+        monkeypatch.setattr(vectors, "EXACT_NUMBERS", 0)
+        by_signs = await store.candidates(query)
+        best = {one.segment for one in exact.passages}
+        shares.append(len(best & {one.segment for one in by_signs.passages}) / len(best))
+        early = new[1_500].segment.said_at
+        some = await store.candidates(replace(query, said_before=early))
+        assert {one.said_at < early for one in some.passages} == {True}
+        assert len(some.passages) == 50
+    await fleet.close()
     assert np.mean(shares) > 0.97, shares
 
 
@@ -205,7 +189,7 @@ def found_in(answer: Candidates) -> set[str]:
 
 
 @pytest.mark.parametrize("way", ["exactly", "by signs"])
-def test_files_are_found_beside_a_session_whatever_their_names_hold(
+async def test_files_are_found_beside_a_session_whatever_their_names_hold(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     if way == "by signs":
@@ -213,27 +197,23 @@ def test_files_are_found_beside_a_session_whatever_their_names_hold(
     files = {"file:", "file:\ud800", "file:\x00", "file:\x1a", "file:\udfff数"}
     others = {"file", "files", "file\x00:", "file\ud800:", "\ud800file:", "file\x1a:", "other"}
     new = sessions("talk", *sorted(files | others), each=40)
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        made = (examples.vectors(new, embedder="e", dimensions=64),)
-        await store.write(Batch(at=1.0, segments=new, vectors=made))
-        near = examples.asked("q", embedder="e", dimensions=64)
-        query = CandidateQuery(words=("target",), lexical_limit=900, session="talk")
-        query = replace(query, with_files=True)
-        by_vector = replace(query, words=(), vectors=(near,), vector_limit=900)
-        for one in (query, by_vector, replace(query, said_before=examples.START + 1)):
-            assert found_in(await store.candidates(one)) == files | {"talk"}
-            odd = replace(one, session="file\x00:")
-            assert found_in(await store.candidates(odd)) == files | {"file\x00:"}
-        # All of them are looked through where the best are few.
-        few = await store.candidates(replace(by_vector, vector_limit=7))
-        assert len(few.passages) == 7
-        assert found_in(few) <= files | {"talk"}
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    made = (examples.vectors(new, embedder="e", dimensions=64),)
+    await store.write(Batch(at=1.0, segments=new, vectors=made))
+    near = examples.asked("q", embedder="e", dimensions=64)
+    query = CandidateQuery(words=("target",), lexical_limit=900, session="talk")
+    query = replace(query, with_files=True)
+    by_vector = replace(query, words=(), vectors=(near,), vector_limit=900)
+    for one in (query, by_vector, replace(query, said_before=examples.START + 1)):
+        assert found_in(await store.candidates(one)) == files | {"talk"}
+        odd = replace(one, session="file\x00:")
+        assert found_in(await store.candidates(odd)) == files | {"file\x00:"}
+    # All of them are looked through where the best are few.
+    few = await store.candidates(replace(by_vector, vector_limit=7))
+    assert len(few.passages) == 7
+    assert found_in(few) <= files | {"talk"}
+    await fleet.close()
 
 
 def clustered(count: int, dimensions: int) -> Any:

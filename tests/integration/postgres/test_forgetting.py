@@ -178,46 +178,41 @@ def _no_block_has(url: str, words: set[str], space: str = "one") -> None:
     assert not [one for one in hashes for (block,) in blocks if one in block]
 
 
-def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
+async def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
     database: TestDatabase,
 ) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        batch = planted(1)
-        await store.write(batch)
-        await store.forget(ForgetOrder(at=1.0, message_ids=(batch.segments[0].segment.message_id,)))
-        assert batch.session is not None
-        late = replace(batch, session=replace(batch.session, turn=9))
-        await store.write(late)
-        stored = await store.session("secret")
-        assert stored is not None
-        assert MARKER.encode() not in stored.state
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    batch = planted(1)
+    await store.write(batch)
+    await store.forget(ForgetOrder(at=1.0, message_ids=(batch.segments[0].segment.message_id,)))
+    assert batch.session is not None
+    late = replace(batch, session=replace(batch.session, turn=9))
+    await store.write(late)
+    stored = await store.session("secret")
+    assert stored is not None
+    assert MARKER.encode() not in stored.state
+    await fleet.close()
     assert rows_with(database.admin_url, MARKER.encode()) == []
 
 
-def test_words_leave_the_index_under_the_numbers_they_had_before(database: TestDatabase) -> None:
+async def test_words_leave_the_index_under_the_numbers_they_had_before(
+    database: TestDatabase,
+) -> None:
     """Indexed again, a passage has a new number; its words were under the old one."""
     new = examples.segments(30, words=12)
     other_one, renewed = new[3], new[7]
     secret = examples.worded(["xylophone", "marker"], number=1)
-
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=(*new, secret)))
-        await store.pack(least=1)
-        other = replace(renewed.passages[0], words=("quite", "different"))
-        await store.replace_passages({renewed.segment.id: (other,)})
-        gone = (other_one, renewed, secret)
-        await store.forget(ForgetOrder(at=2.0, segments=tuple(one.segment.id for one in gone)))
-        assert (await store.check()).problems == ()
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=(*new, secret)))
+    await store.pack(least=1)
+    other = replace(renewed.passages[0], words=("quite", "different"))
+    await store.replace_passages({renewed.segment.id: (other,)})
+    gone = (other_one, renewed, secret)
+    await store.forget(ForgetOrder(at=2.0, segments=tuple(one.segment.id for one in gone)))
+    assert (await store.check()).problems == ()
+    await fleet.close()
     kept = {word for one in new if one not in (other_one, renewed) for word in _words(one)}
     said = {*_words(other_one), *_words(renewed), *_words(secret), "quite", "different"}
     assert len(said - kept) > 4
@@ -228,7 +223,7 @@ def _words(new: NewSegment) -> set[str]:
     return {word for passage in new.passages for word in passage.words}
 
 
-def test_a_quote_goes_that_stands_early_in_the_path_or_has_no_segment(
+async def test_a_quote_goes_that_stands_early_in_the_path_or_has_no_segment(
     database: TestDatabase,
 ) -> None:
     new = examples.segments(300)  # more than a chunk of the path
@@ -238,32 +233,29 @@ def test_a_quote_goes_that_stands_early_in_the_path_or_has_no_segment(
                        stage="prune", reason=NOT_RUN, turn=turn)  # fmt: skip
         return split_state(SessionState(turn=turn, edits=(edit,)))
 
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        first, second = new[3].segment.message_id, new[290].segment.message_id
-        path = examples.session_write(new, turn=1, session="one")
-        for turn, (place, about) in enumerate(((3, first), (290, second)), start=1):
-            later = replace(path, turn=turn, state=state(turn, place), about=(about,))
-            if turn > 1:
-                later = replace(later, path_from=300, path=(), ids=())
-            await store.write(Batch(at=1.0, session=later))
-            done = await store.forget(ForgetOrder(at=2.0, message_ids=(about,)))
-            assert done.session_states == 1
-            stored = await store.session("one")
-            assert stored is not None
-            assert MARKER.encode() not in stored.state
-            late = replace(later, turn=turn + 10, path_from=300, path=(), ids=())
-            await store.write(Batch(at=3.0, session=late))
-            assert rows_with(database.admin_url, MARKER.encode()) == []
-            await store.forget(ForgetOrder(at=4.0, sessions=("one",)))
-            await store.write(Batch(at=1.0, session=replace(path, turn=turn)))
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    first, second = new[3].segment.message_id, new[290].segment.message_id
+    path = examples.session_write(new, turn=1, session="one")
+    for turn, (place, about) in enumerate(((3, first), (290, second)), start=1):
+        later = replace(path, turn=turn, state=state(turn, place), about=(about,))
+        if turn > 1:
+            later = replace(later, path_from=300, path=(), ids=())
+        await store.write(Batch(at=1.0, session=later))
+        done = await store.forget(ForgetOrder(at=2.0, message_ids=(about,)))
+        assert done.session_states == 1
+        stored = await store.session("one")
+        assert stored is not None
+        assert MARKER.encode() not in stored.state
+        late = replace(later, turn=turn + 10, path_from=300, path=(), ids=())
+        await store.write(Batch(at=3.0, session=late))
+        assert rows_with(database.admin_url, MARKER.encode()) == []
+        await store.forget(ForgetOrder(at=4.0, sessions=("one",)))
+        await store.write(Batch(at=1.0, session=replace(path, turn=turn)))
+    await fleet.close()
 
 
-def test_a_session_that_was_forgotten_and_goes_on_quotes_nothing_of_before(
+async def test_a_session_that_was_forgotten_and_goes_on_quotes_nothing_of_before(
     database: TestDatabase,
 ) -> None:
     new = examples.segments(4, session="secret")
@@ -272,27 +264,23 @@ def test_a_session_that_was_forgotten_and_goes_on_quotes_nothing_of_before(
     )
     about = (new[1].segment.message_id,)
     write = examples.session_write(new, turn=1, session="secret", edits=(edit,), about=about)
-
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=new, session=write))
-        await store.forget(ForgetOrder(at=2.0, sessions=("secret",)))
-        assert await store.session("secret") is None
-        assert await store.tombstoned(about) == frozenset()
-        again = await store.write(Batch(at=3.0, segments=new, session=replace(write, turn=2)))
-        assert len(again.forgotten) == 4
-        on = replace(write, turn=3, path_from=4, path=(), ids=())
-        await store.write(Batch(at=4.0, session=on))
-        assert rows_with(database.admin_url, MARKER.encode()) == []
-        elsewhere = examples.segment(new[1].segment.text, session="other", role="assistant")
-        assert (await store.write(Batch(at=5.0, segments=(elsewhere,)))).stored
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=new, session=write))
+    await store.forget(ForgetOrder(at=2.0, sessions=("secret",)))
+    assert await store.session("secret") is None
+    assert await store.tombstoned(about) == frozenset()
+    again = await store.write(Batch(at=3.0, segments=new, session=replace(write, turn=2)))
+    assert len(again.forgotten) == 4
+    on = replace(write, turn=3, path_from=4, path=(), ids=())
+    await store.write(Batch(at=4.0, session=on))
+    assert rows_with(database.admin_url, MARKER.encode()) == []
+    elsewhere = examples.segment(new[1].segment.text, session="other", role="assistant")
+    assert (await store.write(Batch(at=5.0, segments=(elsewhere,)))).stored
+    await fleet.close()
 
 
-def test_a_text_leaves_what_is_about_no_message(database: TestDatabase) -> None:
+async def test_a_text_leaves_what_is_about_no_message(database: TestDatabase) -> None:
     system = examples.piece(f'{{"system": "Be {MARKER.upper()}"}}')
     batch = Batch(
         at=1.0,
@@ -312,32 +300,25 @@ def test_a_text_leaves_what_is_about_no_message(database: TestDatabase) -> None:
             ),
         ),
     )  # fmt: skip
-
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(batch)
-        done = await store.forget(ForgetOrder(at=2.0, matching=MARKER.lower()))
-        assert (done.pieces, done.jobs, done.session_states) == (1, 1, 1)
-        stored = await store.session("s")
-        assert stored is not None
-        assert join_state(stored.state, (), ()).edits == ()
-        assert len(await store.pieces([one.hash for one in batch.pieces])) == 1
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(batch)
+    done = await store.forget(ForgetOrder(at=2.0, matching=MARKER.lower()))
+    assert (done.pieces, done.jobs, done.session_states) == (1, 1, 1)
+    stored = await store.session("s")
+    assert stored is not None
+    assert join_state(stored.state, (), ()).edits == ()
+    assert len(await store.pieces([one.hash for one in batch.pieces])) == 1
+    await fleet.close()
     assert rows_with(database.admin_url, MARKER.encode()) == []
 
 
-def test_a_fact_stays_away_that_rests_on_a_refused_segment(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        new = examples.segment("never stored")
-        await store.forget(ForgetOrder(at=1.0, message_ids=(new.segment.message_id,)))
-        assert (await store.write(Batch(at=2.0, segments=(new,)))).forgotten
-        await store.write(Batch(at=3.0, facts=(examples.fact("f", sources=[new.segment.id]),)))
-        assert await store.facts() == ()
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_a_fact_stays_away_that_rests_on_a_refused_segment(database: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    new = examples.segment("never stored")
+    await store.forget(ForgetOrder(at=1.0, message_ids=(new.segment.message_id,)))
+    assert (await store.write(Batch(at=2.0, segments=(new,)))).forgotten
+    await store.write(Batch(at=3.0, facts=(examples.fact("f", sources=[new.segment.id]),)))
+    assert await store.facts() == ()
+    await fleet.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -67,23 +66,21 @@ def on_tables(database: TestDatabase, statement: str) -> None:
             admin.execute(statement.format(f"recollect.{table}").encode())
 
 
-def test_a_new_space_is_searched_in_time_before_its_first_analyze(database: TestDatabase) -> None:
+async def test_a_new_space_is_searched_in_time_before_its_first_analyze(
+    database: TestDatabase,
+) -> None:
     on_tables(database, "ALTER TABLE {} SET (autovacuum_enabled = false)")
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        await fill(await fleet.space("known"), MESSAGES)
-        on_tables(database, "ANALYZE {}")
-        store = await fleet.space("new")
-        await fill(store, MESSAGES)
-        in_view = replace(QUERY, leave_out=frozenset(one.segment.id for one in said(0)))
-        unknown = [await quickest(database, store, query) for query in (QUERY, in_view)]
-        on_tables(database, "ANALYZE {}")
-        known = [await quickest(database, store, query) for query in (QUERY, in_view)]
-        await fleet.close()
-        for (seconds, found), (analysed, found_again) in zip(unknown, known, strict=True):
-            assert len(found) == 40
-            assert set(found) == set(found_again)
-            assert seconds < 5 * analysed + 0.1, (seconds, analysed)
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    await fill(await fleet.space("known"), MESSAGES)
+    on_tables(database, "ANALYZE {}")
+    store = await fleet.space("new")
+    await fill(store, MESSAGES)
+    in_view = replace(QUERY, leave_out=frozenset(one.segment.id for one in said(0)))
+    unknown = [await quickest(database, store, query) for query in (QUERY, in_view)]
+    on_tables(database, "ANALYZE {}")
+    known = [await quickest(database, store, query) for query in (QUERY, in_view)]
+    await fleet.close()
+    for (seconds, found), (analysed, found_again) in zip(unknown, known, strict=True):
+        assert len(found) == 40
+        assert set(found) == set(found_again)
+        assert seconds < 5 * analysed + 0.1, (seconds, analysed)

@@ -111,74 +111,64 @@ def test_rows_of_others_cannot_be_changed_or_made(filled: TestDatabase) -> None:
             )
 
 
-def test_a_role_above_row_security_acts_as_the_application(filled: TestDatabase) -> None:
-    async def look() -> None:
-        store = await own_store(filled.admin_url, space="mine")
-        async with store._fleet.pool.transaction(space_uuid("mine")) as work:
-            (row,) = await work.rows("SELECT current_user::text")
-            assert row == ("recollect_app",)
-            spaces = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
-            assert spaces == [(space_uuid("mine"),)]
-        assert (await store.check()).problems == ()
-        await store.close()
-
-    asyncio.run(look())
+async def test_a_role_above_row_security_acts_as_the_application(filled: TestDatabase) -> None:
+    store = await own_store(filled.admin_url, space="mine")
+    async with store._fleet.pool.transaction(space_uuid("mine")) as work:
+        (row,) = await work.rows("SELECT current_user::text")
+        assert row == ("recollect_app",)
+        spaces = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
+        assert spaces == [(space_uuid("mine"),)]
+    assert (await store.check()).problems == ()
+    await store.close()
 
 
-def test_word_statistics_are_a_spaces_own(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        small, large = await fleet.space("small"), await fleet.space("large")
-        batch = examples.full_batch(0)
-        await small.write(batch)
-        words = batch.segments[0].passages[0].words
-        before = await small.candidates(CandidateQuery(words=words))
-        await large.write(examples.full_batch(0, count=200))
-        await large.pack(least=1)
-        assert await small.candidates(CandidateQuery(words=words)) == before
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_word_statistics_are_a_spaces_own(database: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(database.app_url)
+    small, large = await fleet.space("small"), await fleet.space("large")
+    batch = examples.full_batch(0)
+    await small.write(batch)
+    words = batch.segments[0].passages[0].words
+    before = await small.candidates(CandidateQuery(words=words))
+    await large.write(examples.full_batch(0, count=200))
+    await large.pack(least=1)
+    assert await small.candidates(CandidateQuery(words=words)) == before
+    await fleet.close()
 
 
-def test_a_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        for number, name in enumerate(("late", "early", "none")):
-            store = await fleet.space(name)
-            jobs = (NewJob(kind="embed", key="k", run_at=100.0 - number),) if number < 2 else ()
-            await store.write(replace(examples.full_batch(number), jobs=jobs))
-        assert (await fleet.spaces_with_due_jobs(99.5)).names == ("early",)
-        assert (await fleet.spaces_with_due_jobs(1e9)).names == ("early", "late")
-        assert (await fleet.spaces_with_due_jobs(1e9, 1)).names == ("early",)
-        early = await fleet.space("early")
-        (lease,) = await claim_all(early, now=200.0, lease_seconds=50, kinds=("embed",))
-        assert (await fleet.spaces_with_due_jobs(210.0)).names == ("late",)
-        assert (await fleet.spaces_with_due_jobs(251.0)).names == (
-            "late",
-            "early",
-        )  # its lease ran out
-        assert await early.complete(lease, Batch(at=1.0))
-        late = await fleet.space("late")
-        await late.pause()
-        assert (await fleet.spaces_with_due_jobs(1e9)).names == ()
-        await late.resume()
-        assert (await fleet.spaces_with_due_jobs(1e9)).names == ("late",)
-        async with fleet.pool.workers_view() as view:
-            assert await view.rows("SELECT 1 FROM recollect.segments") == []
-        await fleet.close()
+async def test_a_worker_sees_which_spaces_have_work_and_nothing_else(
+    database: TestDatabase,
+) -> None:
+    fleet = await PostgresFleet.open(database.app_url)
+    for number, name in enumerate(("late", "early", "none")):
+        store = await fleet.space(name)
+        jobs = (NewJob(kind="embed", key="k", run_at=100.0 - number),) if number < 2 else ()
+        await store.write(replace(examples.full_batch(number), jobs=jobs))
+    assert (await fleet.spaces_with_due_jobs(99.5)).names == ("early",)
+    assert (await fleet.spaces_with_due_jobs(1e9)).names == ("early", "late")
+    assert (await fleet.spaces_with_due_jobs(1e9, 1)).names == ("early",)
+    early = await fleet.space("early")
+    (lease,) = await claim_all(early, now=200.0, lease_seconds=50, kinds=("embed",))
+    assert (await fleet.spaces_with_due_jobs(210.0)).names == ("late",)
+    assert (await fleet.spaces_with_due_jobs(251.0)).names == (
+        "late",
+        "early",
+    )  # its lease ran out
+    assert await early.complete(lease, Batch(at=1.0))
+    late = await fleet.space("late")
+    await late.pause()
+    assert (await fleet.spaces_with_due_jobs(1e9)).names == ()
+    await late.resume()
+    assert (await fleet.spaces_with_due_jobs(1e9)).names == ("late",)
+    async with fleet.pool.workers_view() as view:
+        assert await view.rows("SELECT 1 FROM recollect.segments") == []
+    await fleet.close()
 
-    asyncio.run(look())
 
-
-def test_a_store_closes_only_what_it_owns(database: TestDatabase) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        one, two = await fleet.space("one"), await fleet.space("two")
-        await one.close()
-        await two.write(examples.full_batch(0))
-        with pytest.raises(StoreError):
-            await one.stats()
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_a_store_closes_only_what_it_owns(database: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(database.app_url)
+    one, two = await fleet.space("one"), await fleet.space("two")
+    await one.close()
+    await two.write(examples.full_batch(0))
+    with pytest.raises(StoreError):
+        await one.stats()
+    await fleet.close()

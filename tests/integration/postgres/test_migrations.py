@@ -27,21 +27,18 @@ from recollect_bench.postgres_server import APP_PASSWORD, PostgresServer, TestDa
 NO_SCHEMA = "run `recollect db migrate URL`"
 
 
-def test_a_server_without_our_schema_is_told_with_the_command_in_log_and_reports(
+async def test_a_server_without_our_schema_is_told_with_the_command_in_log_and_reports(
     server: PostgresServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
-        async with open_memory(store=server.new_database().admin_url, space="bare") as memory:
-            for number in range(2):
-                asked = {"messages": [{"role": "user", "content": f"question {number}"}]}
-                report = (await memory.prepare("s", asked)).report
-                assert NO_SCHEMA in str(report)
-                assert "is away" not in str(report)
-                seen = await memory.observe("s", {"role": "assistant", "content": "an answer"})
-                assert seen.archived == "spool"
-                assert NO_SCHEMA in str(seen)
-
-    asyncio.run(run())
+    async with open_memory(store=server.new_database().admin_url, space="bare") as memory:
+        for number in range(2):
+            asked = {"messages": [{"role": "user", "content": f"question {number}"}]}
+            report = (await memory.prepare("s", asked)).report
+            assert NO_SCHEMA in str(report)
+            assert "is away" not in str(report)
+            seen = await memory.observe("s", {"role": "assistant", "content": "an answer"})
+            assert seen.archived == "spool"
+            assert NO_SCHEMA in str(seen)
     told = [one.getMessage() for one in caplog.records if one.name == "recollect.store"]
     assert [NO_SCHEMA in one for one in told] == [True]
 
@@ -167,28 +164,23 @@ def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_
         assert connection.execute(recorded.encode()).fetchall() == earlier
 
 
-def test_what_the_next_version_only_added_does_not_stop_this_one(database: TestDatabase) -> None:
+async def test_what_the_next_version_only_added_does_not_stop_this_one(
+    database: TestDatabase,
+) -> None:
     with psycopg.connect(database.admin_url) as connection:
         connection.execute(
             "INSERT INTO recollect.schema_versions VALUES (%s, 'pre', 'next', 0)", (VERSION + 1,)
         )
-
-    async def use() -> None:
-        store = await own_store(database.app_url, space="one")
-        await store.write(examples.full_batch(0))
-        await store.close()
-
-    asyncio.run(use())
+    store = await own_store(database.app_url, space="one")
+    await store.write(examples.full_batch(0))
+    await store.close()
 
 
-def test_no_server_is_unavailable_soon(tmp_path: Any) -> None:
-    async def look() -> float:
-        started = asyncio.get_running_loop().time()
-        with pytest.raises(StoreUnavailable):
-            await PostgresFleet.open(f"postgresql://x@/x?host={tmp_path}")
-        return asyncio.get_running_loop().time() - started
-
-    assert asyncio.run(look()) < 4.0
+async def test_no_server_is_unavailable_soon(tmp_path: Any) -> None:
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(StoreUnavailable):
+        await PostgresFleet.open(f"postgresql://x@/x?host={tmp_path}")
+    assert (asyncio.get_running_loop().time() - started) < 4.0
 
 
 def test_without_the_driver_the_extra_is_named() -> None:

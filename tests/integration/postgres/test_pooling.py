@@ -50,24 +50,23 @@ class Discarding(Pool):
 
 
 @pytest.mark.parametrize("check", OURS, ids=lambda check: check.__name__)
-def test_the_contract_holds_where_connections_forget(shared: TestDatabase, check: Check) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(shared.app_url)
-        pool = Discarding(shared.app_url, size=5)
-        pool.vector_oid = fleet.server.vector_oid
-        fleet.pool = pool
-        # All five are open before the first use, so that there are others to choose from.
-        await asyncio.gather(*(fleet.spaces_with_due_jobs(0.0) for _ in range(5)))
+async def test_the_contract_holds_where_connections_forget(
+    shared: TestDatabase, check: Check
+) -> None:
+    fleet = await PostgresFleet.open(shared.app_url)
+    pool = Discarding(shared.app_url, size=5)
+    pool.vector_oid = fleet.server.vector_oid
+    fleet.pool = pool
+    # All five are open before the first use, so that there are others to choose from.
+    await asyncio.gather(*(fleet.spaces_with_due_jobs(0.0) for _ in range(5)))
 
-        async def opened(space: str) -> Store:
-            return await fleet.space(space)
+    async def opened(space: str) -> Store:
+        return await fleet.space(space)
 
-        try:
-            await run_check(check, opened)
-        finally:
-            await fleet.close()
-
-    asyncio.run(run())
+    try:
+        await run_check(check, opened)
+    finally:
+        await fleet.close()
 
 
 @pytest.fixture(scope="module")
@@ -127,40 +126,34 @@ def _as_owner(server: PostgresServer, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("check", POOLED, ids=lambda check: check.__name__)
-def test_the_contract_holds_through_pgbouncer(through_pgbouncer: str, check: Check) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(through_pgbouncer)
+async def test_the_contract_holds_through_pgbouncer(through_pgbouncer: str, check: Check) -> None:
+    fleet = await PostgresFleet.open(through_pgbouncer)
 
-        async def opened(space: str) -> Store:
-            return await fleet.space(space)
+    async def opened(space: str) -> Store:
+        return await fleet.space(space)
 
-        try:
-            await run_check(check, opened)
-        finally:
-            await fleet.close()
-
-    asyncio.run(run())
-
-
-def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
-        store = await fleet.space("one")
-        await store.stats()
-        (link,) = fleet.pool._idle
-        assert await link.usable()
-        for setting in ("app.space_id", "app.worker"):
-            asked = Statement(
-                link.connection, f"SELECT coalesce(current_setting('{setting}', true), '')", ()
-            )
-            await link.run((asked,))
-            assert asked.rows() == [("",)]
-        prepared = Statement(link.connection, "SELECT name FROM pg_prepared_statements", ())
-        await link.run((prepared,))
-        assert prepared.rows() == []
+    try:
+        await run_check(check, opened)
+    finally:
         await fleet.close()
 
-    asyncio.run(run())
+
+async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    store = await fleet.space("one")
+    await store.stats()
+    (link,) = fleet.pool._idle
+    assert await link.usable()
+    for setting in ("app.space_id", "app.worker"):
+        asked = Statement(
+            link.connection, f"SELECT coalesce(current_setting('{setting}', true), '')", ()
+        )
+        await link.run((asked,))
+        assert asked.rows() == [("",)]
+    prepared = Statement(link.connection, "SELECT name FROM pg_prepared_statements", ())
+    await link.run((prepared,))
+    assert prepared.rows() == []
+    await fleet.close()
     with psycopg.connect(shared.admin_url) as owner:
         locks = owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
         assert locks.fetchone() == (0,)

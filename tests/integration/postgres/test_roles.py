@@ -28,42 +28,35 @@ def owned(request: pytest.FixtureRequest) -> Iterator[str]:
         yield running.url("kept", user="keeper")
 
 
-def test_an_owner_without_superpowers_creates_opens_and_scrubs(owned: str) -> None:
-    async def look() -> None:
-        await migrate(owned)
-        store = await own_store(owned, space="mine")
-        await store.write(examples.full_batch(0))
-        await store.close()
-        fleet = await PostgresFleet.open(owned)
-        theirs = await fleet.space("theirs")
-        await theirs.write(examples.full_batch(1))
-        async with fleet.pool.transaction(space_uuid("mine"), read=True) as work:
-            seen = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
-        assert seen == [(space_uuid("mine"),)], "row security binds the owner, too"
-        assert any("tables" in one for one in (await theirs.scrub()).done)
-        assert (await theirs.check()).problems == ()
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_an_owner_without_superpowers_creates_opens_and_scrubs(owned: str) -> None:
+    await migrate(owned)
+    store = await own_store(owned, space="mine")
+    await store.write(examples.full_batch(0))
+    await store.close()
+    fleet = await PostgresFleet.open(owned)
+    theirs = await fleet.space("theirs")
+    await theirs.write(examples.full_batch(1))
+    async with fleet.pool.transaction(space_uuid("mine"), read=True) as work:
+        seen = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")
+    assert seen == [(space_uuid("mine"),)], "row security binds the owner, too"
+    assert any("tables" in one for one in (await theirs.scrub()).done)
+    assert (await theirs.check()).problems == ()
+    await fleet.close()
 
 
-def test_the_applications_role_must_be_under_row_security(
+async def test_the_applications_role_must_be_under_row_security(
     server: PostgresServer, database: TestDatabase
 ) -> None:
     with psycopg.connect(database.admin_url, autocommit=True) as owner:
         owner.execute("DROP ROLE IF EXISTS sees_all")
         owner.execute("CREATE ROLE sees_all NOLOGIN BYPASSRLS")
-
-    async def look() -> None:
-        for role in ("sees_all", "postgres"):
-            with pytest.raises(StoreError, match="would see every space"):
-                await PostgresFleet.open(database.admin_url, app_role=role)
-            with pytest.raises(StoreError, match="would see every space"):
-                await migrate(database.admin_url, app_role=role)
-        with pytest.raises(StoreError, match="the role 'nobody_here' does not exist"):
-            await PostgresFleet.open(database.admin_url, app_role="nobody_here")
-
-    asyncio.run(look())
+    for role in ("sees_all", "postgres"):
+        with pytest.raises(StoreError, match="would see every space"):
+            await PostgresFleet.open(database.admin_url, app_role=role)
+        with pytest.raises(StoreError, match="would see every space"):
+            await migrate(database.admin_url, app_role=role)
+    with pytest.raises(StoreError, match="the role 'nobody_here' does not exist"):
+        await PostgresFleet.open(database.admin_url, app_role="nobody_here")
 
 
 @pytest.mark.parametrize(
@@ -108,16 +101,13 @@ def test_other_reasons_are_told_in_one_line(server: PostgresServer) -> None:
         assert "\n" not in told
 
 
-def test_a_database_that_takes_no_writes_is_waited_for(database: TestDatabase) -> None:
-    async def look() -> None:
-        with psycopg.connect(database.admin_url, autocommit=True) as owner:
-            owner.execute(
-                f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on'.encode()
-            )
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        with pytest.raises(StoreUnavailable, match="read-only"):
-            await store.write(examples.full_batch(0))
-        await fleet.close()
-
-    asyncio.run(look())
+async def test_a_database_that_takes_no_writes_is_waited_for(database: TestDatabase) -> None:
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        owner.execute(
+            f'ALTER DATABASE "{database.name}" SET default_transaction_read_only = on'.encode()
+        )
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await store.write(examples.full_batch(0))
+    await fleet.close()

@@ -73,47 +73,38 @@ def test_a_turn_costs_little(database: TestDatabase) -> None:
         assert whole.round_trips <= 15, whole
 
 
-def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> None:
-    async def run() -> None:
-        stores = [
-            await open_store(database.app_url, space=f"space {n}", pool_size=3) for n in range(20)
-        ]
-        fleets = {
-            store._fleet for store in stores if isinstance(store, postgres_store.PostgresStore)
-        }
-        (fleet,) = fleets
-        await asyncio.gather(*(store.stats() for store in stores))
-        assert 1 <= len(fleet.pool._idle) <= 3
-        for store in stores[1:]:
-            await store.close()
-        assert (await stores[0].stats()).segments == 0
-        await stores[0].close()
-        assert fleet.pool._idle == []
-        again = await open_store(database.app_url, space="space 0")
-        assert (await again.stats()).segments == 0
-        await again.close()
-
-    asyncio.run(run())
+async def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> None:
+    stores = [
+        await open_store(database.app_url, space=f"space {n}", pool_size=3) for n in range(20)
+    ]
+    fleets = {store._fleet for store in stores if isinstance(store, postgres_store.PostgresStore)}
+    (fleet,) = fleets
+    await asyncio.gather(*(store.stats() for store in stores))
+    assert 1 <= len(fleet.pool._idle) <= 3
+    for store in stores[1:]:
+        await store.close()
+    assert (await stores[0].stats()).segments == 0
+    await stores[0].close()
+    assert fleet.pool._idle == []
+    again = await open_store(database.app_url, space="space 0")
+    assert (await again.stats()).segments == 0
+    await again.close()
 
 
-def test_connections_that_nobody_uses_are_closed(
+async def test_connections_that_nobody_uses_are_closed(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recollect.adapters.stores.postgres.pool.IDLE_SECONDS", 0.3)
-
-    async def run() -> None:
-        store = await open_store(database.app_url, space="idle")
-        assert isinstance(store, postgres_store.PostgresStore)
-        pool: Pool = store._fleet.pool
-        await asyncio.gather(*(store.stats() for _ in range(4)))
-        assert pool._idle
-        await asyncio.sleep(0.2)
-        await store.stats()  # this link is not old yet when the others are
-        await asyncio.sleep(0.2)
-        assert len(pool._idle) == 1
-        await asyncio.sleep(0.4)
-        assert pool._idle == []
-        assert (await store.stats()).segments == 0
-        await store.close()
-
-    asyncio.run(run())
+    store = await open_store(database.app_url, space="idle")
+    assert isinstance(store, postgres_store.PostgresStore)
+    pool: Pool = store._fleet.pool
+    await asyncio.gather(*(store.stats() for _ in range(4)))
+    assert pool._idle
+    await asyncio.sleep(0.2)
+    await store.stats()  # this link is not old yet when the others are
+    await asyncio.sleep(0.2)
+    assert len(pool._idle) == 1
+    await asyncio.sleep(0.4)
+    assert pool._idle == []
+    assert (await store.stats()).segments == 0
+    await store.close()

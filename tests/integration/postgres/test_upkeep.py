@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -29,16 +28,13 @@ def count(database: TestDatabase, table: str, space: str) -> int:
     return int(row[0])
 
 
-def test_a_space_is_deleted_with_a_certificate_and_others_stay(
+async def test_a_space_is_deleted_with_a_certificate_and_others_stay(
     database: TestDatabase, tmp_path: Path
 ) -> None:
-    async def fill() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        for name in ("goes", "stays"):
-            await (await fleet.space(name)).write(examples.full_batch(0))
-        await fleet.close()
-
-    asyncio.run(fill())
+    fleet = await PostgresFleet.open(database.app_url)
+    for name in ("goes", "stays"):
+        await (await fleet.space(name)).write(examples.full_batch(0))
+    await fleet.close()
     owner = Recollect(tmp_path, database.admin_url)
     listed = [one["space"] for one in owner.json("space", "list")["spaces"]]
     assert sorted(listed) == ["goes", "stays"]
@@ -66,7 +62,7 @@ def test_a_space_in_a_file_is_deleted_with_its_file(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("memory.db")]
 
 
-def test_a_scrub_rewrites_the_tables_with_content_once(database: TestDatabase) -> None:
+async def test_a_scrub_rewrites_the_tables_with_content_once(database: TestDatabase) -> None:
     def files() -> dict[str, int]:
         with psycopg.connect(database.admin_url) as connection:
             return dict(
@@ -76,50 +72,43 @@ def test_a_scrub_rewrites_the_tables_with_content_once(database: TestDatabase) -
                 ).fetchall()
             )
 
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        mine, theirs = await fleet.space("mine"), await fleet.space("theirs")
-        for store in (mine, theirs):
-            await store.write(examples.full_batch(0))
-        first = files()
-        await theirs.scrub(database.admin_url)
-        assert files() == first, "it removed nothing"
-        segment = examples.full_batch(0).segments[0].segment.id
-        await mine.forget(ForgetOrder(at=time.time(), segments=(segment,)))
-        await mine.scrub(database.admin_url)
-        changed = {table for table, node in files().items() if node != first[table]}
-        assert {"segments", "vectors", "sessions", "pieces"} <= changed
-        assert not changed & {"spaces", "counters", "turns", "tenants", "api_keys", "tombstones"}
-        with psycopg.connect(database.admin_url) as connection:  # it was long ago
-            connection.execute("UPDATE recollect.unscrubbed SET at = at - 1000")
-        second = files()
-        again = await mine.scrub(database.admin_url)
-        assert files() == second
-        assert again.done == ("no tables contain the data that this space removed",)
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    mine, theirs = await fleet.space("mine"), await fleet.space("theirs")
+    for store in (mine, theirs):
+        await store.write(examples.full_batch(0))
+    first = files()
+    await theirs.scrub(database.admin_url)
+    assert files() == first, "it removed nothing"
+    segment = examples.full_batch(0).segments[0].segment.id
+    await mine.forget(ForgetOrder(at=time.time(), segments=(segment,)))
+    await mine.scrub(database.admin_url)
+    changed = {table for table, node in files().items() if node != first[table]}
+    assert {"segments", "vectors", "sessions", "pieces"} <= changed
+    assert not changed & {"spaces", "counters", "turns", "tenants", "api_keys", "tombstones"}
+    with psycopg.connect(database.admin_url) as connection:  # it was long ago
+        connection.execute("UPDATE recollect.unscrubbed SET at = at - 1000")
+    second = files()
+    again = await mine.scrub(database.admin_url)
+    assert files() == second
+    assert again.done == ("no tables contain the data that this space removed",)
+    await fleet.close()
 
 
-def test_signs_are_kept_once_a_search_needs_them(
+async def test_signs_are_kept_once_a_search_needs_them(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A small space does without; when it has grown, every vector of before has its sign too."""
     monkeypatch.setattr(vectors, "EXACT_NUMBERS", 30 * examples.DIMENSIONS)
-
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        query = CandidateQuery(vectors=(examples.asked("q"),), vector_limit=5)
-        for first, blocks in ((0, 0), (100, 1), (200, 1)):
-            new = examples.segments(20, first=first)
-            await store.write(Batch(at=1.0, segments=new, vectors=(examples.vectors(new),)))
-            assert bool(count(database, "sign_blocks", "one")) == bool(blocks)
-            assert (await store.check()).problems == ()
-            found = await store.candidates(query)
-            with monkeypatch.context() as exactly:
-                exactly.setattr(vectors, "EXACT_NUMBERS", 10**9)
-                assert found == await store.candidates(query)
-        await fleet.close()
-
-    asyncio.run(look())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    query = CandidateQuery(vectors=(examples.asked("q"),), vector_limit=5)
+    for first, blocks in ((0, 0), (100, 1), (200, 1)):
+        new = examples.segments(20, first=first)
+        await store.write(Batch(at=1.0, segments=new, vectors=(examples.vectors(new),)))
+        assert bool(count(database, "sign_blocks", "one")) == bool(blocks)
+        assert (await store.check()).problems == ()
+        found = await store.candidates(query)
+        with monkeypatch.context() as exactly:
+            exactly.setattr(vectors, "EXACT_NUMBERS", 10**9)
+            assert found == await store.candidates(query)
+    await fleet.close()

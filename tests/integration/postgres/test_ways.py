@@ -40,103 +40,89 @@ def asking(new: tuple[NewSegment, ...], number: int = 0) -> CandidateQuery:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_many_searches_get_by_with_few_connections(database: TestDatabase, size: int) -> None:
+async def test_many_searches_get_by_with_few_connections(database: TestDatabase, size: int) -> None:
     """No search holds a connection while it waits for another one."""
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url, pool_size=size)
-        store = await fleet.space("one")
-        new = await filled(store, 60)
-        shown = frozenset(one.segment.id for one in new[:20])
-        async with asyncio.timeout(20.0):
-            found, without, near = await asyncio.gather(
-                asyncio.gather(*(store.candidates(asking(new, place)) for place in range(30))),
-                asyncio.gather(
-                    *(store.candidates(replace(asking(new), leave_out=shown)) for _ in range(10))
-                ),
-                asyncio.gather(*(store.around([one.segment.id], asking(new)) for one in new[:20])),
-            )
-        assert all(one.passages for one in (*found, *without))
-        assert all(one.passages for one in near)
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url, pool_size=size)
+    store = await fleet.space("one")
+    new = await filled(store, 60)
+    shown = frozenset(one.segment.id for one in new[:20])
+    async with asyncio.timeout(20.0):
+        found, without, near = await asyncio.gather(
+            asyncio.gather(*(store.candidates(asking(new, place)) for place in range(30))),
+            asyncio.gather(
+                *(store.candidates(replace(asking(new), leave_out=shown)) for _ in range(10))
+            ),
+            asyncio.gather(*(store.around([one.segment.id], asking(new)) for one in new[:20])),
+        )
+    assert all(one.passages for one in (*found, *without))
+    assert all(one.passages for one in near)
+    await fleet.close()
 
 
-def test_a_search_that_fails_leaves_its_connections_in_order(database: TestDatabase) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url, pool_size=3)
-        store = await fleet.space("one")
-        new = await filled(store, 40)
-        good = asking(new)
-        short = examples.asked("q", embedder="b", dimensions=47)
-        for _ in range(5):
-            with pytest.raises(
-                Exception,
-                match="'b' has 48 dimensions in this store, but the query's vector has 47",
-            ):
-                await store.candidates(replace(good, vectors=(good.vectors[0], short)))
-            with pytest.raises(
-                Exception,
-                match="'b' has 48 dimensions in this store, but the query's vector has 47",
-            ):
-                await store.around([new[0].segment.id], replace(good, vectors=(short,)))
-        assert len((await store.candidates(good)).passages) >= 10
-        await fleet.close()
-
-    asyncio.run(run())
+async def test_a_search_that_fails_leaves_its_connections_in_order(database: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(database.app_url, pool_size=3)
+    store = await fleet.space("one")
+    new = await filled(store, 40)
+    good = asking(new)
+    short = examples.asked("q", embedder="b", dimensions=47)
+    for _ in range(5):
+        with pytest.raises(
+            Exception,
+            match="'b' has 48 dimensions in this store, but the query's vector has 47",
+        ):
+            await store.candidates(replace(good, vectors=(good.vectors[0], short)))
+        with pytest.raises(
+            Exception,
+            match="'b' has 48 dimensions in this store, but the query's vector has 47",
+        ):
+            await store.around([new[0].segment.id], replace(good, vectors=(short,)))
+    assert len((await store.candidates(good)).passages) >= 10
+    await fleet.close()
 
 
-def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
+async def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url, pool_size=1)
-        store = await fleet.space("one")
-        new = await filled(store, 20)
-        (link,) = fleet.pool._idle
-        with monkeypatch.context() as patched:
-            patched.setattr(Link, "usable", lambda _: asyncio.sleep(60.0))
-            search = asyncio.create_task(store.candidates(asking(new)))
-            await asyncio.sleep(0.05)
-            search.cancel()
-            await asyncio.gather(search, return_exceptions=True)
-        assert link.connection.closed
-        assert (await store.candidates(asking(new))).passages
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url, pool_size=1)
+    store = await fleet.space("one")
+    new = await filled(store, 20)
+    (link,) = fleet.pool._idle
+    with monkeypatch.context() as patched:
+        patched.setattr(Link, "usable", lambda _: asyncio.sleep(60.0))
+        search = asyncio.create_task(store.candidates(asking(new)))
+        await asyncio.sleep(0.05)
+        search.cancel()
+        await asyncio.gather(search, return_exceptions=True)
+    assert link.connection.closed
+    assert (await store.candidates(asking(new))).passages
+    await fleet.close()
 
 
-def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase) -> None:
+async def test_withdrawn_words_leave_packed_runs_and_come_back(database: TestDatabase) -> None:
     said = [[f"w{(number * step) % 90}" for step in range(1, 12)] for number in range(1_200)]
     new = [examples.worded(words, number=number) for number, words in enumerate(said)]
-
-    async def run() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space("one")
-        await store.write(Batch(at=1.0, segments=tuple(new[:900]), vectors=(
-            examples.vectors(new[:900], embedder="a", dimensions=64),)))  # fmt: skip
-        assert await store.pack(least=1)
-        await store.write(Batch(at=1.0, segments=tuple(new[900:])))
-        gone = [*range(200, 500), *range(1_000, 1_050)]
-        kept = [number for number in range(1_200) if number not in set(gone)]
-        ids = [new[number].segment.id for number in gone]
-        assert await store.withdraw([*ids, ids[0], SegmentId("f" * 32)]) == len(gone)
-        await _as_bm25(store, [said[number] for number in kept])
-        assert (await store.check()).problems == ()
-        assert dict((await store.stats()).vectors) == {"a": 600}
-        while await store.pack(least=1):
-            pass
-        await _as_bm25(store, [said[number] for number in kept])
-        back = tuple(new[number] for number in gone)
-        assert (await store.write(Batch(at=3.0, segments=back))).stored == tuple(ids)
-        await _as_bm25(store, said)
-        assert (await store.check()).problems == ()
-        assert await store.withdraw([]) == 0
-        await fleet.close()
-
-    asyncio.run(run())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=tuple(new[:900]), vectors=(
+        examples.vectors(new[:900], embedder="a", dimensions=64),)))  # fmt: skip
+    assert await store.pack(least=1)
+    await store.write(Batch(at=1.0, segments=tuple(new[900:])))
+    gone = [*range(200, 500), *range(1_000, 1_050)]
+    kept = [number for number in range(1_200) if number not in set(gone)]
+    ids = [new[number].segment.id for number in gone]
+    assert await store.withdraw([*ids, ids[0], SegmentId("f" * 32)]) == len(gone)
+    await _as_bm25(store, [said[number] for number in kept])
+    assert (await store.check()).problems == ()
+    assert dict((await store.stats()).vectors) == {"a": 600}
+    while await store.pack(least=1):
+        pass
+    await _as_bm25(store, [said[number] for number in kept])
+    back = tuple(new[number] for number in gone)
+    assert (await store.write(Batch(at=3.0, segments=back))).stored == tuple(ids)
+    await _as_bm25(store, said)
+    assert (await store.check()).problems == ()
+    assert await store.withdraw([]) == 0
+    await fleet.close()
 
 
 async def _as_bm25(store: PostgresStore, said: list[list[str]]) -> None:

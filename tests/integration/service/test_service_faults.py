@@ -118,22 +118,19 @@ def test_a_reply_to_an_older_turn_is_not_said_to_be_kept(pair: Pair) -> None:
     assert pair.stored("To the first.") == 0
 
 
-def test_of_two_servers_in_a_url_one_that_says_nothing_is_passed_over(
+async def test_of_two_servers_in_a_url_one_that_says_nothing_is_passed_over(
     server: PostgresServer,
 ) -> None:
-    async def reached() -> str:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            port = silent.getsockname()[1]
-            url = (
-                f"postgresql://postgres@/postgres?host=127.0.0.1,{server.folder}"
-                f"&port={port},5432&target_session_attrs=read-write"
-            )
-            async with await connect(url, seconds=20.0) as connection:
-                row = await (await connection.execute("SELECT 'reached'")).fetchone()
-        assert row is not None
-        return str(row[0])
-
-    assert asyncio.run(reached()) == "reached"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = (
+            f"postgresql://postgres@/postgres?host=127.0.0.1,{server.folder}"
+            f"&port={port},5432&target_session_attrs=read-write"
+        )
+        async with await connect(url, seconds=20.0) as connection:
+            row = await (await connection.execute("SELECT 'reached'")).fetchone()
+    assert row is not None
+    assert str(row[0]) == "reached"
 
 
 def test_what_was_forgotten_stays_away_in_a_restored_dump(

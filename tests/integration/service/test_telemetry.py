@@ -107,7 +107,7 @@ def test_what_a_node_did_is_counted(database: TestDatabase) -> None:
     assert LISTENERS == []
 
 
-def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
+async def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
     async def fails() -> int:
         raise RecollectError("away")
 
@@ -115,13 +115,10 @@ def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
         await asyncio.sleep(5)
         return 0
 
-    async def run() -> None:
+    with told() as metrics:
         boundary = Boundary(turn_seconds=60, stage_seconds=0.01)
         for work in (fails, late):
             await boundary.wait("recall", work, unchanged=0, reason=lambda _: NOT_RUN)
-
-    with told() as metrics:
-        asyncio.run(run())
         found = samples(metrics)
     failures = "recollect_stage_failures_total"
     assert found[failures, "cause=RecollectError", "stage=recall"] == 1
@@ -290,19 +287,15 @@ def test_nothing_that_a_request_holds_is_told(database: TestDatabase, log_format
     assert 'mcp_tool_calls_total{outcome="done",tool="memory_store"} 1.0' in heard.metrics
 
 
-def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> None:
+async def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabase) -> None:
     name = f"{WORDS[0]}@example.com"
-
-    async def queue() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        store = await fleet.space(name)
-        jobs = tuple(
-            NewJob(kind=kind, key=kind, run_at=time.time() - 30) for kind in ("expire", "pack")
-        )
-        await store.write(Batch(at=time.time(), jobs=jobs))
-        await fleet.close()
-
-    asyncio.run(queue())
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space(name)
+    jobs = tuple(
+        NewJob(kind=kind, key=kind, run_at=time.time() - 30) for kind in ("expire", "pack")
+    )
+    await store.write(Batch(at=time.time(), jobs=jobs))
+    await fleet.close()
     process = subprocess.Popen(
         [sys.executable, "-m", "recollect", "worker"],
         stderr=subprocess.PIPE,

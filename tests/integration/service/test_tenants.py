@@ -281,38 +281,35 @@ def test_a_query_without_its_filter_finds_nothing_of_other_tenants(database: Tes
                 )
 
 
-def test_an_idempotency_key_is_carried_out_once_and_taken_over_from_the_dead(
+async def test_an_idempotency_key_is_carried_out_once_and_taken_over_from_the_dead(
     database: TestDatabase,
 ) -> None:
-    async def look() -> None:
-        fleet = await PostgresFleet.open(database.app_url)
-        records, tenant = fleet.tenants(), uuid4()
+    fleet = await PostgresFleet.open(database.app_url)
+    records, tenant = fleet.tenants(), uuid4()
 
-        async def claim(request: bytes, now: float) -> Any:
-            return await records.claim(
-                tenant, b"key", request, now=now, lease_seconds=10, keep_seconds=100
-            )
-
-        first = await claim(b"a", 0.0)
-        assert first.lease_token
-        assert (await claim(b"a", 5.0)).running_until == pytest.approx(10.0)
-        assert not (await claim(b"b", 5.0)).same_request
-        heir = await claim(b"a", 11.0)
-        assert heir.lease_token
-        assert not await records.keep_answer(
-            tenant, b"key", first.lease_token, status=200, answer=b"late"
+    async def claim(request: bytes, now: float) -> Any:
+        return await records.claim(
+            tenant, b"key", request, now=now, lease_seconds=10, keep_seconds=100
         )
-        assert await records.keep_answer(tenant, b"key", heir.lease_token, status=201, answer=b"{}")
-        again = await claim(b"a", 12.0)
-        assert (again.status, again.answer) == (201, b"{}")
-        assert (await claim(b"b", 200.0)).lease_token  # kept no longer
-        both = await asyncio.gather(
-            *(
-                records.claim(tenant, b"race", b"a", now=0.0, lease_seconds=10, keep_seconds=100)
-                for _ in range(8)
-            )
-        )
-        assert sum(one.lease_token is not None for one in both) == 1
-        await fleet.close()
 
-    asyncio.run(look())
+    first = await claim(b"a", 0.0)
+    assert first.lease_token
+    assert (await claim(b"a", 5.0)).running_until == pytest.approx(10.0)
+    assert not (await claim(b"b", 5.0)).same_request
+    heir = await claim(b"a", 11.0)
+    assert heir.lease_token
+    assert not await records.keep_answer(
+        tenant, b"key", first.lease_token, status=200, answer=b"late"
+    )
+    assert await records.keep_answer(tenant, b"key", heir.lease_token, status=201, answer=b"{}")
+    again = await claim(b"a", 12.0)
+    assert (again.status, again.answer) == (201, b"{}")
+    assert (await claim(b"b", 200.0)).lease_token  # kept no longer
+    both = await asyncio.gather(
+        *(
+            records.claim(tenant, b"race", b"a", now=0.0, lease_seconds=10, keep_seconds=100)
+            for _ in range(8)
+        )
+    )
+    assert sum(one.lease_token is not None for one in both) == 1
+    await fleet.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -102,21 +101,17 @@ def test_what_was_forgotten_leaves_the_blocks_of_this_session(tmp_path: Path) ->
     harness.run(work)
 
 
-def test_memory_files_are_shown_and_found_before_the_first_turn(
+async def test_memory_files_are_shown_and_found_before_the_first_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
     workspace = tmp_path / "work"
     workspace.mkdir()
     (workspace / "MEMORY.md").write_text("# Orchard\nThe quince trees are pruned in February.\n")
-
-    async def work() -> tuple[str, str]:
-        settings = {"recall.embedder": "none"}
-        async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
-            found = told(await collected(agent, "/memory search quince trees"))
-        async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
-            return found, told(await collected(agent, "/memory show"))
-
-    found, shown = asyncio.run(work())
+    settings = {"recall.embedder": "none"}
+    async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
+        found = told(await collected(agent, "/memory search quince trees"))
+    async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
+        shown = told(await collected(agent, "/memory show"))
     assert "pruned in February" in found
     assert "1 memory files" in shown

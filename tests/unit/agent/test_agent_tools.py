@@ -359,19 +359,16 @@ def test_nothing_of_a_command_runs_on_behind_it(tmp_path: Path) -> None:
     assert _is_gone(int((tmp_path / "child").read_text()))
 
 
-def test_a_command_that_is_aborted_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def aborted() -> None:
-        tool = bash_tool(ToolScope(root=tmp_path))
-        task = asyncio.ensure_future(
-            _run(tool, {"command": "sleep 60 & echo $! > child; sync child; wait"})
-        )
-        while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(aborted())
+async def test_a_command_that_is_aborted_leaves_nothing_behind(tmp_path: Path) -> None:
+    tool = bash_tool(ToolScope(root=tmp_path))
+    task = asyncio.ensure_future(
+        _run(tool, {"command": "sleep 60 & echo $! > child; sync child; wait"})
+    )
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert _is_gone(int((tmp_path / "child").read_text()))
 
 

@@ -80,13 +80,10 @@ def test_a_chat_writes_no_file_into_a_workspace_without_being_asked(home: Path) 
     assert list(home.iterdir()) == []
 
 
-def test_without_a_model_it_says_what_to_set(home: Path) -> None:
-    async def opened() -> None:
+async def test_without_a_model_it_says_what_to_set(home: Path) -> None:
+    with pytest.raises(SettingsError, match=r"models\.provider"):
         async with open_agent(home):
             pass
-
-    with pytest.raises(SettingsError, match=r"models\.provider"):
-        asyncio.run(opened())
 
 
 def talk(workspace: Path, *texts: str) -> list[Any]:
@@ -224,17 +221,14 @@ async def _opened(workspace: Path) -> None:
         pass
 
 
-def test_where_the_transcript_is_taken_everything_else_is_closed(
+async def test_where_the_transcript_is_taken_everything_else_is_closed(
     home: Path, models: list[ScriptedModel], engines: list[Engine]
 ) -> None:
-    async def twice() -> None:
-        async with open_agent(home, model=Talker(), settings=SETTINGS):
-            with pytest.raises(TranscriptLocked):
-                await _opened(home)
-            assert len(engines) == 1
-            assert models[0].closed
-
-    asyncio.run(twice())
+    async with open_agent(home, model=Talker(), settings=SETTINGS):
+        with pytest.raises(TranscriptLocked):
+            await _opened(home)
+        assert len(engines) == 1
+        assert models[0].closed
 
 
 def test_an_agent_that_cannot_be_made_leaves_nothing_open(

@@ -78,13 +78,10 @@ def test_a_long_text_is_read_up_to_256_tokens(minilm: OnnxEmbedder) -> None:
     assert np.abs(one - shorter).max() > 1e-4
 
 
-def test_one_who_gives_up_ends_the_rest_of_a_long_batch(minilm: OnnxEmbedder) -> None:
-    async def run() -> None:
-        await minilm.load()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(minilm.embed(["some words of a passage " * 40] * 5_000), 0.1)
-
-    asyncio.run(run())
+async def test_one_who_gives_up_ends_the_rest_of_a_long_batch(minilm: OnnxEmbedder) -> None:
+    await minilm.load()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(minilm.embed(["some words of a passage " * 40] * 5_000), 0.1)
     deadline = time.monotonic() + 20  # the whole of it would take minutes
     while any(one.name == "recollect-onnx" for one in threading.enumerate()):
         assert time.monotonic() < deadline

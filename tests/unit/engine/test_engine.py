@@ -88,18 +88,14 @@ def test_the_block_stays_where_it_is_on_the_next_turn() -> None:
     assert second.request["messages"][0] == first.request["messages"][0]
 
 
-def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
+async def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
     memory = Memory(seconds=30)
     engine = Engine(build({"turn.deadline_seconds": 0.06}), recaller=memory)
     given = request("which port does the server use?")
-
-    async def timed() -> tuple[Any, float]:
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        context = await engine.prepare("s", given)
-        return context, loop.time() - started
-
-    context, seconds = run(timed())
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    context = await engine.prepare("s", given)
+    seconds = loop.time() - started
     assert seconds < 1
     assert context.request is given
     late = [line for line in context.report.lines if line.outcome == "late"]
@@ -277,18 +273,14 @@ def test_a_state_changed_behind_our_back_is_refused() -> None:
         run(engine.prepare(session, request("which port does the server use?")))
 
 
-def test_a_cancelled_turn_changes_nothing() -> None:
+async def test_a_cancelled_turn_changes_nothing() -> None:
     engine = Engine(recaller=Memory(seconds=5))
     session = Session("s")
     before = session.state
-
-    async def cancelled() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(
-                engine.prepare(session, request("which port does the server use?")), 0.05
-            )
-
-    run(cancelled())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(
+            engine.prepare(session, request("which port does the server use?")), 0.05
+        )
     assert session.state is before
 
 
@@ -416,45 +408,37 @@ def test_a_limit_that_the_request_speaks_of_is_not_learned() -> None:
     assert observed("maximum context length is 8192 tokens", "hello")[1] == 8_192
 
 
-def test_who_goes_back_sees_what_was_left_out_since() -> None:
+async def test_who_goes_back_sees_what_was_left_out_since() -> None:
     """Chats edit an earlier question: what was trimmed for a later one is recent again."""
     talk = [f"number {n}: " + "the quay has a crane and a winch " * 12 for n in range(120)]
-
-    async def scenario() -> None:
-        engine = Engine(build({"window_tokens": 6_000}))
-        for end in range(1, len(talk) - 1, 2):
-            await engine.prepare("s", request(*talk[:end]))
-        context = await engine.prepare("s", request(*talk[:-1]))
-        assert len(context.request["messages"]) < len(talk) // 2, "it was trimmed"
-        back = request(*talk[:20], "let us go another way: what do you suggest?")
-        context = await engine.prepare("s", back)
-        assert context.request["messages"] == back["messages"], "all of it fits"
-        again = await engine.prepare("s", back)
-        assert again.request["messages"] == back["messages"]
-
-    run(scenario())
+    engine = Engine(build({"window_tokens": 6_000}))
+    for end in range(1, len(talk) - 1, 2):
+        await engine.prepare("s", request(*talk[:end]))
+    context = await engine.prepare("s", request(*talk[:-1]))
+    assert len(context.request["messages"]) < len(talk) // 2, "it was trimmed"
+    back = request(*talk[:20], "let us go another way: what do you suggest?")
+    context = await engine.prepare("s", back)
+    assert context.request["messages"] == back["messages"], "all of it fits"
+    again = await engine.prepare("s", back)
+    assert again.request["messages"] == back["messages"]
 
 
-def test_a_block_never_takes_a_request_over_its_limit(tmp_path: Path) -> None:
+async def test_a_block_never_takes_a_request_over_its_limit(tmp_path: Path) -> None:
     """With a provider that counts otherwise than we do: rounding once made it a token too many."""
     answer = "Understood. " + "word " * 30 + "done."
-
-    async def scenario() -> None:
-        async with open_memory(store=tmp_path / "m.db", window_tokens=4_000) as memory:
-            talk: list[dict[str, str]] = [{"role": "system", "content": "You help."}]
-            for n in range(40):
-                asked = f"Tell me about item {n}, ticket QX-{n * 11}. " + "more text here " * 20
-                talk.append({"role": "user", "content": asked})
-                context = await memory.prepare("s", {"model": "gpt-4o", "messages": list(talk)})
-                assert not context.report.over_limit, str(context.report)
-                tokens = len(json.dumps(context.request)) // 4
-                usage = {"prompt_tokens": tokens, "completion_tokens": 40}
-                message = {"role": "assistant", "content": answer}
-                reply = {"id": "r", "object": "chat.completion", "choices": [{"message": message}]}
-                await memory.observe("s", {**reply, "usage": usage})
-                talk.append(message)
-
-    run(scenario())
+    async with open_memory(store=tmp_path / "m.db", window_tokens=4_000) as memory:
+        talk: list[dict[str, str]] = [{"role": "system", "content": "You help."}]
+        for n in range(40):
+            asked = f"Tell me about item {n}, ticket QX-{n * 11}. " + "more text here " * 20
+            talk.append({"role": "user", "content": asked})
+            context = await memory.prepare("s", {"model": "gpt-4o", "messages": list(talk)})
+            assert not context.report.over_limit, str(context.report)
+            tokens = len(json.dumps(context.request)) // 4
+            usage = {"prompt_tokens": tokens, "completion_tokens": 40}
+            message = {"role": "assistant", "content": answer}
+            reply = {"id": "r", "object": "chat.completion", "choices": [{"message": message}]}
+            await memory.observe("s", {**reply, "usage": usage})
+            talk.append(message)
 
 
 WORDS = ("service", "port", "config", "deploy", "handler", "index", "cache", "query", "ledger")

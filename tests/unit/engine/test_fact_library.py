@@ -65,13 +65,10 @@ def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:
             facts.find(edited.fact.id)
 
 
-def test_without_a_memory_there_are_no_facts() -> None:
-    async def work() -> None:
-        async with open_memory(settings={"ingest.enabled": False}) as memory:
-            with pytest.raises(StoreError, match=r"ingest\.enabled"):
-                await memory.facts()
-
-    asyncio.run(work())
+async def test_without_a_memory_there_are_no_facts() -> None:
+    async with open_memory(settings={"ingest.enabled": False}) as memory:
+        with pytest.raises(StoreError, match=r"ingest\.enabled"):
+            await memory.facts()
 
 
 class Talk:
@@ -116,60 +113,56 @@ async def once_extracted(talk: Talk, text: str) -> Fact:
     raise AssertionError("nothing was extracted")
 
 
-def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with reading_memory(tmp_path) as memory:
-            talk = Talk(memory)
-            await talk.say("Good morning, we look after the harbour today.")  # a task is kept
-            shown = await talk.say(PORT)
-            assert BLOCK_OPENING not in str(shown.request)
-            fact = await once_extracted(talk, "8443")
-            assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
-            (source,) = (await (await memory.facts()).why(fact.id)).sources
-            assert source.stored is not None
-            said = source.stored.segment
-            assert (said.text, said.role, said.session) == (PORT, "user", "s")
-            assert "8443" in said.text[source.spans[0].start : source.spans[0].end]
+async def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it(
+    tmp_path: Path,
+) -> None:
+    async with reading_memory(tmp_path) as memory:
+        talk = Talk(memory)
+        await talk.say("Good morning, we look after the harbour today.")  # a task is kept
+        shown = await talk.say(PORT)
+        assert BLOCK_OPENING not in str(shown.request)
+        fact = await once_extracted(talk, "8443")
+        assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
+        (source,) = (await (await memory.facts()).why(fact.id)).sources
+        assert source.stored is not None
+        said = source.stored.segment
+        assert (said.text, said.role, said.session) == (PORT, "user", "s")
+        assert "8443" in said.text[source.spans[0].start : source.spans[0].end]
 
-            for _ in range(20):
-                shown = await talk.say(FILLER)
-            assert "8443" not in str(shown.request), "the window has lost it"
-            asked = await talk.say(ASKING)
-            told = [line for line in block(asked.request) if "8443" in line]
-            assert told == [f"user: {PORT}"], "the message itself, which says more than its fact"
+        for _ in range(20):
+            shown = await talk.say(FILLER)
+        assert "8443" not in str(shown.request), "the window has lost it"
+        asked = await talk.say(ASKING)
+        told = [line for line in block(asked.request) if "8443" in line]
+        assert told == [f"user: {PORT}"], "the message itself, which says more than its fact"
 
-            book = await memory.facts()
-            now = (await book.edit(fact.id, "The staging API listens on port 9443")).fact
-            assert now is not None
-            asked = await talk.say("So which port does the staging API listen on now?")
-            assert [one.id for one in asked.recalled.facts] == [now.id]
-            (line,) = [line for line in block(asked.request) if "9443" in line]
-            assert line.startswith("- [config] ")
-            assert "(user, " in line, "with its trust"
-
-    asyncio.run(work())
+        book = await memory.facts()
+        now = (await book.edit(fact.id, "The staging API listens on port 9443")).fact
+        assert now is not None
+        asked = await talk.say("So which port does the staging API listen on now?")
+        assert [one.id for one in asked.recalled.facts] == [now.id]
+        (line,) = [line for line in block(asked.request) if "9443" in line]
+        assert line.startswith("- [config] ")
+        assert "(user, " in line, "with its trust"
 
 
-def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with reading_memory(tmp_path) as memory:
-            talk = Talk(memory)
-            await talk.say(PORT)
-            fact = await once_extracted(talk, "8443")
-            book = await memory.facts()
-            await book.forget(await book.order_to_forget([fact.id], sources=True))
-            memory.end("s")
-            again = Talk(memory)
-            again.messages = talk.messages  # the client's own history still holds it
-            await again.say(FILLER)
-            await memory.settle()
-            await asyncio.sleep(0.3)
-            assert await book.list(FactFilter(search="8443")) == ()
-            other = Talk(memory, "t")
-            asked = await other.say(ASKING)
-            assert "8443" not in str(asked.request)
-
-    asyncio.run(work())
+async def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) -> None:
+    async with reading_memory(tmp_path) as memory:
+        talk = Talk(memory)
+        await talk.say(PORT)
+        fact = await once_extracted(talk, "8443")
+        book = await memory.facts()
+        await book.forget(await book.order_to_forget([fact.id], sources=True))
+        memory.end("s")
+        again = Talk(memory)
+        again.messages = talk.messages  # the client's own history still holds it
+        await again.say(FILLER)
+        await memory.settle()
+        await asyncio.sleep(0.3)
+        assert await book.list(FactFilter(search="8443")) == ()
+        other = Talk(memory, "t")
+        asked = await other.say(ASKING)
+        assert "8443" not in str(asked.request)
 
 
 def test_an_engine_that_reads_no_facts_does_not_load_what_does(tmp_path: Path) -> None:

@@ -35,31 +35,24 @@ CALLS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_closed_memory_says_so(name: str, tmp_path: Any) -> None:
-    async def used() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            await memory.prepare("s", REQUEST)
-        with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
-            await CALLS[name](memory)
-        await memory.close()
-
-    asyncio.run(used())
+async def test_a_closed_memory_says_so(name: str, tmp_path: Any) -> None:
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        await memory.prepare("s", REQUEST)
+    with pytest.raises(RuntimeError, match="closed: call `open_memory` again"):
+        await CALLS[name](memory)
+    await memory.close()
 
 
-def test_a_memory_file_is_no_session(tmp_path: Any) -> None:
+async def test_a_memory_file_is_no_session(tmp_path: Any) -> None:
     """Every session of a space may read memory files: nothing that is said gets in there."""
-
-    async def used() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            said = [json.dumps(message).encode() for message in REQUEST["messages"]]
-            for call in (
-                lambda: memory.ingest("file:MEMORY.md", said),
-                lambda: memory.prepare("file:MEMORY.md", REQUEST),
-            ):
-                with pytest.raises(ValueError, match="reserved for memory files"):
-                    await call()
-
-    asyncio.run(used())
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        said = [json.dumps(message).encode() for message in REQUEST["messages"]]
+        for call in (
+            lambda: memory.ingest("file:MEMORY.md", said),
+            lambda: memory.prepare("file:MEMORY.md", REQUEST),
+        ):
+            with pytest.raises(ValueError, match="reserved for memory files"):
+                await call()
 
 
 def test_with_names_async_with_and_the_blocking_memory() -> None:
@@ -136,16 +129,13 @@ def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
     run(used())
 
 
-def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) -> None:
-    async def used() -> None:
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            await memory.prepare("session", REQUEST)
-            (line,) = (await memory.observe("typo-session", REPLY)).failures
-            assert "call `prepare` with its request first, or check the session's name" in line.said
-        async with open_memory(store=tmp_path / "m.db") as memory:
-            assert (await memory.observe("session", REPLY)).failures == (), "the store knows it"
-
-    asyncio.run(used())
+async def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) -> None:
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        await memory.prepare("session", REQUEST)
+        (line,) = (await memory.observe("typo-session", REPLY)).failures
+        assert "call `prepare` with its request first, or check the session's name" in line.said
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        assert (await memory.observe("session", REPLY)).failures == (), "the store knows it"
 
 
 def test_a_context_is_neither_a_request_nor_a_reply() -> None:

@@ -72,23 +72,20 @@ async def kept(file: Path) -> list[str]:
     return held
 
 
-def test_every_event_is_the_same_object_and_comes_at_once() -> None:
-    async def run() -> None:
-        engine = Engine()
-        await engine.prepare("s", REQUEST)
-        stream = Stream()
-        watched = engine.watch("s", stream)
-        seen = []
-        async for event in watched:
-            seen.append(event)
-            assert stream.pulled == len(seen), "none is read ahead of who reads"
-        assert all(one is other for one, other in zip(seen, EVENTS, strict=True))
-        assert watched.response == "the HTTP response"
-        observation = engine.session("s").observation
-        assert observation is not None
-        assert observation.usage is not None
-
-    asyncio.run(run())
+async def test_every_event_is_the_same_object_and_comes_at_once() -> None:
+    engine = Engine()
+    await engine.prepare("s", REQUEST)
+    stream = Stream()
+    watched = engine.watch("s", stream)
+    seen = []
+    async for event in watched:
+        seen.append(event)
+        assert stream.pulled == len(seen), "none is read ahead of who reads"
+    assert all(one is other for one, other in zip(seen, EVENTS, strict=True))
+    assert watched.response == "the HTTP response"
+    observation = engine.session("s").observation
+    assert observation is not None
+    assert observation.usage is not None
 
 
 @pytest.mark.parametrize("make", [Stream, generated])
@@ -157,20 +154,16 @@ def test_cancelling_is_not_delayed_and_loses_nothing(tmp_path: Path) -> None:
     assert asyncio.run(kept(tmp_path / "m.db"))[1] == "The cran\n[broken off]"
 
 
-def test_a_memory_that_fails_raises_nothing_into_the_loop(
+async def test_a_memory_that_fails_raises_nothing_into_the_loop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-
-    async def run() -> None:
-        engine = Engine()
-        await engine.prepare("s", REQUEST)
-        watched = engine.watch("s", Stream())
-        await anext(watched)
-        await engine.close()
-        assert len([event async for event in watched]) == len(EVENTS) - 1
-
-    asyncio.run(run())
+    engine = Engine()
+    await engine.prepare("s", REQUEST)
+    watched = engine.watch("s", Stream())
+    await anext(watched)
+    await engine.close()
+    assert len([event async for event in watched]) == len(EVENTS) - 1
     assert [record.name for record in caplog.records] == ["recollect.watched_stream"]
 
 

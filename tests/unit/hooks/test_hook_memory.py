@@ -445,15 +445,14 @@ def test_a_memory_that_fails_says_nothing(project: Path) -> None:
         {"hook_event_name": "Stop", "session_id": "s", "cwd": "/", "transcript_path": "/"},
     ],
 )
-def test_odd_payloads_are_answered_with_nothing(project: Path, payload: dict[str, Any]) -> None:
-    async def main() -> None:
-        given = {"recall.embedder": "none", "store.url": str(project / "m.db")}
-        memory = HookMemory(load_settings(arguments=given, environment={}).settings)
-        for agent in KINDS:
-            assert await memory.answer(agent, payload) == {}
-        await memory.close()
-
-    asyncio.run(main())
+async def test_odd_payloads_are_answered_with_nothing(
+    project: Path, payload: dict[str, Any]
+) -> None:
+    given = {"recall.embedder": "none", "store.url": str(project / "m.db")}
+    memory = HookMemory(load_settings(arguments=given, environment={}).settings)
+    for agent in KINDS:
+        assert await memory.answer(agent, payload) == {}
+    await memory.close()
 
 
 def test_a_folder_that_may_not_be_looked_into_is_its_own_memory(

@@ -37,48 +37,42 @@ def limited_tenant(*, requests: int | None = None, tokens: int | None = None) ->
     )
 
 
-def test_a_fair_queue_serves_tenants_in_turn() -> None:
-    async def look() -> None:
-        queue = FairQueue(16, tenant_waiting=10)
-        flood, other = uuid4(), uuid4()
-        order: list[str] = []
-        gate = asyncio.Event()
+async def test_a_fair_queue_serves_tenants_in_turn() -> None:
+    queue = FairQueue(16, tenant_waiting=10)
+    flood, other = uuid4(), uuid4()
+    order: list[str] = []
+    gate = asyncio.Event()
 
-        async def ask(tenant: UUID, name: str) -> None:
-            async with queue.turn(tenant):
-                order.append(name)
-                await gate.wait()
-
-        flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(18)]
-        await asyncio.sleep(0)
-        assert order == [f"flood {at}" for at in range(8)]  # alone: half of the turns
-        with pytest.raises(Problem):
-            await ask(flood, "too many")
-        few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
-        await asyncio.sleep(0)
-        assert order[8:] == ["other 0", "other 1"]  # at once, next to the flood
-        few[2].cancel()
-        flooding[12].cancel()
-        gate.set()
-        await asyncio.gather(*flooding, *few, return_exceptions=True)
-        assert len(order) == 17 + 2
-        assert (queue.running, queue.waiting, queue._free) == (0, 0, 16)
-
-    asyncio.run(look())
-
-
-def test_a_request_that_gets_no_turn_in_half_its_time_is_refused() -> None:
-    async def look() -> None:
-        queue, tenant = FairQueue(2, tenant_waiting=10), uuid4()
+    async def ask(tenant: UUID, name: str) -> None:
         async with queue.turn(tenant):
-            with pytest.raises(Problem) as refused:
-                async with queue.turn(tenant, 0.1):
-                    pass
-        assert refused.value.kind is ProblemKind.BUSY
-        assert refused.value.retry_after is not None
-        assert (queue.running, queue.waiting, queue._free) == (0, 0, 2)
+            order.append(name)
+            await gate.wait()
 
-    asyncio.run(look())
+    flooding = [asyncio.create_task(ask(flood, f"flood {at}")) for at in range(18)]
+    await asyncio.sleep(0)
+    assert order == [f"flood {at}" for at in range(8)]  # alone: half of the turns
+    with pytest.raises(Problem):
+        await ask(flood, "too many")
+    few = [asyncio.create_task(ask(other, f"other {at}")) for at in range(3)]
+    await asyncio.sleep(0)
+    assert order[8:] == ["other 0", "other 1"]  # at once, next to the flood
+    few[2].cancel()
+    flooding[12].cancel()
+    gate.set()
+    await asyncio.gather(*flooding, *few, return_exceptions=True)
+    assert len(order) == 17 + 2
+    assert (queue.running, queue.waiting, queue._free) == (0, 0, 16)
+
+
+async def test_a_request_that_gets_no_turn_in_half_its_time_is_refused() -> None:
+    queue, tenant = FairQueue(2, tenant_waiting=10), uuid4()
+    async with queue.turn(tenant):
+        with pytest.raises(Problem) as refused:
+            async with queue.turn(tenant, 0.1):
+                pass
+    assert refused.value.kind is ProblemKind.BUSY
+    assert refused.value.retry_after is not None
+    assert (queue.running, queue.waiting, queue._free) == (0, 0, 2)
 
 
 def test_a_tenant_has_a_share_of_what_is_read_and_held() -> None:
@@ -106,27 +100,24 @@ def test_a_tenant_has_a_share_of_what_is_read_and_held() -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, 40])
-def test_a_fleet_serves_all_of_a_budget_and_no_more(nodes: int) -> None:
-    async def look() -> None:
-        tenant, records, now = limited_tenant(requests=600), Counted(), 0.0
-        budgets = [Budgets(now=lambda: now) for _ in range(nodes)]
-        served = 0
-        for number in range(700):
-            now = number / 20
-            # some nodes get most of it
-            at = number % nodes if number % 3 else number % 2
-            try:
-                await budgets[at].take_request(tenant, records)
-                served += 1
-            except Problem:
-                assert served == 600
-        assert served == 600
-        assert records.asked <= 600 + nodes  # a node that knows it is spent asks no more
-
-    asyncio.run(look())
+async def test_a_fleet_serves_all_of_a_budget_and_no_more(nodes: int) -> None:
+    tenant, records, now = limited_tenant(requests=600), Counted(), 0.0
+    budgets = [Budgets(now=lambda: now) for _ in range(nodes)]
+    served = 0
+    for number in range(700):
+        now = number / 20
+        # some nodes get most of it
+        at = number % nodes if number % 3 else number % 2
+        try:
+            await budgets[at].take_request(tenant, records)
+            served += 1
+        except Problem:
+            assert served == 600
+    assert served == 600
+    assert records.asked <= 600 + nodes  # a node that knows it is spent asks no more
 
 
-def test_parallel_requests_of_a_tenant_count_on_one_connection() -> None:
+async def test_parallel_requests_of_a_tenant_count_on_one_connection() -> None:
     at_once = [0, 0]
 
     class Slow(Counted):
@@ -137,31 +128,25 @@ def test_parallel_requests_of_a_tenant_count_on_one_connection() -> None:
             at_once[0] -= 1
             return await super().spend(tenant, budget, period, amount)
 
-    async def look() -> None:
-        tenant, records, budgets = limited_tenant(requests=15), Slow(), Budgets(now=lambda: 0.0)
-        asked = (budgets.take_request(tenant, records) for _ in range(20))
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert answers.count(None) == 15
-        assert (records.asked, at_once[1]) == (15, 1)
-
-    asyncio.run(look())
+    tenant, records, budgets = limited_tenant(requests=15), Slow(), Budgets(now=lambda: 0.0)
+    asked = (budgets.take_request(tenant, records) for _ in range(20))
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert answers.count(None) == 15
+    assert (records.asked, at_once[1]) == (15, 1)
 
 
-def test_tokens_that_another_node_spent_are_heard_of() -> None:
-    async def look() -> None:
-        tenant, records, now = limited_tenant(tokens=100), Counted(), 0.0
-        here, there = Budgets(now=lambda: now), Budgets(now=lambda: now)
+async def test_tokens_that_another_node_spent_are_heard_of() -> None:
+    tenant, records, now = limited_tenant(tokens=100), Counted(), 0.0
+    here, there = Budgets(now=lambda: now), Budgets(now=lambda: now)
+    await here.check_tokens(tenant, records)
+    await there.charge_tokens(tenant, records, 10_000)
+    asked = records.asked
+    await here.check_tokens(tenant, records)
+    assert records.asked == asked  # what was heard a moment ago
+    now += TOKENS_SECONDS + 0.1
+    checks = (here.check_tokens(tenant, records) for _ in range(20))
+    told = await asyncio.gather(*checks, return_exceptions=True)
+    assert records.asked == asked + 1  # once for all
+    assert isinstance(told[0], Problem)
+    with pytest.raises(Problem):
         await here.check_tokens(tenant, records)
-        await there.charge_tokens(tenant, records, 10_000)
-        asked = records.asked
-        await here.check_tokens(tenant, records)
-        assert records.asked == asked  # what was heard a moment ago
-        now += TOKENS_SECONDS + 0.1
-        checks = (here.check_tokens(tenant, records) for _ in range(20))
-        told = await asyncio.gather(*checks, return_exceptions=True)
-        assert records.asked == asked + 1  # once for all
-        assert isinstance(told[0], Problem)
-        with pytest.raises(Problem):
-            await here.check_tokens(tenant, records)
-
-    asyncio.run(look())

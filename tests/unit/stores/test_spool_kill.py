@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
@@ -61,7 +60,7 @@ def kill(child: subprocess.Popen[bytes]) -> bytes:
     return out
 
 
-def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
+async def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
     chance = random.Random(7)
     acknowledged: dict[str, int] = {}
     for round_ in range(KILLS):
@@ -72,17 +71,13 @@ def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
         lines = kill(child).decode().split("\n")[:-1]  # an unfinished line is no promise
         acknowledged[str(round_)] = 1 + len(lines)
     got: list[bytes] = []
+    spool = FileSpool(tmp_path, space="alice")
 
-    async def drain() -> None:
-        spool = FileSpool(tmp_path, space="alice")
+    async def take(record: bytes) -> None:
+        got.append(record)
 
-        async def take(record: bytes) -> None:
-            got.append(record)
-
-        await spool.drain(take)
-        await spool.close()
-
-    asyncio.run(drain())
+    await spool.drain(take)
+    await spool.close()
     names = [tuple(record.split(b":")[:2]) for record in got]
     assert len(set(names)) == len(names), "none twice"
     for name, promised in acknowledged.items():
@@ -91,17 +86,13 @@ def test_every_acknowledged_record_survives_a_kill(tmp_path: Path) -> None:
         assert promised <= len(numbers) <= promised + 1, "none lost, at most one unasked for"
 
 
-def test_a_drain_that_is_killed_repeats_at_most_one_record(tmp_path: Path) -> None:
+async def test_a_drain_that_is_killed_repeats_at_most_one_record(tmp_path: Path) -> None:
     chance = random.Random(11)
     folder, out = tmp_path / "spool", tmp_path / "taken"
-
-    async def fill() -> None:
-        spool = FileSpool(folder, space="alice")
-        for number in range(400):
-            await spool.append(f"w:{number}:".encode() + b"x" * 500)
-        await spool.close()
-
-    asyncio.run(fill())
+    spool = FileSpool(folder, space="alice")
+    for number in range(400):
+        await spool.append(f"w:{number}:".encode() + b"x" * 500)
+    await spool.close()
     kills = 0
     while True:
         child = start(DRAINS, str(folder), str(out))

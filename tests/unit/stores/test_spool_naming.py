@@ -106,21 +106,17 @@ def test_sockets_and_the_environment_are_read_as_libpq_does(
     assert server_name("postgresql://db:5433/memory") == named
 
 
-def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
+async def test_opening_a_spool_on_a_slow_disk_does_not_stop_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def slowly(*_: object) -> None:
         time.sleep(0.4)
 
     monkeypatch.setattr(spool_module, "replace_damaged", slowly)
-
-    async def run() -> int:
-        ticks = 0
-        opening = asyncio.create_task(open_spool(None, space="alice"))
-        while not opening.done():
-            await asyncio.sleep(0.01)
-            ticks += 1
-        await opening.result().close()
-        return ticks
-
-    assert asyncio.run(run()) > 5
+    ticks = 0
+    opening = asyncio.create_task(open_spool(None, space="alice"))
+    while not opening.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+    await opening.result().close()
+    assert ticks > 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -31,35 +30,31 @@ def _score(one: Candidate, found: Candidates, words: tuple[str, ...]) -> float:
     return score_passages([one], found, words)[0]
 
 
-def test_best_by_search_are_the_candidates(tmp_path: Path) -> None:
+async def test_best_by_search_are_the_candidates(tmp_path: Path) -> None:
     dice = random.Random(11)
     new = _said(dice)
     index = Bm25Index.build([one.passages[0].words for one in new])
     place = {one.segment.id: number for number, one in enumerate(new)}
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            for first in range(0, len(new), 37):
-                await store.write(Batch(at=START, segments=tuple(new[first : first + 37])))
-            for _ in range(60):
-                words = tuple(dict.fromkeys(dice.choices(WORDS, k=dice.choice((1, 2, 5, 12)))))
-                limit = dice.choice((1, 7, 50))
-                query = CandidateQuery(words=words, lexical_limit=limit)
-                found = await store.candidates(query)
-                scores = index.scores(words)
-                ranked = sorted(
-                    (number for number, score in enumerate(scores) if score),
-                    key=lambda number: (-scores[number], new[number].segment.id),
-                )
-                assert {place[one.segment] for one in found.passages} == set(ranked[:limit])
-                for one in found.passages:
-                    assert _score(one, found, words) == scores[place[one.segment]]
-                assert found == await store.candidates(query)
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+        for first in range(0, len(new), 37):
+            await store.write(Batch(at=START, segments=tuple(new[first : first + 37])))
+        for _ in range(60):
+            words = tuple(dict.fromkeys(dice.choices(WORDS, k=dice.choice((1, 2, 5, 12)))))
+            limit = dice.choice((1, 7, 50))
+            query = CandidateQuery(words=words, lexical_limit=limit)
+            found = await store.candidates(query)
+            scores = index.scores(words)
+            ranked = sorted(
+                (number for number, score in enumerate(scores) if score),
+                key=lambda number: (-scores[number], new[number].segment.id),
+            )
+            assert {place[one.segment] for one in found.passages} == set(ranked[:limit])
+            for one in found.passages:
+                assert _score(one, found, words) == scores[place[one.segment]]
+            assert found == await store.candidates(query)
 
 
-def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Path) -> None:
+async def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Path) -> None:
     """A name that is no UTF-8 is stored as bytes, which SQLite sorts behind all texts."""
     files = {"file:", "file:a.md", "file:\ud800", "file:\x00", "file:\udfff数"}
     others = {"file", "files", "file\ud800", "file\ud800:", "\ud800file:", "file;\ud800"}
@@ -74,15 +69,12 @@ def test_files_are_found_beside_a_session_whatever_their_names_hold(tmp_path: Pa
         )
         return {one.session for one in (await store.candidates(query)).passages}
 
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            await store.write(Batch(at=START, segments=tuple(new[:9])))
-            written = {one.segment.session for one in new[:9]}
-            assert await found(store, "talk") == (files | {"talk"}) & written
-            await store.write(Batch(at=START, segments=tuple(new[9:])))
-            assert await found(store, "talk") == files | {"talk"}
-            assert await found(store, "file\ud800:") == files | {"file\ud800:"}
-            assert await found(store, "talk", START + 1) == files | {"talk"}
-            assert await found(store, "talk", START) == set()
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+        await store.write(Batch(at=START, segments=tuple(new[:9])))
+        written = {one.segment.session for one in new[:9]}
+        assert await found(store, "talk") == (files | {"talk"}) & written
+        await store.write(Batch(at=START, segments=tuple(new[9:])))
+        assert await found(store, "talk") == files | {"talk"}
+        assert await found(store, "file\ud800:") == files | {"file\ud800:"}
+        assert await found(store, "talk", START + 1) == files | {"talk"}
+        assert await found(store, "talk", START) == set()

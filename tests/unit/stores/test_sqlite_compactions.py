@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from pathlib import Path
 
@@ -23,57 +22,49 @@ from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.upkeep import ForgetOrder
 
 
-def test_lists_that_compactions_have_in_common_are_stored_once(tmp_path: Path) -> None:
+async def test_lists_that_compactions_have_in_common_are_stored_once(tmp_path: Path) -> None:
     """100 compactions, each of which covers 50 messages more: 4 MB of ids if each had its own."""
     path = tmp_path / "space.db"
     ids = tuple(message_id(f"covered {number}") for number in range(5_000))
     covered = [ids[: 50 * number] for number in range(1, 101)]
-
-    async def run() -> int:
-        async with await SQLiteStore.open(path, space="mine") as store:
-            for number, about in enumerate(covered, start=1):
-                record = CompactionRecord(
-                    session=SESSION, number=number, at=START, body=b"{}", about=about
-                )
-                await store.write(Batch(at=START, compactions=(record,)))
-            stored = await store.compactions(SESSION)
-            assert [record.about for record in stored] == covered
-            size = (await store.stats()).bytes_on_disk
-            assert (await store.check()).problems == ()
-            await store.forget(ForgetOrder(at=START + 1, message_ids=(ids[2_600],)))
-            stored = await store.compactions(SESSION)
-            assert [record.about for record in stored] == covered[:52]
-            await store.forget(ForgetOrder(at=START + 2, message_ids=(ids[0],)))
-            assert await store.compactions(SESSION) == ()
-            return size or 0
-
-    assert asyncio.run(run()) < 1_500_000
+    async with await SQLiteStore.open(path, space="mine") as store:
+        for number, about in enumerate(covered, start=1):
+            record = CompactionRecord(
+                session=SESSION, number=number, at=START, body=b"{}", about=about
+            )
+            await store.write(Batch(at=START, compactions=(record,)))
+        stored = await store.compactions(SESSION)
+        assert [record.about for record in stored] == covered
+        size = (await store.stats()).bytes_on_disk
+        assert (await store.check()).problems == ()
+        await store.forget(ForgetOrder(at=START + 1, message_ids=(ids[2_600],)))
+        stored = await store.compactions(SESSION)
+        assert [record.about for record in stored] == covered[:52]
+        await store.forget(ForgetOrder(at=START + 2, message_ids=(ids[0],)))
+        assert await store.compactions(SESSION) == ()
+        assert (size or 0) < 1_500_000
     rows = apsw.Connection(str(path)).execute("SELECT count(*) FROM id_chunk").fetchall()
     assert rows == [(0,)], "chunks that no list names are removed"
 
 
-def test_a_torn_list_of_ids_is_reported_and_blocks_nobody(tmp_path: Path) -> None:
+async def test_a_torn_list_of_ids_is_reported_and_blocks_nobody(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
     ids = tuple(message_id(f"covered {number}") for number in range(100))
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="mine") as store:
-            for number in (1, 2):
-                record = CompactionRecord(
-                    session=SESSION, number=number, at=START, body=b"{}", about=ids[: 50 * number]
-                )
-                await store.write(Batch(at=START, compactions=(record,)))
-        with apsw.Connection(str(path)) as db:
-            # a count of 268 million chunks, and a chunk of which one byte changed
-            db.execute("UPDATE compaction SET about = X'10' || substr(about, 2) WHERE number = 1")
-            db.execute("UPDATE id_chunk SET ids = X'00' || substr(ids, 2)")
-        db.close()
-        async with await SQLiteStore.open(path, space="mine") as store:
-            assert await store.compactions(SESSION) == ()
-            assert any("compaction" in problem for problem in (await store.check()).problems)
-            await store.forget(ForgetOrder(at=START + 1, message_ids=(message_id("else"),)))
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(path, space="mine") as store:
+        for number in (1, 2):
+            record = CompactionRecord(
+                session=SESSION, number=number, at=START, body=b"{}", about=ids[: 50 * number]
+            )
+            await store.write(Batch(at=START, compactions=(record,)))
+    with apsw.Connection(str(path)) as db:
+        # a count of 268 million chunks, and a chunk of which one byte changed
+        db.execute("UPDATE compaction SET about = X'10' || substr(about, 2) WHERE number = 1")
+        db.execute("UPDATE id_chunk SET ids = X'00' || substr(ids, 2)")
+    db.close()
+    async with await SQLiteStore.open(path, space="mine") as store:
+        assert await store.compactions(SESSION) == ()
+        assert any("compaction" in problem for problem in (await store.check()).problems)
+        await store.forget(ForgetOrder(at=START + 1, message_ids=(message_id("else"),)))
 
 
 @given(st.binary(max_size=400) | st.binary(max_size=60).map(lambda some: b"\x01Z" + some))

@@ -55,26 +55,20 @@ def _refused(path: Path, error: type[Exception], key: EncryptionKey | None = Non
     return str(told.value)
 
 
-def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
-    async def run() -> None:
-        path = tmp_path / "new" / "folder" / "space.db"
-        async with await SQLiteStore.open(path, space="mine") as store:
-            await store.write(full_batch(1))
-            files = list(path.parent.iterdir())
-            assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-            assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-    asyncio.run(run())
+async def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "space.db"
+    async with await SQLiteStore.open(path, space="mine") as store:
+        await store.write(full_batch(1))
+        files = list(path.parent.iterdir())
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_every_connection_syncs_what_it_commits(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
-            await store.write(full_batch(1))
-            for lane in store._lanes:
-                assert await lane.run(_promises) == [2, "wal", 1]
-
-    asyncio.run(run())
+async def test_every_connection_syncs_what_it_commits(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "space.db", space="mine") as store:
+        await store.write(full_batch(1))
+        for lane in store._lanes:
+            assert await lane.run(_promises) == [2, "wal", 1]
 
 
 def _promises(db: Database) -> list[object]:
@@ -94,15 +88,12 @@ def test_file_of_another_space_is_refused(tmp_path: Path) -> None:
         asyncio.run(SQLiteStore.open(path, space="other"))
 
 
-def test_closed_store_says_so(tmp_path: Path) -> None:
-    async def run() -> None:
-        store = await SQLiteStore.open(tmp_path / "space.db", space="mine")
-        await store.close()
-        await store.close()
-        with pytest.raises(StoreError, match="closed"):
-            await store.stats()
-
-    asyncio.run(run())
+async def test_closed_store_says_so(tmp_path: Path) -> None:
+    store = await SQLiteStore.open(tmp_path / "space.db", space="mine")
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.stats()
 
 
 def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
@@ -162,26 +153,22 @@ def test_older_file_is_brought_up_to_date(
         asyncio.run(opened())
 
 
-def test_a_file_that_version_2_wrote_opens_and_leaves_no_topic(tmp_path: Path) -> None:
+async def test_a_file_that_version_2_wrote_opens_and_leaves_no_topic(tmp_path: Path) -> None:
     """The file is one that code of that version made of the same batch."""
     path, topic = tmp_path / "space.db", b"quokka-of-the-north"
     path.write_bytes(gzip.decompress(Path(__file__).with_name("version_2.db.gz").read_bytes()))
     assert topic in path.read_bytes()
     batch = full_batch(1)
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="mine", create=False) as store:
-            stored = await store.segments([new.segment.id for new in batch.segments])
-            assert [one.segment for one in stored] == [new.segment for new in batch.segments]
-            assert await store.facts() == batch.facts
-            assert (await store.check()).problems == ()
-            assert (await store.write(full_batch(2))).stored
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(path, space="mine", create=False) as store:
+        stored = await store.segments([new.segment.id for new in batch.segments])
+        assert [one.segment for one in stored] == [new.segment for new in batch.segments]
+        assert await store.facts() == batch.facts
+        assert (await store.check()).problems == ()
+        assert (await store.write(full_batch(2))).stored
     assert not any(topic in other.read_bytes() for other in tmp_path.iterdir())
 
 
-def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
+async def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
     """The file is one that code of that version made; it had moved six segments out."""
     path, new = tmp_path / "space.db", segments(8)
     packed = Path(__file__).with_name("version_5_cold.db.gz").read_bytes()
@@ -191,23 +178,19 @@ def test_what_version_5_kept_out_of_the_index_is_found(tmp_path: Path) -> None:
     batch, model = full_batch(1), ReferenceModel()
     model.write(batch)
     model.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="mine", create=False) as store:
-            assert (await store.check()).problems == ()
-            waiting = await store.unembedded("example-256", limit=100)
-            assert {one.segment for one in waiting} == {one.segment.id for one in new}
-            words = (*new[0].passages[0].words, *batch.segments[0].passages[0].words)
-            query = CandidateQuery(
-                words=tuple(dict.fromkeys(words)), vectors=(asked("q", embedder="e"),)
-            )
-            model.expect(query, await store.candidates(query))
-            named = tuple(model.segments)
-            model.expect_around(named, query, await store.around(named, query))
-            await store.forget(ForgetOrder(at=START, segments=named[:6]))
-            assert (await store.check()).problems == ()
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(path, space="mine", create=False) as store:
+        assert (await store.check()).problems == ()
+        waiting = await store.unembedded("example-256", limit=100)
+        assert {one.segment for one in waiting} == {one.segment.id for one in new}
+        words = (*new[0].passages[0].words, *batch.segments[0].passages[0].words)
+        query = CandidateQuery(
+            words=tuple(dict.fromkeys(words)), vectors=(asked("q", embedder="e"),)
+        )
+        model.expect(query, await store.candidates(query))
+        named = tuple(model.segments)
+        model.expect_around(named, query, await store.around(named, query))
+        await store.forget(ForgetOrder(at=START, segments=named[:6]))
+        assert (await store.check()).problems == ()
 
 
 def test_failed_migration_leaves_the_version_before(
@@ -223,34 +206,27 @@ def test_failed_migration_leaves_the_version_before(
     assert asyncio.run(_stats(path)).segments
 
 
-def test_locked_file_is_told_as_busy(tmp_path: Path) -> None:
-    async def run() -> None:
-        path = tmp_path / "space.db"
-        async with await SQLiteStore.open(path, space="mine", busy_seconds=0.2) as store:
-            await store.write(full_batch(1))
-            other = apsw.Connection(str(path))
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreUnavailable, match="try again"):
-                await store.write(full_batch(2))
-            assert (await store.stats()).segments == 4  # reading goes on
-            other.execute("ROLLBACK")
-            other.close()
+async def test_locked_file_is_told_as_busy(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    async with await SQLiteStore.open(path, space="mine", busy_seconds=0.2) as store:
+        await store.write(full_batch(1))
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="try again"):
             await store.write(full_batch(2))
+        assert (await store.stats()).segments == 4  # reading goes on
+        other.execute("ROLLBACK")
+        other.close()
+        await store.write(full_batch(2))
 
-    asyncio.run(run())
 
-
-def test_encrypted_file_shows_nothing(tmp_path: Path) -> None:
+async def test_encrypted_file_shows_nothing(tmp_path: Path) -> None:
     said = segments(40, words=60)
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "s.db", space="mine", key=KEY) as store:
-            await store.write(Batch(at=1.0, segments=said))
-            await store.write(full_batch(3))
-            _no_run_of_16(tmp_path, [one.segment.text for one in said])
-        assert (await _stats(tmp_path / "s.db", KEY)).segments
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(tmp_path / "s.db", space="mine", key=KEY) as store:
+        await store.write(Batch(at=1.0, segments=said))
+        await store.write(full_batch(3))
+        _no_run_of_16(tmp_path, [one.segment.text for one in said])
+    assert (await _stats(tmp_path / "s.db", KEY)).segments
     _no_run_of_16(tmp_path, [one.segment.text for one in said])
 
 
@@ -337,25 +313,21 @@ def test_a_file_that_was_deleted_or_emptied_takes_no_more(tmp_path: Path) -> Non
         asyncio.run(run(tmp_path / f"{number}.db", lose))
 
 
-def test_closing_a_deleted_file_leaves_the_new_one_alone(tmp_path: Path) -> None:
+async def test_closing_a_deleted_file_leaves_the_new_one_alone(tmp_path: Path) -> None:
     """SQLite removes a log by its name, which is the new file's by then."""
     path = tmp_path / "space.db"
-
-    async def run() -> None:
-        old = await SQLiteStore.open(path, space="mine")
-        await old.write(full_batch(1))
-        path.unlink()
-        async with await SQLiteStore.open(path, space="mine") as new:
-            assert (await new.stats()).segments == 0, "nothing of the old log is in it"
-            await new.write(full_batch(2))
-            await old.close()
-            await new.write(full_batch(3))
-            held = (await new.stats()).segments
-        async with await SQLiteStore.open(path, space="mine") as again:
-            assert (await again.stats()).segments == held > 0
-            assert (await again.check()).problems == ()
-
-    asyncio.run(run())
+    old = await SQLiteStore.open(path, space="mine")
+    await old.write(full_batch(1))
+    path.unlink()
+    async with await SQLiteStore.open(path, space="mine") as new:
+        assert (await new.stats()).segments == 0, "nothing of the old log is in it"
+        await new.write(full_batch(2))
+        await old.close()
+        await new.write(full_batch(3))
+        held = (await new.stats()).segments
+    async with await SQLiteStore.open(path, space="mine") as again:
+        assert (await again.stats()).segments == held > 0
+        assert (await again.check()).problems == ()
 
 
 def test_a_file_is_whole_from_its_first_moment(tmp_path: Path) -> None:

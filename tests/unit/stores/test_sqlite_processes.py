@@ -65,7 +65,7 @@ def _worker(path: Path, process: int, ready: Barrier, told: multiprocessing.Queu
     told.put(asyncio.run(_work(path, process)))
 
 
-def test_many_processes_write_read_open_and_close_at_once(tmp_path: Path) -> None:
+async def test_many_processes_write_read_open_and_close_at_once(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     told: multiprocessing.Queue[int] = SPAWN.Queue()
     ready = SPAWN.Barrier(PROCESSES)  # none has made the file yet
@@ -79,15 +79,11 @@ def test_many_processes_write_read_open_and_close_at_once(tmp_path: Path) -> Non
     for worker in workers:
         worker.join()
         assert worker.exitcode == 0
-
-    async def count() -> None:
-        async with await SQLiteStore.open(path, space="shared") as store:
-            stats = await store.stats()
-            assert (stats.segments, stats.vectors) == (written, {"e": written})
-            assert (stats.sessions, stats.jobs_waiting) == (PROCESSES, 0)
-            assert (await store.check()).problems == ()
-
-    asyncio.run(count())
+    async with await SQLiteStore.open(path, space="shared") as store:
+        stats = await store.stats()
+        assert (stats.segments, stats.vectors) == (written, {"e": written})
+        assert (stats.sessions, stats.jobs_waiting) == (PROCESSES, 0)
+        assert (await store.check()).problems == ()
 
 
 def _write_until_killed(path: Path, told: multiprocessing.Queue[int]) -> None:
@@ -117,60 +113,48 @@ def _write_and_forget(path: Path, ready: Barrier, enough: Event) -> None:
     asyncio.run(write())
 
 
-def test_check_is_clean_while_another_process_writes(tmp_path: Path) -> None:
+async def test_check_is_clean_while_another_process_writes(tmp_path: Path) -> None:
     path = tmp_path / "shared.db"
     ready, enough = SPAWN.Barrier(2), SPAWN.Event()
-
-    async def run() -> None:
-        async with await SQLiteStore.open(path, space="shared") as store:
-            new = tuple(segment(f"word{number} and more", said_at=START) for number in range(300))
-            await store.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
-            worker = SPAWN.Process(target=_write_and_forget, args=(path, ready, enough))
-            worker.start()
-            await asyncio.to_thread(ready.wait)
-            for _ in range(5):
-                assert (await store.check()).problems == ()
-            enough.set()
-            await asyncio.to_thread(worker.join)
-            assert worker.exitcode == 0
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(path, space="shared") as store:
+        new = tuple(segment(f"word{number} and more", said_at=START) for number in range(300))
+        await store.write(Batch(at=START, segments=new, vectors=(vectors(new, embedder="e"),)))
+        worker = SPAWN.Process(target=_write_and_forget, args=(path, ready, enough))
+        worker.start()
+        await asyncio.to_thread(ready.wait)
+        for _ in range(5):
+            assert (await store.check()).problems == ()
+        enough.set()
+        await asyncio.to_thread(worker.join)
+        assert worker.exitcode == 0
 
 
 @pytest.mark.parametrize("after_writes", [1, 7, 20])
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after_writes: int) -> None:
+async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, after_writes: int) -> None:
     path = tmp_path / "shared.db"
     told: multiprocessing.Queue[int] = SPAWN.Queue()
     worker = SPAWN.Process(target=_write_until_killed, args=(path, told))
     worker.start()
-    for _ in range(after_writes):
-        acknowledged = told.get(timeout=30)
+    acknowledged = [told.get(timeout=30) for _ in range(after_writes)][-1]
     assert worker.pid is not None
     os.kill(worker.pid, signal.SIGKILL)
     worker.join()
-
-    async def look() -> None:
-        async with await SQLiteStore.open(path, space="shared") as store:
-            held = await store.page(limit=100_000)
-            assert len(held) >= acknowledged + 1
-            stored = await store.session("of process 0")
-            assert stored is not None
-            assert len(stored.path) == len(held)
-            assert (await store.check()).problems == ()
-
-    asyncio.run(look())
+    async with await SQLiteStore.open(path, space="shared") as store:
+        held = await store.page(limit=100_000)
+        assert len(held) >= acknowledged + 1
+        stored = await store.session("of process 0")
+        assert stored is not None
+        assert len(stored.path) == len(held)
+        assert (await store.check()).problems == ()
 
 
-def test_cancelled_call_leaves_a_whole_store(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
-            for turn in range(60):
-                task = asyncio.create_task(store.write(_batch(0, turn)))
-                await asyncio.sleep(0.0004 * (turn % 5))
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                await store.write(_batch(0, turn))
-            assert (await store.stats()).segments == 60
-            assert (await store.check()).problems == ()
-
-    asyncio.run(run())
+async def test_cancelled_call_leaves_a_whole_store(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
+        for turn in range(60):
+            task = asyncio.create_task(store.write(_batch(0, turn)))
+            await asyncio.sleep(0.0004 * (turn % 5))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await store.write(_batch(0, turn))
+        assert (await store.stats()).segments == 60
+        assert (await store.check()).problems == ()

@@ -106,18 +106,14 @@ class TestDefinitions:
 
 
 class TestSearchAndGet:
-    def test_a_hit_says_its_id_date_speaker_and_session_and_leads_to_its_message(
+    async def test_a_hit_says_its_id_date_speaker_and_session_and_leads_to_its_message(
         self, tmp_path: Path
     ) -> None:
-        async def work() -> tuple[MemoryAnswer, MemoryAnswer]:
-            async with memory_at(tmp_path) as memory:
-                await told(memory, *TALK)
-                tools = memory_tools(memory)
-                found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
-                got = await tools.call("memory_get", {"id": ids_in(found.text)[0]})
-                return found, got
-
-        found, got = run(work())
+        async with memory_at(tmp_path) as memory:
+            await told(memory, *TALK)
+            tools = memory_tools(memory)
+            found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
+            got = await tools.call("memory_get", {"id": ids_in(found.text)[0]})
         assert not found.is_error
         heading = r"\[\d+\.[0-9a-f]{4}\] \d{4}-\d\d-\d\d [\d:]+, user, session s\n "
         assert re.search(heading + re.escape(DECIDED), found.text)
@@ -171,86 +167,75 @@ class TestSearchAndGet:
         example = json.loads(answer.text.rpartition("Example: ")[2])
         assert not isinstance(read_arguments(KINDS[tool], example), BadArguments)
 
-    def test_what_was_laid_down_comes_before_tools_and_the_same_words_come_once(
+    async def test_what_was_laid_down_comes_before_tools_and_the_same_words_come_once(
         self, tmp_path: Path
     ) -> None:
         laid_down = "The ledger of invoices must never be rebuilt on the Osprey host."
         order = "check the ledger on the Osprey host"
-
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                talk: list[dict[str, Any]] = [user(laid_down), assistant("Understood.")]
-                for id_ in ("c1", "c2"):
-                    talk += [
-                        user(order),
-                        called(id_, "bash", command="ledger --rebuild --host osprey"),
-                        answered(id_, "osprey ledger rebuilt: host osprey, ledger, ledger, ok"),
-                        assistant("Everything is in order."),
-                    ]
-                await told(memory, *talk, user(LATER))
-                tools = memory_tools(memory, session="s")
-                return (await tools.call("memory_search", {"query": "ledger rebuild osprey"})).text
-
-        text = run(work())
+        async with memory_at(tmp_path) as memory:
+            talk: list[dict[str, Any]] = [user(laid_down), assistant("Understood.")]
+            for id_ in ("c1", "c2"):
+                talk += [
+                    user(order),
+                    called(id_, "bash", command="ledger --rebuild --host osprey"),
+                    answered(id_, "osprey ledger rebuilt: host osprey, ledger, ledger, ok"),
+                    assistant("Everything is in order."),
+                ]
+            await told(memory, *talk, user(LATER))
+            tools = memory_tools(memory, session="s")
+            text = (await tools.call("memory_search", {"query": "ledger rebuild osprey"})).text
         assert text.index(laid_down) < min(text.index("rebuilt: host"), text.index("call of bash"))
         assert text.count("Everything is in order.") <= 1
         assert text.count(f" {order}\n") == 1
 
     @pytest.mark.parametrize("answer_tokens", [600, 330])
-    def test_a_hit_brings_the_line_that_a_tool_printed_for_it(
+    async def test_a_hit_brings_the_line_that_a_tool_printed_for_it(
         self, tmp_path: Path, answer_tokens: int
     ) -> None:
         noise = "\n".join(f"INFO stage {n} finished in {n}.2 s" for n in range(60))
         output = f"{noise}\nlate arrivals: store 0481 with 30 of 30 days\n{noise}"
-
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                await told(
-                    memory,
-                    user("check which store sends its till files late, over 30 days"),
-                    called("c1", "run_sql", query="select store, lag from till_files"),
-                    answered("c1", output),
-                    assistant("One of them is notorious, the others are fine."),
-                    *[user(f"Please water plant number {n} in the hall.") for n in range(30)],
-                )
-                tools = memory_tools(memory, session="s", answer_tokens=answer_tokens)
-                return (await tools.call("memory_search", {"query": "late till files"})).text
-
         heading = r"\[\d+\.[0-9a-f]{4}\] [^\n]*, tool output of run_sql, one line of it\n "
-        assert re.search(f"{heading}late arrivals: store 0481 with 30 of 30 days\n", run(work()))
+        async with memory_at(tmp_path) as memory:
+            await told(
+                memory,
+                user("check which store sends its till files late, over 30 days"),
+                called("c1", "run_sql", query="select store, lag from till_files"),
+                answered("c1", output),
+                assistant("One of them is notorious, the others are fine."),
+                *[user(f"Please water plant number {n} in the hall.") for n in range(30)],
+            )
+            tools = memory_tools(memory, session="s", answer_tokens=answer_tokens)
+            assert re.search(
+                f"{heading}late arrivals: store 0481 with 30 of 30 days\n",
+                (await tools.call("memory_search", {"query": "late till files"})).text,
+            )
 
-    def test_a_tools_output_is_told_from_what_the_user_said(self, tmp_path: Path) -> None:
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                await told(
-                    memory,
-                    user("what does the page say about walruses"),
-                    called("c1", "web_fetch", url="https://example.org"),
-                    answered("c1", "Walruses weigh 1.5 tonnes, says the zoo's page."),
-                    user(LATER),
-                )
-                answer = await memory_tools(memory).call("memory_search", {"query": "walruses"})
-                return answer.text
-
-        text = run(work())
+    async def test_a_tools_output_is_told_from_what_the_user_said(self, tmp_path: Path) -> None:
+        async with memory_at(tmp_path) as memory:
+            await told(
+                memory,
+                user("what does the page say about walruses"),
+                called("c1", "web_fetch", url="https://example.org"),
+                answered("c1", "Walruses weigh 1.5 tonnes, says the zoo's page."),
+                user(LATER),
+            )
+            answer = await memory_tools(memory).call("memory_search", {"query": "walruses"})
+            text = answer.text
         assert re.search(r"fetched content of web_fetch, session s\n Walruses weigh", text)
 
-    def test_since_and_until_bound_what_is_found(self, tmp_path: Path) -> None:
-        async def work() -> list[MemoryAnswer]:
-            async with memory_at(tmp_path) as memory:
-                await told(memory, *TALK)
-                tools = memory_tools(memory)
-                asked = {"query": "Kestrel port"}
-                return [
-                    await tools.call("memory_search", {**asked, **span})
-                    for span in (
-                        {"since": "2020-01-01"},
-                        {"until": "2020-01-01"},
-                        {"since": "soon"},
-                    )
-                ]
-
-        since, until, wrong = run(work())
+    async def test_since_and_until_bound_what_is_found(self, tmp_path: Path) -> None:
+        async with memory_at(tmp_path) as memory:
+            await told(memory, *TALK)
+            tools = memory_tools(memory)
+            asked = {"query": "Kestrel port"}
+            (since, until, wrong) = [
+                await tools.call("memory_search", {**asked, **span})
+                for span in (
+                    {"since": "2020-01-01"},
+                    {"until": "2020-01-01"},
+                    {"since": "soon"},
+                )
+            ]
         assert DECIDED in since.text
         assert DECIDED not in until.text
         assert wrong.is_error
@@ -284,27 +269,22 @@ class TestSearchAndGet:
         assert "gull-7" not in got
         assert DECIDED not in found, "of another session only files are seen"
 
-    def test_a_long_message_is_read_on_from_where_it_was_cut(self, tmp_path: Path) -> None:
+    async def test_a_long_message_is_read_on_from_where_it_was_cut(self, tmp_path: Path) -> None:
         lines = [f"line {at} of the long kestrel report" for at in range(2_000)]
-
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                await told(memory, user("\n".join(lines)), assistant("Read."), user(LATER))
-                tools = memory_tools(memory, answer_tokens=1_500)
-                found = await tools.call("memory_search", {"query": "long kestrel report"})
-                read, offset = "", 0
-                for _ in range(60):
-                    asked = {"id": ids_in(found.text)[0], "offset": offset, "around": 0}
-                    part = await tools.call("memory_get", asked)
-                    assert memory._weigher.text(part.text) <= 1_500
-                    read += part.text
-                    more = re.search(r"offset=(\d+)\)", part.text)
-                    if more is None:
-                        break
-                    offset = int(more[1])
-                return read
-
-        read = run(work())
+        async with memory_at(tmp_path) as memory:
+            await told(memory, user("\n".join(lines)), assistant("Read."), user(LATER))
+            tools = memory_tools(memory, answer_tokens=1_500)
+            found = await tools.call("memory_search", {"query": "long kestrel report"})
+            read, offset = "", 0
+            for _ in range(60):
+                asked = {"id": ids_in(found.text)[0], "offset": offset, "around": 0}
+                part = await tools.call("memory_get", asked)
+                assert memory._weigher.text(part.text) <= 1_500
+                read += part.text
+                more = re.search(r"offset=(\d+)\)", part.text)
+                if more is None:
+                    break
+                offset = int(more[1])
         flat = "".join(read.split())
         assert all("".join(line.split()) in flat for line in (lines[0], lines[999], lines[1999]))
 
@@ -334,46 +314,39 @@ class TestNotKeptTwice:
         assert again.count(DECIDED) == 1
         assert "call of memory_search" not in again, "what was looked for is no answer"
 
-    def test_an_answer_of_another_process_is_known_by_its_seal(self, tmp_path: Path) -> None:
-        async def work() -> list[str]:
-            asked = {"query": "Which port has Kestrel?"}
-            async with memory_at(tmp_path) as memory:
-                await told(memory, *TALK)
-                found = await memory_tools(memory).call("memory_search", asked)
-            async with memory_at(tmp_path) as memory:  # the first one never saw it come back
-                history = [*TALK, assistant("Done."), user("Which port has Kestrel?")]
-                history += [called("m1", "memory_search", **asked), answered("m1", found.text)]
-                await told(memory, *history, assistant("4711."), user("Thanks."))
-                return await stored_texts(memory)
-
-        texts = run(work())
+    async def test_an_answer_of_another_process_is_known_by_its_seal(self, tmp_path: Path) -> None:
+        asked = {"query": "Which port has Kestrel?"}
+        async with memory_at(tmp_path) as memory:
+            await told(memory, *TALK)
+            found = await memory_tools(memory).call("memory_search", asked)
+        async with memory_at(tmp_path) as memory:  # the first one never saw it come back
+            history = [*TALK, assistant("Done."), user("Which port has Kestrel?")]
+            history += [called("m1", "memory_search", **asked), answered("m1", found.text)]
+            await told(memory, *history, assistant("4711."), user("Thanks."))
+            texts = await stored_texts(memory)
         assert any("Thanks." in text for text in texts)
         assert not any(TOOL_OPENING in text for text in texts)
 
     @pytest.mark.parametrize("named", ["{}", "seals of {}"])
-    def test_a_page_that_computes_the_seal_from_the_spaces_name_is_no_answer(
+    async def test_a_page_that_computes_the_seal_from_the_spaces_name_is_no_answer(
         self, tmp_path: Path, named: str
     ) -> None:
         """A page on the web knows how seals are made, and guesses the name of the space."""
-
-        async def work() -> tuple[str, str]:
-            async with memory_at(tmp_path) as memory:
-                tools = memory_tools(memory)
-                await told(memory, *TALK)
-                real = (await tools.call("memory_search", {"query": "Kestrel port"})).text
-                lines = real.replace("4711", "6666").split("\n")
-                text = "\n".join(line for line in lines if not line.startswith("seal "))
-                forged = sealed(text, space_secret(named.format(memory.space)))
-                await told(
-                    memory,
-                    *TALK,
-                    called("w1", "web_fetch", url="https://example.org"),
-                    answered("w1", forged),
-                    user("go on with the parser"),
-                )
-                return forged, (await tools.call("memory_search", {"query": "Kestrel 6666"})).text
-
-        forged, found = run(work())
+        async with memory_at(tmp_path) as memory:
+            tools = memory_tools(memory)
+            await told(memory, *TALK)
+            real = (await tools.call("memory_search", {"query": "Kestrel port"})).text
+            lines = real.replace("4711", "6666").split("\n")
+            text = "\n".join(line for line in lines if not line.startswith("seal "))
+            forged = sealed(text, space_secret(named.format(memory.space)))
+            await told(
+                memory,
+                *TALK,
+                called("w1", "web_fetch", url="https://example.org"),
+                answered("w1", forged),
+                user("go on with the parser"),
+            )
+            found = (await tools.call("memory_search", {"query": "Kestrel 6666"})).text
         assert "seal " in forged
         assert "6666" in found
         assert "fetched content of web_fetch" in found
@@ -451,62 +424,53 @@ class TestStoreAndRecall:
             ("Never push to main", "Always push to main", "preference"),
         ],
     )
-    def test_it_never_replaces_what_the_user_wants(
+    async def test_it_never_replaces_what_the_user_wants(
         self, tmp_path: Path, before: str, after: str, kind: str
     ) -> None:
-        async def work() -> list[str]:
-            async with memory_at(tmp_path) as memory:
-                await (await memory.facts()).add(before, type=kind)  # type: ignore[arg-type]
-                await memory_tools(memory).call("memory_store", {"text": after, "type": kind})
-                return [fact.content for fact in await (await memory.facts()).list()]
+        async with memory_at(tmp_path) as memory:
+            await (await memory.facts()).add(before, type=kind)  # type: ignore[arg-type]
+            await memory_tools(memory).call("memory_store", {"text": after, "type": kind})
+            assert before in [fact.content for fact in await (await memory.facts()).list()]
 
-        assert before in run(work())
-
-    def test_a_note_is_found_as_the_models_note(self, tmp_path: Path) -> None:
+    async def test_a_note_is_found_as_the_models_note(self, tmp_path: Path) -> None:
         note = "How the nightly walrus import works: first the herd list, then the weights."
+        async with memory_at(tmp_path) as memory:
+            tools = memory_tools(memory, session="s")
+            kept = await tools.call("memory_store", {"text": note, "kind": "note"})
+            assert "Stored as a note: [" in kept.text
+            assert re.search(
+                rf"assistant, note\n {note}",
+                (await tools.call("memory_search", {"query": "walrus import"})).text,
+            )
 
-        async def work() -> str:
-            async with memory_at(tmp_path) as memory:
-                tools = memory_tools(memory, session="s")
-                kept = await tools.call("memory_store", {"text": note, "kind": "note"})
-                assert "Stored as a note: [" in kept.text
-                return (await tools.call("memory_search", {"query": "walrus import"})).text
-
-        assert re.search(rf"assistant, note\n {note}", run(work()))
-
-    def test_secrets_are_masked(self, tmp_path: Path) -> None:
+    async def test_secrets_are_masked(self, tmp_path: Path) -> None:
         secret = "ghp_" + "k3Jd9QwX7zLmB2vRt8NsYc4HfPq1Ga6TeUoW"
-
-        async def work() -> tuple[str, list[str]]:
-            async with memory_at(tmp_path) as memory:
-                tools = memory_tools(memory)
-                text = f"The deploy key is {secret} for the staging host."
-                one = await tools.call("memory_store", {"text": text})
-                two = await tools.call("memory_store", {"text": text, "kind": "note"})
-                found = await tools.call("memory_search", {"query": "deploy key staging"})
-                return one.text + two.text + found.text, await stored_texts(memory)
-
-        told_text, texts = run(work())
+        async with memory_at(tmp_path) as memory:
+            tools = memory_tools(memory)
+            text = f"The deploy key is {secret} for the staging host."
+            one = await tools.call("memory_store", {"text": text})
+            two = await tools.call("memory_store", {"text": text, "kind": "note"})
+            found = await tools.call("memory_search", {"query": "deploy key staging"})
+            told_text, texts = one.text + two.text + found.text, await stored_texts(memory)
         assert "deploy key" in told_text
         assert secret not in told_text
         assert not any(secret in text for text in texts)
 
-    def test_facts_are_listed_by_type_and_subject(self, tmp_path: Path) -> None:
-        async def work() -> list[str]:
-            async with memory_at(tmp_path) as memory:
-                book = await memory.facts()
-                await book.add("Billing runs on Stripe", type="decision", at=1_760_000_000.0)
-                await book.add("Billing mails use MJML", type="config", at=1_770_000_000.0)
-                await book.add("Deploys are on Tuesday", type="decision", at=1_770_000_000.0)
-                tools = memory_tools(memory)
-                asked: list[dict[str, Any]] = [
-                    {"types": ["decision"], "about": "billing"},
-                    {"about": "billing"},
-                    {"about": "walruses"},
-                ]
-                return [(await tools.call("memory_recall", one)).text for one in asked]
-
-        both, billing, nothing = run(work())
+    async def test_facts_are_listed_by_type_and_subject(self, tmp_path: Path) -> None:
+        async with memory_at(tmp_path) as memory:
+            book = await memory.facts()
+            await book.add("Billing runs on Stripe", type="decision", at=1_760_000_000.0)
+            await book.add("Billing mails use MJML", type="config", at=1_770_000_000.0)
+            await book.add("Deploys are on Tuesday", type="decision", at=1_770_000_000.0)
+            tools = memory_tools(memory)
+            asked: list[dict[str, Any]] = [
+                {"types": ["decision"], "about": "billing"},
+                {"about": "billing"},
+                {"about": "walruses"},
+            ]
+            (both, billing, nothing) = [
+                (await tools.call("memory_recall", one)).text for one in asked
+            ]
         assert "Stripe" in both
         assert "MJML" not in both
         assert "Tuesday" not in both
@@ -516,43 +480,39 @@ class TestStoreAndRecall:
 
 
 class TestForget:
-    def test_without_a_person_it_refuses_and_says_how(self, tmp_path: Path) -> None:
-        async def work() -> tuple[MemoryAnswer, int]:
-            async with memory_at(tmp_path, space="my project") as memory:
-                fact = (await (await memory.facts()).add("The host is gull-7")).fact
-                assert fact is not None
-                answer = await memory_tools(memory).call("memory_forget", {"ids": [fact.id]})
-                return answer, len(await (await memory.facts()).list())
-
-        answer, left = run(work())
+    async def test_without_a_person_it_refuses_and_says_how(self, tmp_path: Path) -> None:
+        async with memory_at(tmp_path, space="my project") as memory:
+            fact = (await (await memory.facts()).add("The host is gull-7")).fact
+            assert fact is not None
+            answer = await memory_tools(memory).call("memory_forget", {"ids": [fact.id]})
+            left = len(await (await memory.facts()).list())
         assert answer.is_error
         assert "this client cannot ask one" in answer.text
         assert re.search(r"recollect facts forget [0-9a-f]{24} --space 'my project'", answer.text)
         assert left == 1
 
     @pytest.mark.parametrize("agrees", [True, False])
-    def test_the_person_sees_what_goes_and_decides(self, tmp_path: Path, agrees: bool) -> None:
+    async def test_the_person_sees_what_goes_and_decides(
+        self, tmp_path: Path, agrees: bool
+    ) -> None:
         shown: list[str] = []
 
         async def confirm(wanted: ForgetRequest) -> bool:
             shown.append(str(wanted))
             return agrees
 
-        async def work() -> tuple[MemoryAnswer, int]:
-            async with memory_at(tmp_path) as memory:
-                fact = (await (await memory.facts()).add("The host is gull-7")).fact
-                assert fact is not None
-                tools = memory_tools(memory, confirm=confirm)
-                answer = await tools.call("memory_forget", {"ids": [fact.id]})
-                return answer, len(await (await memory.facts()).list())
-
-        answer, left = run(work())
+        async with memory_at(tmp_path) as memory:
+            fact = (await (await memory.facts()).add("The host is gull-7")).fact
+            assert fact is not None
+            tools = memory_tools(memory, confirm=confirm)
+            answer = await tools.call("memory_forget", {"ids": [fact.id]})
+            left = len(await (await memory.facts()).list())
         assert "gull-7" in shown[0]
         assert answer.is_error is not agrees
         assert left == (0 if agrees else 1)
 
 
-def test_a_message_is_shown_whole_before_it_is_forgotten(tmp_path: Path) -> None:
+async def test_a_message_is_shown_whole_before_it_is_forgotten(tmp_path: Path) -> None:
     long = "The harbour plan:\n" + "berth after berth, " * 40 + "and the last one is berth-99."
     shown: list[str] = []
 
@@ -560,16 +520,13 @@ def test_a_message_is_shown_whole_before_it_is_forgotten(tmp_path: Path) -> None
         shown.append(wanted.whole())
         return True
 
-    async def work() -> tuple[str, str]:
-        async with memory_at(tmp_path) as memory:
-            await told(memory, user(long), assistant("Kept."), user("go on"))
-            tools = memory_tools(memory, confirm=confirm)
-            found = (await tools.call("memory_search", {"query": "harbour plan berth"})).text
-            (id_,) = set(re.findall(r"\[(\d+\.[0-9a-f]{4})\] .*user", found))
-            gone = (await tools.call("memory_forget", {"ids": [id_]})).text
-            return gone, (await tools.call("memory_search", {"query": "harbour berth"})).text
-
-    gone, after = run(work())
+    async with memory_at(tmp_path) as memory:
+        await told(memory, user(long), assistant("Kept."), user("go on"))
+        tools = memory_tools(memory, confirm=confirm)
+        found = (await tools.call("memory_search", {"query": "harbour plan berth"})).text
+        (id_,) = set(re.findall(r"\[(\d+\.[0-9a-f]{4})\] .*user", found))
+        gone = (await tools.call("memory_forget", {"ids": [id_]})).text
+        after = (await tools.call("memory_search", {"query": "harbour berth"})).text
     assert "berth-99" in shown[0]
     assert "Not reached: the client's own history" in gone
     assert "berth-99" not in after

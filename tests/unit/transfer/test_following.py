@@ -26,7 +26,7 @@ async def until(ready: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
+async def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
     looks = 0
 
     async def look() -> MemoryFilesResult:
@@ -42,32 +42,26 @@ def test_a_look_that_fails_is_told_and_tried_again(monkeypatch) -> None:
         )
         return MemoryFilesResult(skipped=skipped)
 
-    async def run() -> None:
-        files = followed(look, monkeypatch)
-        said = []
-        files.wake()
-        while looks < 3:
-            said.append(files.trouble())
-            await asyncio.sleep(0.001)
-        await until(lambda: "a.md" in str(files.trouble()))
-        assert any("the store is away" in str(one) for one in said)
-        assert "and 1 more" in str(files.trouble())
-        await files.close()
-
-    asyncio.run(run())
+    files = followed(look, monkeypatch)
+    said = []
+    files.wake()
+    while looks < 3:
+        said.append(files.trouble())
+        await asyncio.sleep(0.001)
+    await until(lambda: "a.md" in str(files.trouble()))
+    assert any("the store is away" in str(one) for one in said)
+    assert "and 1 more" in str(files.trouble())
+    await files.close()
 
 
-def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatch) -> None:
+async def test_a_look_that_never_ends_does_not_keep_the_engine_from_closing(monkeypatch) -> None:
     async def look() -> MemoryFilesResult:
         await asyncio.Event().wait()
         return MemoryFilesResult()
 
-    async def run() -> None:
-        files = followed(look, monkeypatch)
-        files.wake()
-        await asyncio.sleep(0.02)
-        begun = time.monotonic()
-        await files.close()
-        assert time.monotonic() - begun < 5
-
-    asyncio.run(run())
+    files = followed(look, monkeypatch)
+    files.wake()
+    await asyncio.sleep(0.02)
+    begun = time.monotonic()
+    await files.close()
+    assert time.monotonic() - begun < 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from dataclasses import replace
@@ -26,7 +25,7 @@ RULES = ImportRules(
 AT = 1771000000.0
 
 
-def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
+async def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
     new = segments(2)
     spans = tuple(EvidenceSpan(segment=one, start=0, end=4) for one in ids(new))
     given = (
@@ -36,47 +35,37 @@ def test_facts_come_back_in_another_memory(tmp_path: Path) -> None:
         fact("told", at=AT + 3, trust="high", made_by="rules", session="talk", recorded_at=AT + 4),
         fact("digest", at=AT + 4, type="digest", joint=True),
     )
-
-    async def run() -> None:
-        async with (
-            await SQLiteStore.open(tmp_path / "one.db", space="one") as one,
-            await SQLiteStore.open(tmp_path / "two.db", space="two") as two,
-        ):
-            await one.write(Batch(at=START, segments=new, facts=given))
-            first = io.BytesIO()
-            assert await export_facts(one, first) == 4
-            lines = first.getvalue().splitlines(keepends=True)
-            done = await import_facts(two, lines, rules=RULES)
-            assert (done.messages.stored, done.passed_over) == (4, ())
-            came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
-            less = [
-                replace(each, trust="medium", made_by="import", pinned=False) for each in given[:4]
-            ]
-            assert came == less, "a file is nobody's word"
-            await import_facts(two, lines, rules=RULES, restore=True)
-            came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
-            assert came == list(given[:4])
-            again = io.BytesIO()
-            await export_facts(two, again)
-            assert again.getvalue() == first.getvalue()
-            assert (await import_facts(two, lines, rules=RULES)).messages.known == 4
-
-    asyncio.run(run())
+    async with (
+        await SQLiteStore.open(tmp_path / "one.db", space="one") as one,
+        await SQLiteStore.open(tmp_path / "two.db", space="two") as two,
+    ):
+        await one.write(Batch(at=START, segments=new, facts=given))
+        first = io.BytesIO()
+        assert await export_facts(one, first) == 4
+        lines = first.getvalue().splitlines(keepends=True)
+        done = await import_facts(two, lines, rules=RULES)
+        assert (done.messages.stored, done.passed_over) == (4, ())
+        came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
+        less = [replace(each, trust="medium", made_by="import", pinned=False) for each in given[:4]]
+        assert came == less, "a file is nobody's word"
+        await import_facts(two, lines, rules=RULES, restore=True)
+        came = [replace(each, foreign=None) for each in await two.facts(superseded=True)]
+        assert came == list(given[:4])
+        again = io.BytesIO()
+        await export_facts(two, again)
+        assert again.getvalue() == first.getvalue()
+        assert (await import_facts(two, lines, rules=RULES)).messages.known == 4
 
 
-def test_secrets_are_masked_in_our_own_keys_too(tmp_path: Path) -> None:
+async def test_secrets_are_masked_in_our_own_keys_too(tmp_path: Path) -> None:
     line = {
         "id": "f", "type": "config", "content": "x", "context": "", "timestamp": 1,
         "subject": f"key {SECRET}", "attribute": "token", "session": "talk",
     }  # fmt: skip
-
-    async def run() -> None:
-        async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
-            done = await import_facts(store, [json.dumps(line).encode()], rules=RULES)
-            assert done.altered == 1
-            (kept,) = await store.facts()
-            assert SECRET not in kept.subject
-            assert SECRET not in (kept.foreign or "")
-            assert (kept.attribute, kept.session) == ("token", "talk")
-
-    asyncio.run(run())
+    async with await SQLiteStore.open(tmp_path / "one.db", space="one") as store:
+        done = await import_facts(store, [json.dumps(line).encode()], rules=RULES)
+        assert done.altered == 1
+        (kept,) = await store.facts()
+        assert SECRET not in kept.subject
+        assert SECRET not in (kept.foreign or "")
+        assert (kept.attribute, kept.session) == ("token", "talk")

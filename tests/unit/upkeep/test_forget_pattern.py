@@ -157,30 +157,24 @@ def test_spooled_facts_lose_what_they_rest_on_by_the_stores_own_rule() -> None:
     assert [(one.id, one.evidence) for one in read_batch(record).facts] == [("both", spans[1:])]
 
 
-def test_whoever_asks_for_a_fact_that_rested_on_it_is_told(tmp_path: Path) -> None:
-    async def run() -> None:
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        new = examples.conversation(["The crane is red."])
-        fact = examples.fact("red", sources=examples.ids(new), subject="Nightfall crane")
-        await store.write(Batch(at=1.0, segments=new, facts=(fact,)))
-        await forget(store, [], ForgetOrder(at=2.0, segments=examples.ids(new)), now=2.0)
-        mark = fact_identity(FactId("red"))
-        assert await store.tombstoned([mark]) == {mark}
-        await store.close()
-
-    asyncio.run(run())
+async def test_whoever_asks_for_a_fact_that_rested_on_it_is_told(tmp_path: Path) -> None:
+    store = await open_store(str(tmp_path / "m.db"), space="default")
+    new = examples.conversation(["The crane is red."])
+    fact = examples.fact("red", sources=examples.ids(new), subject="Nightfall crane")
+    await store.write(Batch(at=1.0, segments=new, facts=(fact,)))
+    await forget(store, [], ForgetOrder(at=2.0, segments=examples.ids(new)), now=2.0)
+    mark = fact_identity(FactId("red"))
+    assert await store.tombstoned([mark]) == {mark}
+    await store.close()
 
 
-def test_a_text_is_looked_for_in_what_a_fact_is_about(tmp_path: Path) -> None:
-    async def run() -> None:
-        store = await open_store(str(tmp_path / "m.db"), space="default")
-        fact = examples.fact("a", content="it is red", subject="nightfall crane")
-        await store.write(Batch(at=1.0, facts=(fact,)))
-        await forget(store, [], ForgetOrder(at=2.0, matching="Nightfall"), now=2.0)
-        assert await store.facts(superseded=True) == ()
-        await store.close()
-
-    asyncio.run(run())
+async def test_a_text_is_looked_for_in_what_a_fact_is_about(tmp_path: Path) -> None:
+    store = await open_store(str(tmp_path / "m.db"), space="default")
+    fact = examples.fact("a", content="it is red", subject="nightfall crane")
+    await store.write(Batch(at=1.0, facts=(fact,)))
+    await forget(store, [], ForgetOrder(at=2.0, matching="Nightfall"), now=2.0)
+    assert await store.facts(superseded=True) == ()
+    await store.close()
 
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Engine, Settings, open_memory
-from recollect.core.engine.session import Context, Observation
+from recollect.core.engine.session import Context
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
@@ -79,15 +79,12 @@ def test_everything_is_ready_for_json_and_nothing_that_was_said_stands_in_it() -
     assert len(repr(context)) < 200
 
 
-def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> None:
-    async def run() -> tuple[Observation, Any]:
-        async with open_memory(store=tmp_path / "memory.db", window_tokens=4_000) as memory:
-            await memory.prepare("work", {"messages": talk(2)})
-            usage = {"input_tokens": 700, "output_tokens": 20}
-            reply = {"role": "assistant", "content": "so it is", "usage": usage}
-            return await memory.observe("work", reply), await memory.compact("work")
-
-    seen, compacted = asyncio.run(run())
+async def test_what_was_observed_and_a_compaction_show_themselves(tmp_path: Path) -> None:
+    async with open_memory(store=tmp_path / "memory.db", window_tokens=4_000) as memory:
+        await memory.prepare("work", {"messages": talk(2)})
+        usage = {"input_tokens": 700, "output_tokens": 20}
+        reply = {"role": "assistant", "content": "so it is", "usage": usage}
+        seen, compacted = await memory.observe("work", reply), await memory.compact("work")
     assert str(seen).splitlines() == [
         "Reply: tokens 700 in, 20 out; stored in the store; due: nothing",
         "No failures",
@@ -133,20 +130,17 @@ def test_counts_of_one_and_what_a_block_holds_read_as_people_say_it() -> None:
     assert str(block) == "a recalled block of 443 tokens (contents: everything)"
 
 
-def test_what_became_of_a_fact_and_of_an_undo_shows_itself(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with open_memory(store=tmp_path / "memory.db") as memory:
-            assert str(await memory.undo("work")) == "this session has no compaction to undo"
-            book = await memory.facts()
-            first = await book.add("The API listens on port 8000", type="config")
-            assert str(first) == f"added: {first.fact}"
-            assert first.fact is not None
-            second = await book.edit(first.fact.id, "The API listens on port 9000")
-            said, before = str(second).splitlines()
-            assert said == f"{second.outcome}: {second.fact}"
-            assert before.startswith("in place of: The API listens on port 8000")
-
-    asyncio.run(run())
+async def test_what_became_of_a_fact_and_of_an_undo_shows_itself(tmp_path: Path) -> None:
+    async with open_memory(store=tmp_path / "memory.db") as memory:
+        assert str(await memory.undo("work")) == "this session has no compaction to undo"
+        book = await memory.facts()
+        first = await book.add("The API listens on port 8000", type="config")
+        assert str(first) == f"added: {first.fact}"
+        assert first.fact is not None
+        second = await book.edit(first.fact.id, "The API listens on port 9000")
+        said, before = str(second).splitlines()
+        assert said == f"{second.outcome}: {second.fact}"
+        assert before.startswith("in place of: The API listens on port 8000")
 
 
 def test_a_fact_shows_what_it_says_and_how_far_it_may_be_trusted() -> None:
