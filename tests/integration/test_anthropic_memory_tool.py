@@ -162,17 +162,14 @@ async def test_no_path_leads_out(tmp_path: Path, path: str) -> None:
         {"command": "rename", "old_path": "/memories/file", "new_path": "/memories/file/x"},
     ],
 )
-def test_what_cannot_be_done_is_an_answer(given: Any) -> None:
-    async def run() -> None:
-        async with opened() as memory:
-            tool = anthropic_memory_tool(memory)
-            first = {"command": "create", "path": "/memories/file", "file_text": "x"}
-            assert not (await tool.call(json.dumps(first))).is_error
-            answer = await tool.call(given)
-            assert answer.is_error
-            assert answer.text
-
-    asyncio.run(run())
+async def test_what_cannot_be_done_is_an_answer(given: Any) -> None:
+    async with opened() as memory:
+        tool = anthropic_memory_tool(memory)
+        first = {"command": "create", "path": "/memories/file", "file_text": "x"}
+        assert not (await tool.call(json.dumps(first))).is_error
+        answer = await tool.call(given)
+        assert answer.is_error
+        assert answer.text
 
 
 async def test_a_file_is_found_masked_and_forgotten(place: str | None, tmp_path: Path) -> None:

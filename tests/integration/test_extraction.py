@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -95,165 +95,141 @@ class Place:
             return await store.facts(superseded=superseded)
 
 
-Scenario = Callable[[Place], Coroutine[Any, Any, None]]
-
-
-def run(path: Path, scenario: Scenario, **settings: Any) -> None:
-    asyncio.run(scenario(Place(path / "facts.db", **settings)))
-
-
 def answer(*facts: dict[str, Any]) -> str:
     return json.dumps({"facts": list(facts)})
 
 
-def test_an_idle_session_is_read_once_and_its_facts_name_their_words(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", PORT, "How is the weather?", CHOICE)
-        await place.work()
-        assert not await place.facts(), "it is not idle yet"
-        place.clock.time += IDLE + 1
-        await place.work()
-        facts = await place.facts()
-        assert {"8443" in one.content for one in facts} == {True, False}
-        async with place.store() as store:
-            for fact in facts:
-                (span,) = fact.evidence
-                assert fact.sources == (span.segment,)
-                (held,) = await store.segments([span.segment])
-                assert held.segment.text[span.start : span.end] in (PORT, CHOICE)
-                assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
-                assert fact.at == held.segment.said_at
-        assert any("2 facts added from" in line for line in place.told)
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert await place.facts() == facts
-
-    run(tmp_path, scenario)
+async def test_an_idle_session_is_read_once_and_its_facts_name_their_words(tmp_path: Path) -> None:
+    place = Place(tmp_path / "facts.db")
+    await place.say("s", PORT, "How is the weather?", CHOICE)
+    await place.work()
+    assert not await place.facts(), "it is not idle yet"
+    place.clock.time += IDLE + 1
+    await place.work()
+    facts = await place.facts()
+    assert {"8443" in one.content for one in facts} == {True, False}
+    async with place.store() as store:
+        for fact in facts:
+            (span,) = fact.evidence
+            assert fact.sources == (span.segment,)
+            (held,) = await store.segments([span.segment])
+            assert held.segment.text[span.start : span.end] in (PORT, CHOICE)
+            assert (fact.trust, fact.made_by, fact.session) == ("high", "model", "s")
+            assert fact.at == held.segment.said_at
+    assert any("2 facts added from" in line for line in place.told)
+    place.clock.time += IDLE + 1
+    await place.work()
+    assert await place.facts() == facts
 
 
-def test_what_leaves_the_view_is_read_at_once(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        model = ScriptedModel(lambda _: "## Goal\nship it\n")
-        async with place.engine(model) as memory:
-            messages: list[dict[str, Any]] = [{"role": "user", "content": PORT}]
-            for number in range(12):
-                messages.append({"role": "assistant", "content": f"Note {number}. " + "word " * 90})
-                messages.append({"role": "user", "content": f"Go on with part {number}, please."})
-            request = {"model": "m", "messages": messages}
-            await memory.prepare("s", request)
-            done = await memory.compact("s", request)
-            assert done.compacted, done.reason
-            await memory.settle()
-        await place.work()
-        assert [one.content for one in await place.facts() if "8443" in one.content]
-
+async def test_what_leaves_the_view_is_read_at_once(tmp_path: Path) -> None:
     given = {"compaction.keep_recent_tokens": 300, "facts.window_tokens": 500}
-    run(tmp_path, scenario, window_tokens=8000, **given)
+    place = Place(tmp_path / "facts.db", window_tokens=8000, **given)
+    model = ScriptedModel(lambda _: "## Goal\nship it\n")
+    async with place.engine(model) as memory:
+        messages: list[dict[str, Any]] = [{"role": "user", "content": PORT}]
+        for number in range(12):
+            messages.append({"role": "assistant", "content": f"Note {number}. " + "word " * 90})
+            messages.append({"role": "user", "content": f"Go on with part {number}, please."})
+        request = {"model": "m", "messages": messages}
+        await memory.prepare("s", request)
+        done = await memory.compact("s", request)
+        assert done.compacted, done.reason
+        await memory.settle()
+    await place.work()
+    assert [one.content for one in await place.facts() if "8443" in one.content]
 
 
-def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("monday", PORT)
-        await place.say("tuesday", CHOICE)
-        place.clock.time += IDLE + 1
-        model = fact_reader()
-        await place.work(model)
-        assert len(model.prompts) == 1
-        assert len(await place.facts()) == 1, "the other waits as a whole: nothing is read twice"
-        place.clock.time += 86_400
-        await place.work(model)
-        assert len(model.prompts) == 2
-        assert len(await place.facts()) == 2
-
-    run(tmp_path, scenario, **{"jobs.day_tokens": 6_000})
+async def test_a_day_that_is_spent_waits_for_the_next(tmp_path: Path) -> None:
+    place = Place(tmp_path / "facts.db", **{"jobs.day_tokens": 6_000})
+    await place.say("monday", PORT)
+    await place.say("tuesday", CHOICE)
+    place.clock.time += IDLE + 1
+    model = fact_reader()
+    await place.work(model)
+    assert len(model.prompts) == 1
+    assert len(await place.facts()) == 1, "the other waits as a whole: nothing is read twice"
+    place.clock.time += 86_400
+    await place.work(model)
+    assert len(model.prompts) == 2
+    assert len(await place.facts()) == 2
 
 
 @pytest.mark.parametrize(
     ("given", "runs"),
     [(ModelRefused("no such model"), 1), (ModelUnavailable("away"), 5), ("I found nothing.", 5)],
 )
-def test_a_model_without_a_usable_answer_is_told_and_what_it_missed_is_read_later(
+async def test_a_model_without_a_usable_answer_is_told_and_what_it_missed_is_read_later(
     tmp_path: Path, given: Exception | str, runs: int
 ) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("s", PORT)
-        place.clock.time += IDLE + 1
-        model = ScriptedModel(lambda _: given)
-        for _ in range(runs):
-            await place.work(model)
-            place.clock.time += 4_000
-        assert len(model.prompts) == runs
-        assert not await place.facts()
-        assert any("no usable answer" in line for line in place.told)
-        await place.say("s", PORT, CHOICE)
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert len(await place.facts()) == 2
-
-    run(tmp_path, scenario)
+    place = Place(tmp_path / "facts.db")
+    await place.say("s", PORT)
+    place.clock.time += IDLE + 1
+    model = ScriptedModel(lambda _: given)
+    for _ in range(runs):
+        await place.work(model)
+        place.clock.time += 4_000
+    assert len(model.prompts) == runs
+    assert not await place.facts()
+    assert any("no usable answer" in line for line in place.told)
+    await place.say("s", PORT, CHOICE)
+    place.clock.time += IDLE + 1
+    await place.work()
+    assert len(await place.facts()) == 2
 
 
-def test_facts_of_two_sessions_leave_each_other_alone(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("anna", "Remember that the staging API listens on port 8443.")
-        await place.say("bert", "Remember that the staging API listens on port 9000.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        assert {one.session for one in await place.facts()} == {"anna", "bert"}
-
-    run(tmp_path, scenario)
+async def test_facts_of_two_sessions_leave_each_other_alone(tmp_path: Path) -> None:
+    place = Place(tmp_path / "facts.db")
+    await place.say("anna", "Remember that the staging API listens on port 8443.")
+    await place.say("bert", "Remember that the staging API listens on port 9000.")
+    place.clock.time += IDLE + 1
+    await place.work()
+    assert {one.session for one in await place.facts()} == {"anna", "bert"}
 
 
-def test_two_workers_never_leave_two_versions(tmp_path: Path) -> None:
+async def test_two_workers_never_leave_two_versions(tmp_path: Path) -> None:
     """Both decide on the same facts at once; one of them has to decide again."""
-
-    async def scenario(place: Place) -> None:
-        for day, port in (("monday", 8443), ("friday", 9000)):
-            await place.say(day, f"Remember that the staging API listens on port {port}.")
-        place.clock.time += IDLE + 1
-        for _ in range(5):
-            await asyncio.gather(place.work(most=1), place.work(most=1))
-            place.clock.time += 4_000
-        (now,) = await place.facts()
-        assert "9000" in now.content
-        async with place.store() as store:
-            assert not [one for one in await store.jobs() if one.state == "dead"]
-
-    run(tmp_path, scenario, **{"recall.scope": "space"})
+    place = Place(tmp_path / "facts.db", **{"recall.scope": "space"})
+    for day, port in (("monday", 8443), ("friday", 9000)):
+        await place.say(day, f"Remember that the staging API listens on port {port}.")
+    place.clock.time += IDLE + 1
+    for _ in range(5):
+        await asyncio.gather(place.work(most=1), place.work(most=1))
+        place.clock.time += 4_000
+    (now,) = await place.facts()
+    assert "9000" in now.content
+    async with place.store() as store:
+        assert not [one for one in await store.jobs() if one.state == "dead"]
 
 
-def test_what_was_recalled_is_never_extracted_again(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        block = (
-            '<recalled-context source="memory-context">\n\n<knowledge>\n'
-            "- [decision] We decided to use MongoDB for invoices\n</knowledge>\n\n"
-            "</recalled-context>"
-        )
-        await place.say("s", f"{block}\nThanks, what is next?", PORT)
-        place.clock.time += IDLE + 1
-        await place.work()
-        facts = await place.facts()
-        assert facts
-        assert not [one for one in facts if "MongoDB" in one.content]
-
-    run(tmp_path, scenario)
+async def test_what_was_recalled_is_never_extracted_again(tmp_path: Path) -> None:
+    place = Place(tmp_path / "facts.db")
+    block = (
+        '<recalled-context source="memory-context">\n\n<knowledge>\n'
+        "- [decision] We decided to use MongoDB for invoices\n</knowledge>\n\n"
+        "</recalled-context>"
+    )
+    await place.say("s", f"{block}\nThanks, what is next?", PORT)
+    place.clock.time += IDLE + 1
+    await place.work()
+    facts = await place.facts()
+    assert facts
+    assert not [one for one in facts if "MongoDB" in one.content]
 
 
-def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: Path) -> None:
-    async def scenario(place: Place) -> None:
-        await place.say("bob", "I prefer tabs over spaces for indentation.")
-        place.clock.time += IDLE + 1
-        await place.work()
-        (tabs,) = await place.facts()
-        async with place.engine() as memory:
-            alice = await memory.facts("alice")
-            assert await alice.list() == ()
-            with pytest.raises(RecollectError, match="another session"):
-                await alice.why(tabs.id)
-            await alice.add("I prefer spaces over tabs for indentation.")
-            assert [one.session for one in await alice.list()] == ["alice"]
-            bob = await memory.facts("bob")
-            assert await bob.list() == (tabs,)
-            assert len(await (await memory.facts()).list()) == 2, "the space as a whole"
-
-    run(tmp_path, scenario)
+async def test_who_speaks_in_a_session_sees_and_changes_no_other_ones_facts(tmp_path: Path) -> None:
+    place = Place(tmp_path / "facts.db")
+    await place.say("bob", "I prefer tabs over spaces for indentation.")
+    place.clock.time += IDLE + 1
+    await place.work()
+    (tabs,) = await place.facts()
+    async with place.engine() as memory:
+        alice = await memory.facts("alice")
+        assert await alice.list() == ()
+        with pytest.raises(RecollectError, match="another session"):
+            await alice.why(tabs.id)
+        await alice.add("I prefer spaces over tabs for indentation.")
+        assert [one.session for one in await alice.list()] == ["alice"]
+        bob = await memory.facts("bob")
+        assert await bob.list() == (tabs,)
+        assert len(await (await memory.facts()).list()) == 2, "the space as a whole"

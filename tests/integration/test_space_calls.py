@@ -99,15 +99,14 @@ async def test_a_string_in_place_of_a_list_forgets_nothing(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("given", [{}, {"matching": "  "}, {"pattern": "("}, {"facts": ["none"]}])
-def test_an_order_that_names_nothing_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
-    async def run() -> None:
-        async with opened(str(tmp_path / "m.db")) as memory:
-            await memory.ingest("chat", SAID)
-            with pytest.raises((RecollectError, ValueError)):
-                await memory.forget(**given)
-            assert (await memory.stats()).segments == 3
-
-    asyncio.run(run())
+async def test_an_order_that_names_nothing_is_refused(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    async with opened(str(tmp_path / "m.db")) as memory:
+        await memory.ingest("chat", SAID)
+        with pytest.raises((RecollectError, ValueError)):
+            await memory.forget(**given)
+        assert (await memory.stats()).segments == 3
 
 
 async def test_a_user_is_deleted_with_all_that_is_stored_of_them(place: str | None) -> None:

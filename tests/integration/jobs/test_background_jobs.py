@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.harness.waiting import PATIENCE_SECONDS, eventually
-from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+from tests.integration.jobs.work_bench import NOON, Bench, nothing_to_write, opened
 
 from recollect.core.upkeep.jobs import BackgroundJobs, JobRunner
 from recollect.core.values.batch import Batch, Lease
 from recollect.errors import StoreUnavailable
-
-OnStore = Callable[[Scenario], None]
 
 
 def background(bench: Bench, runner: JobRunner, *, idle_seconds: float = 60.0) -> BackgroundJobs:
@@ -24,8 +22,8 @@ def background(bench: Bench, runner: JobRunner, *, idle_seconds: float = 60.0) -
     return BackgroundJobs(open_runner, idle_seconds=idle_seconds)
 
 
-def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_it_wakes_works_and_rests(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         done: list[str] = []
 
         async def handler(lease: Lease) -> Batch:
@@ -48,14 +46,12 @@ def test_it_wakes_works_and_rests(on_store: OnStore) -> None:
         jobs.wake()
         assert not jobs.running
 
-    on_store(scenario)
-
 
 @pytest.mark.parametrize("idle_seconds", [0.2, 60.0])
-def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
-    on_store: OnStore, idle_seconds: float
+async def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
+    tmp_path: Path, idle_seconds: float
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         away = [True]
 
         async def open_runner() -> JobRunner:
@@ -76,11 +72,9 @@ def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
         assert await bench.store.jobs() == ()
         await jobs.close()
 
-    on_store(scenario)
 
-
-def test_closing_in_the_middle_leaves_the_job_to_be_done(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_closing_in_the_middle_leaves_the_job_to_be_done(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         begun = asyncio.Event()
 
         async def handler(lease: Lease) -> Batch:
@@ -96,13 +90,10 @@ def test_closing_in_the_middle_leaves_the_job_to_be_done(on_store: OnStore) -> N
         queue = await bench.store.queue()
         assert (queue.waiting, queue.leased) == (1, 0)
 
-    on_store(scenario)
 
-
-def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> None:
+async def test_closing_is_bounded_when_even_giving_back_hangs(tmp_path: Path) -> None:
     """The store takes a job out and then answers nothing more, not even when it is cancelled."""
-
-    async def scenario(bench: Bench) -> None:
+    async with opened(tmp_path / "jobs.db"):
         let_go = asyncio.Event()
 
         async def open_runner() -> JobRunner:
@@ -121,5 +112,3 @@ def test_closing_is_bounded_when_even_giving_back_hangs(on_store: OnStore) -> No
         assert time.monotonic() - begun < PATIENCE_SECONDS / 2
         let_go.set()
         await asyncio.sleep(0)
-
-    on_store(scenario)

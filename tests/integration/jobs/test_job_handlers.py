@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from tests.integration.jobs.work_bench import NOON, Bench, Scenario
+from tests.integration.jobs.work_bench import NOON, opened
 from tests.store_contract import examples
 
 from recollect.core.engine.background import runner_of
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.recall import CandidateQuery, EmbedderKind
 from recollect.system.config import Settings, load_settings
-
-OnStore = Callable[[Scenario], None]
 
 
 class HashEmbedder:
@@ -40,8 +39,8 @@ def embed_job(name: str = HashEmbedder.name) -> NewJob:
     return NewJob(kind="embed", key=name, run_at=NOON)
 
 
-def test_every_passage_gets_one_vector_in_several_jobs(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_every_passage_gets_one_vector_in_several_jobs(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         count = 600
         new = examples.segments(count)
         await bench.store.write(Batch(at=NOON, segments=new, jobs=(embed_job(),)))
@@ -60,11 +59,9 @@ def test_every_passage_gets_one_vector_in_several_jobs(on_store: OnStore) -> Non
         assert similarity is not None
         assert similarity > 0.999
 
-    on_store(scenario)
 
-
-def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_an_embedder_that_miscounts_or_is_another_is_not_believed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         jobs = (embed_job(), embed_job("of-another"))
         await bench.store.write(Batch(at=NOON, segments=examples.segments(3), jobs=jobs))
         runner = runner_of(bench.store, Settings(), bench.clock, (HashEmbedder(lose=1),))
@@ -73,11 +70,9 @@ def test_an_embedder_that_miscounts_or_is_another_is_not_believed(on_store: OnSt
         reasons = {job.reason for job in await bench.store.jobs()}
         assert len(reasons) == 2
 
-    on_store(scenario)
 
-
-def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_old_turns_leave_the_ledger(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         for number in (0, 1):
             await bench.store.write(examples.full_batch(number, session=f"s{number}"))
         bench.clock.time = examples.START + 50 + 30 * 86_400
@@ -93,8 +88,6 @@ def test_old_turns_leave_the_ledger(on_store: OnStore) -> None:
         assert (await runner_of(bench.store, Settings(), bench.clock).run_due())["done"] == 1
         assert await bench.store.turns("s1") == ()
         assert not [job for job in await bench.store.jobs() if job.kind == "expire"]
-
-    on_store(scenario)
 
 
 def _settings(given: dict[str, object]) -> Settings:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.harness.waiting import PATIENCE_SECONDS
-from tests.integration.jobs.work_bench import NOON, Bench, Scenario, nothing_to_write
+from tests.integration.jobs.work_bench import NOON, nothing_to_write, opened
 from tests.store_contract import examples
 
 from recollect.core.upkeep import jobs as runner_module
 from recollect.core.upkeep.jobs import day_of
 from recollect.core.values.batch import Batch, Lease, NewJob
 
-OnStore = Callable[[Scenario], None]
 
-
-def test_a_job_is_done_and_its_effect_is_there(on_store: OnStore) -> None:
+async def test_a_job_is_done_and_its_effect_is_there(tmp_path: Path) -> None:
     new = examples.segment("made by a job")
 
     async def handler(lease: Lease) -> Batch:
         assert (lease.kind, lease.key, lease.attempt) == ("work", "a", 1)
         return Batch(at=NOON, segments=(new,), jobs=(NewJob(kind="other", key="next"),))
 
-    async def scenario(bench: Bench) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         runner = bench.runner(handler)
         assert await runner.run_once() is None
         await bench.enqueue("a")
@@ -33,14 +31,12 @@ def test_a_job_is_done_and_its_effect_is_there(on_store: OnStore) -> None:
         assert await bench.store.known([new.segment.id]) == {new.segment.id}
         assert [job.kind for job in await bench.store.jobs()] == ["other"], "not ours to take"
 
-    on_store(scenario)
 
-
-def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(on_store: OnStore) -> None:
+async def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(tmp_path: Path) -> None:
     async def handler(lease: Lease) -> Batch:
         raise ValueError("it quotes what was said")
 
-    async def scenario(bench: Bench) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         runner = bench.runner(handler, max_attempts=4)
         await bench.enqueue("a")
         waits = []
@@ -63,11 +59,9 @@ def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(on_store: On
         assert await bench.store.revive(at=bench.clock.time) == 1
         assert (await runner.run_due())["failed"] == 1
 
-    on_store(scenario)
 
-
-def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
+async def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         runner = bench.runner(nothing_to_write, day_tokens=100)
         await bench.enqueue("a", "b", "c", cost_tokens=40)
         assert (await runner.run_due())["done"] == 2
@@ -79,11 +73,10 @@ def test_the_budget_of_a_day_is_kept_and_the_next_day_goes_on(on_store: OnStore)
         assert (await runner.run_due())["done"] == 1
         assert await runner.next_due_seconds(idle_seconds=7.0) is None
 
-    on_store(scenario)
 
+async def test_a_long_job_keeps_its_lease(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
 
-def test_a_long_job_keeps_its_lease(on_store: OnStore) -> None:
-    async def scenario(bench: Bench) -> None:
         async def handler(lease: Lease) -> Batch:
             for _ in range(8):
                 await asyncio.sleep(0.05)
@@ -99,14 +92,12 @@ def test_a_long_job_keeps_its_lease(on_store: OnStore) -> None:
             assert await other.run_once() is None
         assert await working == {"done": 1}
 
-    on_store(scenario)
 
-
-def test_a_lost_lease_stops_the_handler_and_writes_nothing(on_store: OnStore) -> None:
+async def test_a_lost_lease_stops_the_handler_and_writes_nothing(tmp_path: Path) -> None:
     new = examples.segment("must not be written")
     stopped: list[str] = []
+    async with opened(tmp_path / "jobs.db") as bench:
 
-    async def scenario(bench: Bench) -> None:
         async def handler(lease: Lease) -> Batch:
             if lease.attempt > 1:
                 return Batch(at=NOON)
@@ -127,13 +118,11 @@ def test_a_lost_lease_stops_the_handler_and_writes_nothing(on_store: OnStore) ->
         assert await bench.store.known([new.segment.id]) == frozenset()
         assert await bench.store.jobs() == ()
 
-    on_store(scenario)
 
-
-def test_a_stop_lets_a_job_end_or_gives_it_back(
-    on_store: OnStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_stop_lets_a_job_end_or_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario(bench: Bench) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
         stop, begun = asyncio.Event(), asyncio.Event()
 
         async def handler(lease: Lease) -> Batch:
@@ -155,5 +144,3 @@ def test_a_stop_lets_a_job_end_or_gives_it_back(
             assert (queue.waiting, queue.leased) == (waiting, 0)
         again = await bench.runner(nothing_to_write).run_due()
         assert again["done"] == 1, "given back, so the next one need not wait for the lease"
-
-    on_store(scenario)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -65,9 +65,6 @@ async def opened(path: Path) -> AsyncIterator[Bench]:
         yield Bench(store)
     finally:
         await store.close()
-
-
-Scenario = Callable[[Bench], Awaitable[None]]
 
 
 async def nothing_to_write(lease: Lease) -> Batch:

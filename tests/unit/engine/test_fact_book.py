@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -18,8 +18,6 @@ from recollect.core.values.batch import Batch
 from recollect.core.values.fact import FactType
 from recollect.errors import RecollectError
 from recollect.system.config import Settings
-
-T = TypeVar("T")
 
 
 class Ticking:
@@ -33,19 +31,17 @@ class Ticking:
         return self.at
 
 
-def with_book(tmp_path: Path, work: Callable[[FactBook, Store], Awaitable[T]]) -> T:
-    async def run() -> T:
-        store = await open_store(str(tmp_path / "m.db"), space="default", create=True)
-        try:
-            return await work(FactBook(store, Settings(), Ticking()), store)
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def opened(tmp_path: Path) -> AsyncIterator[tuple[FactBook, Store]]:
+    store = await open_store(str(tmp_path / "m.db"), space="default", create=True)
+    try:
+        yield FactBook(store, Settings(), Ticking()), store
+    finally:
+        await store.close()
 
 
-def test_writers_at_the_same_time_leave_one_current_fact(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
+async def test_writers_at_the_same_time_leave_one_current_fact(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (book, _):
         ports = [f"The server port is {port}" for port in range(8000, 8004)]
         await asyncio.gather(*(book.add(said, type="config") for said in ports))
         current = await book.list()
@@ -54,12 +50,9 @@ def test_writers_at_the_same_time_leave_one_current_fact(tmp_path: Path) -> None
         assert sorted(one.content for one in history.facts) == ports
         assert all(one.superseded_by is not None for one in history.facts[:-1])
 
-    with_book(tmp_path, work)
 
-
-def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
+async def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (book, _):
         for text in ("", "  \n "):
             with pytest.raises(RecollectError, match="statement is empty"):
                 await book.add(text)
@@ -67,12 +60,9 @@ def test_statements_have_words_and_an_end(tmp_path: Path) -> None:
             await book.add("x" * 2_001)
         assert await book.list() == ()
 
-    with_book(tmp_path, work)
 
-
-def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
+async def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (book, _):
         await book.add("The server port is 9000", type="config")
         late = await book.add("The server port is 8000", type="config", at=1_700_000_000.0)
         assert late.fact is not None
@@ -80,8 +70,6 @@ def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
         assert [one.content for one in await book.list()] == ["The server port is 9000"]
         then = await book.list(FactFilter(as_of=1_700_000_001.0))
         assert [one.content for one in then] == ["The server port is 8000"]
-
-    with_book(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -98,10 +86,10 @@ def test_what_is_learnt_late_is_history(tmp_path: Path) -> None:
         ("the codename is Falcon", "the codename is secret", False),
     ],
 )
-def test_what_a_person_writes_replaces_what_was_extracted_of_the_same(
+async def test_what_a_person_writes_replaces_what_was_extracted_of_the_same(
     tmp_path: Path, known: str, added: str, replaces: bool
 ) -> None:
-    async def work(book: FactBook, store: Store) -> None:
+    async with opened(tmp_path) as (book, store):
         found = (await book.add(known)).fact
         assert found is not None
         extracted = replace(found, made_by="model", session="talk")
@@ -111,12 +99,9 @@ def test_what_a_person_writes_replaces_what_was_extracted_of_the_same(
         assert written.outcome == ("replaced" if replaces else "added")
         assert (known in [one.content for one in await book.list()]) is not replaces
 
-    with_book(tmp_path, work)
 
-
-def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
+async def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (book, _):
         await book.add("The server port is 8000", type="config")
         for asked in (
             FactFilter(trusts=("high",)),
@@ -131,8 +116,6 @@ def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> N
         ):
             with pytest.raises(RecollectError, match="is not one of"):
                 await book.list(wrong)
-
-    with_book(tmp_path, work)
 
 
 TYPES: dict[FactType, tuple[str, ...]] = {
@@ -149,9 +132,8 @@ TYPES: dict[FactType, tuple[str, ...]] = {
 }
 
 
-def test_a_statement_without_a_type_gets_that_of_its_words(tmp_path: Path) -> None:
-    async def work(book: FactBook, store: Store) -> None:
-        del store
+async def test_a_statement_without_a_type_gets_that_of_its_words(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (book, _):
         for texts in TYPES.values():
             for text in texts:
                 await book.add(text)
@@ -163,5 +145,3 @@ def test_a_statement_without_a_type_gets_that_of_its_words(tmp_path: Path) -> No
         named = await book.add("Checkout fails on Sundays", type="decision")
         assert named.fact is not None
         assert named.fact.type == "decision"
-
-    with_book(tmp_path, work)

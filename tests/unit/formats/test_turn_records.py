@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import get_args
 
@@ -96,8 +97,8 @@ def test_what_cannot_be_read_may_hold_any_text() -> None:
         Masks().json(packed()[:-9])
 
 
-def test_forgetting_a_text_removes_the_outcomes_that_hold_it(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_forgetting_a_text_removes_the_outcomes_that_hold_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         body = packed()
         piece = LedgerPiece(hash=PieceHash("0" * 32), kind="outcomes", body=body)
         await store.write(Batch(at=AT, pieces=(piece,)))
@@ -106,13 +107,10 @@ def test_forgetting_a_text_removes_the_outcomes_that_hold_it(tmp_path: Path) -> 
         await forget(store, [], order, now=AT)
         assert not await store.bodies("pieces")
 
-    run(tmp_path, scenario)
 
-
-def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path) -> None:
+async def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path) -> None:
     """A page of nothing but torn pieces came back empty, and ended the walk."""
-
-    async def scenario(store: Store) -> None:
+    async with opened(tmp_path) as store:
         pieces = tuple(examples.piece(f'{{"text": "{"tide " * 40}{n}"}}') for n in range(60))
         last = examples.piece('{"text": "the berth of Anna"}')
         last = LedgerPiece(hash=PieceHash("f" * 32), kind="row", body=last.body)
@@ -130,8 +128,6 @@ def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path) -> N
         await forget(store, [], ForgetOrder(at=AT, pattern="Anna"), now=AT)
         assert "Anna" not in str([body.body for body in await store.bodies("pieces", limit=100)])
 
-    run(tmp_path, scenario)
-
 
 def test_codes_are_those_of_every_earlier_version() -> None:
     assert KIND_CODES == {"kept": 0, "changed": 1, "left out": 2, "summarised": 3, "inserted": 4}
@@ -141,12 +137,10 @@ def test_codes_are_those_of_every_earlier_version() -> None:
     assert read_outcomes(RECORDED) == outcomes()
 
 
-def run(folder: Path, scenario: object) -> None:
-    async def whole() -> None:
-        store = await open_store(str(folder / "space.db"), space="alice")
-        try:
-            await scenario(store)  # type: ignore[operator]
-        finally:
-            await store.close()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Store]:
+    store = await open_store(str(folder / "space.db"), space="alice")
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -153,14 +153,11 @@ class TestSearchAndGet:
             ("memory_get", {"id": "1.a", "around": -1}, ["$.around", ">= 0"]),
         ],
     )
-    def test_an_argument_that_is_wrong_is_named_with_what_is_accepted(
+    async def test_an_argument_that_is_wrong_is_named_with_what_is_accepted(
         self, tmp_path: Path, tool: str, given: dict[str, Any], names: list[str]
     ) -> None:
-        async def work() -> MemoryAnswer:
-            async with memory_at(tmp_path) as memory:
-                return await memory_tools(memory).call(tool, given)
-
-        answer = run(work())
+        async with memory_at(tmp_path) as memory:
+            answer = await memory_tools(memory).call(tool, given)
         assert answer.is_error
         assert not answer.text.startswith(TOOL_OPENING), "it is nothing from memory"
         assert all(name in answer.text for name in names), answer.text

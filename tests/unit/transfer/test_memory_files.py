@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -110,20 +110,12 @@ async def opened(tmp_path: Path) -> AsyncIterator[Space]:
         await store.close()
 
 
-def with_space(tmp_path: Path, work: Callable[[Space], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with opened(tmp_path) as space:
-            await work(space)
-
-    asyncio.run(run())
-
-
 def outcomes(look: MemoryFilesResult) -> dict[str, str]:
     return {one.file: one.outcome for one in look.files}
 
 
-def test_files_become_segments_that_are_found_with_file_and_line(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_files_become_segments_that_are_found_with_file_and_line(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         space.put("MEMORY.md", NOTES, age=86_400.0)
         space.put("memory/people/anna.md", "Anna\n====\nSails on the lake.\n")
         space.put("memory/2026-02-10.md", "Met Anna at the quay.\n")
@@ -155,11 +147,9 @@ def test_files_become_segments_that_are_found_with_file_and_line(tmp_path: Path)
         assert await space.found("payments") == ["MEMORY.md:3"]
         assert {(job.kind, job.key) for job in await space.store.jobs()} == {("embed", "hash")}
 
-    with_space(tmp_path, work)
 
-
-def test_editing_one_section_rewrites_only_that(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_editing_one_section_rewrites_only_that(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory.md", NOTES)
         files = space.files()
         await files.look()
@@ -179,11 +169,11 @@ def test_editing_one_section_rewrites_only_that(tmp_path: Path) -> None:
         for kept in ("memory.md:3", "memory.md:9"):
             assert after[kept] == before[kept]
 
-    with_space(tmp_path, work)
 
-
-def test_a_section_that_moved_keeps_its_id_and_time_and_tells_its_new_line(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_a_section_that_moved_keeps_its_id_and_time_and_tells_its_new_line(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory.md", NOTES, age=90_000.0)
         files = space.files()
         await files.look()
@@ -199,11 +189,9 @@ def test_a_section_that_moved_keeps_its_id_and_time_and_tells_its_new_line(tmp_p
         assert await space.found("crane") == ["memory.md:9"]
         assert outcomes(await files.look()) == {"memory.md": "unchanged"}
 
-    with_space(tmp_path, work)
 
-
-def test_what_is_deleted_emptied_or_renamed_is_withdrawn(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_what_is_deleted_emptied_or_renamed_is_withdrawn(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         for name in ("a", "b", "c"):
             space.put(f"memory/{name}.md", f"The note {name} about herons.\n")
         files = space.files()
@@ -225,11 +213,9 @@ def test_what_is_deleted_emptied_or_renamed_is_withdrawn(tmp_path: Path) -> None
         await files.look()
         assert await space.found("herons") == ["memory/a.md:1", "memory/d.md:1"]
 
-    with_space(tmp_path, work)
 
-
-def test_a_forgotten_section_stays_out_though_the_file_says_it(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_a_forgotten_section_stays_out_though_the_file_says_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         path = space.put("memory.md", NOTES)
         files = space.files()
         await files.look()
@@ -248,14 +234,11 @@ def test_a_forgotten_section_stays_out_though_the_file_says_it(tmp_path: Path) -
         assert (await files.look()).forgotten == ()
         assert await space.found("crane") == ["memory.md:6"]
 
-    with_space(tmp_path, work)
 
-
-def test_secrets_are_masked_and_never_cut_in_two(tmp_path: Path) -> None:
+async def test_secrets_are_masked_and_never_cut_in_two(tmp_path: Path) -> None:
     key = "\n".join(["-----BEGIN RSA PRIVATE KEY-----"] + ["MIIEowIBAAKCAQEAu1SU1LfVLPHC" * 2] * 90)
     text = f"# Keys\nOPENAI_API_KEY={SECRET}\n\n{key}\n-----END RSA PRIVATE KEY-----\n\nAfter it.\n"
-
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory.md", text)
         look = await space.files().look()
         assert look.redacted == 2
@@ -269,11 +252,9 @@ def test_secrets_are_masked_and_never_cut_in_two(tmp_path: Path) -> None:
         assert SECRET.encode() not in raw
         assert b"MIIEowIBAAKCAQEAu1SU1" not in raw
 
-    with_space(tmp_path, work)
 
-
-def test_two_workspaces_of_one_space_leave_each_other_alone(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_two_workspaces_of_one_space_leave_each_other_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         other = tmp_path / "other"
         other.mkdir()
         space.put("memory.md", NOTES)
@@ -293,10 +274,8 @@ def test_two_workspaces_of_one_space_leave_each_other_alone(tmp_path: Path) -> N
         await theirs.look(withdraw=True)
         assert sorted(await space.held()) == ["memory.md:3", "memory.md:6", "memory.md:9"]
 
-    with_space(tmp_path, work)
 
-
-def test_extra_paths_are_files_folders_and_globs(
+async def test_extra_paths_are_files_folders_and_globs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "me"
@@ -305,8 +284,7 @@ def test_extra_paths_are_files_folders_and_globs(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("USERPROFILE", str(home))
     extra = ("README.txt", "docs/**/*.md", "wiki", "~/notes", "log/[0-9]*.md", "absent", "logs/*")
-
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         space.put("README.txt", "Read me.\n")
         space.put("docs/a.md", "Doc a.\n")
         space.put("docs/x/y/b.md", "Doc b.\n")
@@ -345,16 +323,13 @@ def test_extra_paths_are_files_folders_and_globs(
         }
         assert sorted(await space.held()) == ["wiki/w.md:1"]
 
-    with_space(tmp_path, work)
-
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
-def test_links_stay_inside_and_loops_end(tmp_path: Path) -> None:
+async def test_links_stay_inside_and_loops_end(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.md").write_text("Nobody asked for this.\n")
-
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory/a.md", "The one file.\n")
         memory = space.folder / "memory"
         (memory / "0-same.md").symlink_to("a.md")
@@ -373,11 +348,9 @@ def test_links_stay_inside_and_loops_end(tmp_path: Path) -> None:
         look = await space.files(str(outside)).look()
         assert outcomes(look)[(outside / "secret.md").resolve().as_posix()] == "added"
 
-    with_space(tmp_path, work)
 
-
-def test_what_is_not_followed_is_told_and_has_nothing_stored(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_what_is_not_followed_is_told_and_has_nothing_stored(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory/a.md", "Words about herons.\n")
         space.put("memory/b.md", "Words about herons, too.\n")
         space.put("memory/c.md", b"\xff\xfe\x00bad")
@@ -393,10 +366,8 @@ def test_what_is_not_followed_is_told_and_has_nothing_stored(tmp_path: Path) -> 
         assert "2 MiB" in next(one.reason for one in look.skipped if one.file == "memory/b.md")
         assert await space.held() == {}
 
-    with_space(tmp_path, work)
 
-
-def test_what_cannot_be_read_now_keeps_what_is_stored(
+async def test_what_cannot_be_read_now_keeps_what_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refusals are made up: tests may run as root, who may read everything."""
@@ -412,7 +383,7 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
             raise PermissionError(13, "Permission denied")
         return opener(path)
 
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory/a.md", "Words about herons.\n")
         space.put("memory/deep/b.md", "Words about storks.\n")
         files = space.files()
@@ -432,13 +403,11 @@ def test_what_cannot_be_read_now_keeps_what_is_stored(
             "memory/deep/b.md": "unchanged",
         }
 
-    with_space(tmp_path, work)
 
-
-def test_too_many_files_are_told_and_take_nothing_away(
+async def test_too_many_files_are_told_and_take_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         for n in range(6):
             space.put(f"memory/{n}.md", f"Note {n} about herons.\n")
         await space.files().look()
@@ -452,11 +421,9 @@ def test_too_many_files_are_told_and_take_nothing_away(
         assert any("more than 3 names" in one.reason for one in look.skipped)
         assert len(await space.held()) == 6
 
-    with_space(tmp_path, work)
 
-
-def test_looks_at_the_same_time_store_everything_once(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_looks_at_the_same_time_store_everything_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         second = await SQLiteStore.open(tmp_path / "memory.db", space="default")
         try:
             for n in range(20):
@@ -480,47 +447,42 @@ def test_looks_at_the_same_time_store_everything_once(tmp_path: Path) -> None:
         finally:
             await second.close()
 
-    with_space(tmp_path, work)
 
-
-def test_a_disk_that_hangs_ends_the_look_and_takes_nothing_away(
+async def test_a_disk_that_hangs_ends_the_look_and_takes_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-
-    async def work(space: Space) -> None:
-        space.put("memory/a.md", "Words about herons.\n")
-        monkeypatch.setattr("recollect.core.transfer.memory_files.STEP_SECONDS", 0.2)
-        files = space.files()
-        await files.look()
-        find = followed_files.FollowedFiles.find
-
-        def hang(self: followed_files.FollowedFiles) -> followed_files.FoundFiles:
-            release.wait(30)
-            return find(self)
-
-        monkeypatch.setattr(followed_files.FollowedFiles, "find", hang)
-        for _ in range(2):
-            begun = time.monotonic()
-            look = await files.look()
-            assert time.monotonic() - begun < 5
-            assert look.skipped[0].reason == "it does not answer"
-        assert len([one for one in threading.enumerate() if one.name == "recollect-files"]) == 1
-        assert len(await space.held()) == 1
-        release.set()
-        monkeypatch.undo()
-        await asyncio.sleep(0.3)
-        assert outcomes(await files.look()) == {"memory/a.md": "unchanged"}
-
     try:
-        with_space(tmp_path, work)
+        async with opened(tmp_path) as space:
+            space.put("memory/a.md", "Words about herons.\n")
+            monkeypatch.setattr("recollect.core.transfer.memory_files.STEP_SECONDS", 0.2)
+            files = space.files()
+            await files.look()
+            find = followed_files.FollowedFiles.find
+
+            def hang(self: followed_files.FollowedFiles) -> followed_files.FoundFiles:
+                release.wait(30)
+                return find(self)
+
+            monkeypatch.setattr(followed_files.FollowedFiles, "find", hang)
+            for _ in range(2):
+                begun = time.monotonic()
+                look = await files.look()
+                assert time.monotonic() - begun < 5
+                assert look.skipped[0].reason == "it does not answer"
+            assert len([one for one in threading.enumerate() if one.name == "recollect-files"]) == 1
+            assert len(await space.held()) == 1
+            release.set()
+            monkeypatch.undo()
+            await asyncio.sleep(0.3)
+            assert outcomes(await files.look()) == {"memory/a.md": "unchanged"}
     finally:
         release.set()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes there")
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    async def work(space: Space) -> None:
+async def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory/a.md", "Words about herons.\n")
         os.mkfifo(space.folder / "memory/pipe.md")
         look = await space.files().look()
@@ -529,13 +491,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
             ("memory/pipe.md", "it is not a regular file")
         ]
 
-    with_space(tmp_path, work)
 
-
-def test_a_file_that_changes_while_it_is_read_is_read_next_time(
+async def test_a_file_that_changes_while_it_is_read_is_read_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(space: Space) -> None:
+    async with opened(tmp_path) as space:
         space.put("memory.md", NOTES)
         files = space.files()
         find = followed_files.FollowedFiles.find
@@ -551,5 +511,3 @@ def test_a_file_that_changes_while_it_is_read_is_read_next_time(
         assert await space.held() == {}
         monkeypatch.undo()
         assert outcomes(await files.look()) == {"memory.md": "added"}
-
-    with_space(tmp_path, work)

@@ -99,8 +99,10 @@ class TestASingleFact:
     """A memory that holds one thing somebody wrote down, and no message at all."""
 
     @pytest.mark.parametrize("every_turn", [True, False])
-    def test_is_recalled_when_it_is_asked_for(self, tmp_path: Path, *, every_turn: bool) -> None:
-        async def work(held: Memory) -> None:
+    async def test_is_recalled_when_it_is_asked_for(
+        self, tmp_path: Path, *, every_turn: bool
+    ) -> None:
+        async with memory(tmp_path) as held:
             await know(held, fact("port", PORT))
             found = await held.recall(ASKS_PORT, every_turn=every_turn)
             assert names(found) == ["port"]
@@ -108,24 +110,20 @@ class TestASingleFact:
             assert found.gate.open
             assert PORT in block(found)
 
-        run(tmp_path, work)
-
     @pytest.mark.parametrize("every_turn", [True, False])
     @pytest.mark.parametrize(
         "question",
         [OTHER, "ok, go on please", "which port wine goes with cheese and figs?"],
     )
-    def test_is_not_recalled_for_anything_else(
+    async def test_is_not_recalled_for_anything_else(
         self, tmp_path: Path, question: str, *, every_turn: bool
     ) -> None:
-        async def work(held: Memory) -> None:
+        async with memory(tmp_path) as held:
             await know(held, fact("port", PORT))
             found = await held.recall(question, every_turn=every_turn)
             assert found.empty
             assert found.gate is not None
             assert not found.gate.open
-
-        run(tmp_path, work)
 
     @pytest.mark.parametrize(
         ("written", "asked"),
@@ -135,33 +133,28 @@ class TestASingleFact:
             ("Rebase before a merge", "Merge the branch of Ines please"),
         ],
     )
-    def test_what_a_person_wrote_comes_back_for_a_word_of_it(
+    async def test_what_a_person_wrote_comes_back_for_a_word_of_it(
         self, tmp_path: Path, written: str, asked: str
     ) -> None:
-        async def work(held: Memory) -> None:
+        async with memory(tmp_path) as held:
             await know(held, fact("own", written))
             assert names(await held.recall(asked)) == ["own"]
             await know(held, fact("own", written, made_by="import"))
             assert (await held.recall(asked)).empty, "what a file brought has to answer better"
 
-        run(tmp_path, work)
-
-    def test_opens_no_gate_where_it_rests_on_messages(self, tmp_path: Path) -> None:
+    async def test_opens_no_gate_where_it_rests_on_messages(self, tmp_path: Path) -> None:
         """They were asked already, and did not answer."""
-
-        async def work(held: Memory) -> None:
+        async with memory(tmp_path) as held:
             (said,) = await held.remember([PORT])
             await know(held, fact("port", PORT, **rests_on(said, PORT, PORT)))
             request = held.asks(entries([user(ASKS_PORT)], name="q"))
             assert await beside_nothing(held, request) == ["port"]
             assert await beside_nothing(held, request, gate=False) == []
 
-        run(tmp_path, work)
-
 
 class TestWhatStandsInTheView:
-    def test_what_a_shown_message_says_is_not_recalled(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_what_a_shown_message_says_is_not_recalled(self, tmp_path: Path) -> None:
+        async with memory(tmp_path) as held:
             said = await held.remember([PORT, "noted"])
             await know(
                 held,
@@ -172,10 +165,8 @@ class TestWhatStandsInTheView:
             assert set(await beside_nothing(held, held.asks(asking))) == {"port", "old"}
             assert await beside_nothing(held, held.asks((*said, *asking))) == ["old"]
 
-        run(tmp_path, work)
-
-    def test_what_a_standing_block_says_is_not_recalled_again(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_what_a_standing_block_says_is_not_recalled_again(self, tmp_path: Path) -> None:
+        async with memory(tmp_path) as held:
             await know(held, fact("port", PORT))
             view = entries([user(ASKS_PORT)], name="q")
             found = await held.answer(held.asks(view))
@@ -187,21 +178,17 @@ class TestWhatStandsInTheView:
             assert fact_identity(FactId("port")) in edit.quotes, "so that forgetting finds it"
             assert (await held.answer(held.asks(view, edits=[edit]))).empty
 
-        run(tmp_path, work)
-
 
 class TestWhich:
-    def test_superseded_ones_never(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_superseded_ones_never(self, tmp_path: Path) -> None:
+        async with memory(tmp_path) as held:
             new = fact("new", "The staging gateway listens on port 9000.", NOW)
             old = fact("old", PORT, superseded_by=new.id, valid_to=NOW)
             await know(held, old, new)
             assert names(await held.recall(ASKS_PORT)) == ["new"]
 
-        run(tmp_path, work)
-
-    def test_scope(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_scope(self, tmp_path: Path) -> None:
+        async with memory(tmp_path) as held:
             await know(
                 held,
                 fact("mine", f"{PORT} Mine.", session="s"),
@@ -213,10 +200,10 @@ class TestWhich:
             session = await held.recall(ASKS_PORT, scope="session", every_turn=True)
             assert set(names(session)) == {"mine", "all"}
 
-        run(tmp_path, work)
-
-    def test_only_what_was_lost_where_a_lost_term_opened_the_gate(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_only_what_was_lost_where_a_lost_term_opened_the_gate(
+        self, tmp_path: Path
+    ) -> None:
+        async with memory(tmp_path) as held:
             await know(
                 held,
                 fact("path", "src/edge/hall_router.py holds the gateway code"),
@@ -227,31 +214,29 @@ class TestWhich:
             lost = tuple(tokenize("hall_router.py"))
             assert await beside_nothing(held, request, lost=lost) == ["path"]
 
-        run(tmp_path, work)
-
     @pytest.mark.parametrize(
         ("trust", "words"),
         [("high", "user"), ("medium", "assistant"), ("low", "tool output"),
          ("outside", "fetched content")],
     )  # fmt: skip
-    def test_the_block_shows_how_far_each_may_be_trusted(
+    async def test_the_block_shows_how_far_each_may_be_trusted(
         self, tmp_path: Path, trust: Trust, words: str
     ) -> None:
-        async def work(held: Memory) -> None:
+        async with memory(tmp_path) as held:
             await know(held, fact("port", PORT, trust=trust))
             day = datetime.fromtimestamp(NOW - DAY, UTC).date().isoformat()
             told = block(await held.recall(ASKS_PORT))
             assert f"- [config] ({words}, {day}) {PORT}" in told
-
-        run(tmp_path, work)
 
 
 LONG = "We spoke of the staging gateway for long. " + PORT + " Then we went home."
 
 
 class TestBesidePassages:
-    def test_a_fact_whose_words_a_passage_shows_gives_its_place_up(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_a_fact_whose_words_a_passage_shows_gives_its_place_up(
+        self, tmp_path: Path
+    ) -> None:
+        async with memory(tmp_path) as held:
             (said, *_) = await held.remember([LONG, "noted", "my sister paints boats", "fine"])
             await know(held, fact("port", "staging gateway on 8443", **rests_on(said, LONG, PORT)))
             found = await held.recall(ASKS_PORT, every_turn=True)
@@ -261,21 +246,17 @@ class TestBesidePassages:
             assert narrow.passages == ()
             assert names(narrow) == ["port"], "no passage fits, so the fact says it"
 
-        run(tmp_path, work)
-
-    def test_a_digest_of_an_earlier_version_is_not_recalled(self, tmp_path: Path) -> None:
-        async def work(held: Memory) -> None:
+    async def test_a_digest_of_an_earlier_version_is_not_recalled(self, tmp_path: Path) -> None:
+        async with memory(tmp_path) as held:
             (said, *_) = await held.remember([LONG, "noted"])
             resting = {**rests_on(said, LONG, PORT), "joint": True, "type": "digest"}
             await know(held, fact("all", "staging gateway: port 8443, up", **resting))
             assert names(await held.recall(ASKS_PORT, every_turn=True)) == []
 
-        run(tmp_path, work)
-
-    def test_one_that_several_messages_say_goes_only_where_all_are_shown(
+    async def test_one_that_several_messages_say_goes_only_where_all_are_shown(
         self, tmp_path: Path
     ) -> None:
-        async def work(held: Memory) -> None:
+        async with memory(tmp_path) as held:
             both = ["The staging gateway is Kong.", "It listens on port 8443 there."]
             said = await held.remember([*both, "my sister paints boats", "fine"])
             spans = [rests_on(one, text, text) for one, text in zip(said, both, strict=False)]
@@ -291,8 +272,6 @@ class TestBesidePassages:
             one_fits = await held.recall(ASKS_PORT, every_turn=True, budget=80)
             assert not set(both) <= set(texts(one_fits))
             assert names(one_fits) == ["joint"]
-
-        run(tmp_path, work)
 
 
 @hypothesis_settings(

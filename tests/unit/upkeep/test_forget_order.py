@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,17 +24,15 @@ from recollect.core.values.upkeep import ForgetOrder
 AT = 1_760_011_200.0
 
 
-def run(folder: Path, scenario: Callable[[Store, FileSpool], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        store = await open_store(str(folder / "space.db"), space="alice")
-        spool = FileSpool(folder / "spool", space="alice")
-        try:
-            await scenario(store, spool)
-        finally:
-            await spool.close()
-            await store.close()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[Store, FileSpool]]:
+    store = await open_store(str(folder / "space.db"), space="alice")
+    spool = FileSpool(folder / "spool", space="alice")
+    try:
+        yield store, spool
+    finally:
+        await spool.close()
+        await store.close()
 
 
 def files_with(marker: str, folder: Path) -> list[Path]:
@@ -50,12 +49,11 @@ def spooled(*texts: str, session: str = "waits") -> bytes:
     return write_batch(Batch(at=AT, segments=new, pieces=pieces))
 
 
-def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: Path) -> None:
+async def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: Path) -> None:
     batch = quoting_batch()
     new = batch.segments
     waits = spooled(f"waits {MARKER}", "harmless too")
-
-    async def scenario(store: Store, spool: FileSpool) -> None:
+    async with opened(tmp_path) as (store, spool):
         await store.write(batch)
         await spool.append(waits)
         await spool.set_aside(write_batch(batch), reason="refused")
@@ -88,11 +86,9 @@ def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_path: 
         assert (await store.stats()).segments == 2
         assert not await asyncio.to_thread(files_with, MARKER, tmp_path)
 
-    run(tmp_path, scenario)
 
-
-def test_a_session_that_only_waits_is_forgotten_by_its_name(tmp_path: Path) -> None:
-    async def scenario(store: Store, spool: FileSpool) -> None:
+async def test_a_session_that_only_waits_is_forgotten_by_its_name(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, spool):
         await spool.append(spooled(f"waits {MARKER}", session="monday"))
         await spool.append(spooled("stays", session="tuesday"))
         order = ForgetOrder(at=AT, sessions=("monday",))
@@ -103,11 +99,9 @@ def test_a_session_that_only_waits_is_forgotten_by_its_name(tmp_path: Path) -> N
         waits = read_batch(spooled(f"waits {MARKER}", session="monday"))
         assert len((await store.write(waits)).forgotten) == 1, "its tombstone stands"
 
-    run(tmp_path, scenario)
 
-
-def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
-    async def scenario(store: Store, spool: FileSpool) -> None:
+async def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, spool):
         await spool.append(b"B9 of a newer version")
         order = ForgetOrder(at=AT, sessions=("monday",))
         certificate = await forget(store, [spool], order, now=AT)
@@ -118,16 +112,11 @@ def test_what_cannot_be_reached_is_named(tmp_path: Path) -> None:
         assert not sum(certificate.counts.values())
         assert await spool.waiting() == 1
 
-    run(tmp_path, scenario)
 
-
-def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
-    async def fill() -> None:
-        spool = FileSpool(tmp_path / "spool", space="alice")
-        await spool.append(spooled("a"))
-        await spool.close()
-
-    asyncio.run(fill())
+async def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path / "spool", space="alice")
+    await spool.append(spooled("a"))
+    await spool.close()
     (file,) = (tmp_path / "spool").glob("*.db")
     file.write_bytes(file.read_bytes()[:100] + b"\xa5" * 8_000)
 
@@ -135,16 +124,13 @@ def test_a_damaged_part_of_the_spool_is_named(tmp_path: Path) -> None:
         spool = await FileSpool.open(tmp_path / "spool", space="alice")
         await spool.close()
 
-    asyncio.run(reopen())
-
-    async def scenario(store: Store, spool: FileSpool) -> None:
+    await reopen()
+    async with opened(tmp_path) as (store, spool):
         certificate = await forget(store, [spool], ForgetOrder(at=AT, sessions=("x",)), now=AT)
         assert any(".damaged" in line for line in certificate.cannot)
 
-    run(tmp_path, scenario)
 
-
-def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
+async def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
     escaped = '7\t{"id":"foreign","extra":"' + "".join(f"\\u{ord(c):04x}" for c in MARKER) + '"}'
     facts = (
         examples.fact("plain", content=f"it is {MARKER.upper()}"),
@@ -157,8 +143,7 @@ def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
         segments=examples.conversation([f"only waits: {MARKER}", "harmless"], session="waits"),
         facts=(examples.fact("spooled", content=MARKER), examples.fact("kept")),
     )
-
-    async def scenario(store: Store, spool: FileSpool) -> None:
+    async with opened(tmp_path) as (store, spool):
         stored = examples.conversation([f"It is {MARKER.title()}.", "an answer"])
         await store.write(Batch(at=AT, segments=stored, facts=facts))
         await spool.append(write_batch(waits))
@@ -189,11 +174,9 @@ def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) -> None:
         assert sorted(texts) == ["an answer", "harmless"]
         assert len((await store.write(waits)).forgotten) == 1, "and it does not come back"
 
-    run(tmp_path, scenario)
 
-
-def test_a_fact_is_forgotten_by_its_id(tmp_path: Path) -> None:
-    async def scenario(store: Store, spool: FileSpool) -> None:
+async def test_a_fact_is_forgotten_by_its_id(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, spool):
         said = examples.conversation(["a", "b"])
         rests = examples.fact("rests", sources=[said[1].segment.id])
         await store.write(Batch(at=AT, segments=said, facts=(rests, examples.fact("other"))))
@@ -202,5 +185,3 @@ def test_a_fact_is_forgotten_by_its_id(tmp_path: Path) -> None:
         assert certificate.counts["facts"] == 1
         assert [fact.id for fact in await store.facts()] == ["other"]
         assert (await store.stats()).segments == 2
-
-    run(tmp_path, scenario)

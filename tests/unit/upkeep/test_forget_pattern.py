@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,15 +31,13 @@ from recollect.core.values.upkeep import BODY_KINDS, ForgetOrder, RewriteOrder, 
 AT = 1_760_011_200.0
 
 
-def run(folder: Path, scenario: Callable[[Store], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        store = await open_store(str(folder / "space.db"), space="alice")
-        try:
-            await scenario(store)
-        finally:
-            await store.close()
-
-    asyncio.run(whole())
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Store]:
+    store = await open_store(str(folder / "space.db"), space="alice")
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def held(store: Store) -> str:
@@ -51,8 +49,8 @@ def prompt(text: str) -> str:
     return json.dumps({"role": "system", "content": text})
 
 
-def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         quoting = Insert(
             anchor=None, placement="head", text="the channel of Anna", stage="inject",
             reason=NOT_RUN, turn=1,
@@ -87,11 +85,9 @@ def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) -> None:
         await store.write(replace(batch, session=None))
         assert "Ann leads" not in await held(store), "it does not come back"
 
-    run(tmp_path, scenario)
 
-
-def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         new = examples.conversation(["Nightfall begins.", "The tide is low."])
         first, second = examples.ids(new)
         twice = examples.conversation(["Hello.", "The tide is low."], session="other")
@@ -113,8 +109,6 @@ def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: P
         assert (await find_targets(store, [], order)).messages == 2
         assert (await forget(store, [], order, now=AT)).counts["facts"] == 2
         assert {str(fact.id) for fact in await store.facts()} == {"both", "tide"}, "said elsewhere"
-
-    run(tmp_path, scenario)
 
 
 def test_a_forgotten_session_leaves_no_reading_and_no_name_in_the_spool() -> None:
@@ -206,8 +200,10 @@ class KilledError(Exception):
     """Stands for a process that ends."""
 
 
-def test_cut_off_anywhere_a_span_is_of_its_text_and_the_next_run_ends_it(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_cut_off_anywhere_a_span_is_of_its_text_and_the_next_run_ends_it(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as store:
         await store.write(resting())
         whole = store.rewrite
         done = 0
@@ -233,13 +229,10 @@ def test_cut_off_anywhere_a_span_is_of_its_text_and_the_next_run_ends_it(tmp_pat
         assert await spanned(store) == "for the crane."
         assert (await redacted(store)).in_clear == 0
 
-    run(tmp_path, scenario)
 
-
-def test_a_fact_written_meanwhile_is_not_moved_to_a_text_it_is_not_of(tmp_path: Path) -> None:
+async def test_a_fact_written_meanwhile_is_not_moved_to_a_text_it_is_not_of(tmp_path: Path) -> None:
     """Who read the message before writes on what it read; redacting looks again."""
-
-    async def scenario(store: Store) -> None:
+    async with opened(tmp_path) as store:
         batch = resting()
         await store.write(replace(batch, facts=()))
         whole, late = store.rewrite, [batch.facts]
@@ -253,11 +246,9 @@ def test_a_fact_written_meanwhile_is_not_moved_to_a_text_it_is_not_of(tmp_path: 
         assert (await redacted(store)).left == 0
         assert await spanned(store) == "for the crane."
 
-    run(tmp_path, scenario)
 
-
-def test_names_that_match_are_counted_and_nobody_is_told_all_is_clean(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_names_that_match_are_counted_and_nobody_is_told_all_is_clean(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         (new,) = examples.conversation(["The tide is low."], session="about ACME-7")
         new = replace(new, segment=replace(new.segment, origin="ACME-8.jsonl:1"))
         job = NewJob(kind="later", key="ACME-9", run_at=2e9)
@@ -270,11 +261,9 @@ def test_names_that_match_are_counted_and_nobody_is_told_all_is_clean(tmp_path: 
             assert f"1 {what}" in told.replace("places that messages were ", "")
         assert "ACME" not in told
 
-    run(tmp_path, scenario)
 
-
-def test_copies_that_lost_a_sign_or_two_are_masked_in_their_session(tmp_path: Path) -> None:
-    async def scenario(store: Store) -> None:
+async def test_copies_that_lost_a_sign_or_two_are_masked_in_their_session(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
         texts = [f"it was {TOKEN[2:]} once", SAID, f"or {TOKEN[:-1]}!", "The tide is low."]
         await store.write(Batch(at=1.0, segments=examples.conversation(texts)))
         seen = await redacted(store, apply=False)
@@ -286,8 +275,6 @@ def test_copies_that_lost_a_sign_or_two_are_masked_in_their_session(tmp_path: Pa
         assert held.startswith("it was [REDACTED:cut-secret] once")
         assert "or [REDACTED:cut-secret]!" in held
         assert (await redacted(store)).in_clear == 0
-
-    run(tmp_path, scenario)
 
 
 def imported(value: object) -> Fact:
