@@ -57,6 +57,12 @@ class FactWritten:
     reason: str = ""
     masked: int = 0
 
+    def __str__(self) -> str:
+        """Describe the outcome, the current fact, and the fact that it replaced."""
+        lines = [f"{self.outcome}: {self.reason if self.fact is None else self.fact}"]
+        lines += [f"in place of: {fact}" for fact in self.replaced]
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPinned:
