@@ -180,7 +180,7 @@ def test_a_running_agent_is_told_and_the_next_time_finishes(planted: Path, tmp_p
         left = [line for line in told["cannot"] if "running agent" in line]
         assert len(left) == 1
         assert transcript.path.name in left[0]
-        assert "forget once more" in left[0]
+        assert "forget again" in left[0]
         assert files_with(tmp_path, home) == [transcript.path.name]
     told = recollect(*order, "--workspace", planted)
     assert told["counts"]["transcripts changed"] == 1

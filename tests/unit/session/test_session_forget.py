@@ -311,7 +311,7 @@ def test_a_transcript_that_is_open_is_told_and_left_and_one_that_is_not_meant_is
             told = [line for line in forget(**order).cannot if "running agent" in line]
             assert len(told) == 1
             assert busy.path.name in told[0]
-            assert told[0].endswith("end it, then forget once more")
+            assert told[0].endswith("end that agent, then forget again")
         told = [line for line in forget(said=(f"about {MARKER}",)).cannot if "running" in line]
         assert "with --matching" in told[0], "who named a segment cannot name it again"
         assert busy.path.read_bytes() == before

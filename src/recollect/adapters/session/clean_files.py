@@ -268,7 +268,7 @@ class _Forgetting(_Walk):
                 "longer exists"
             )
         else:
-            self.again = "then forget once more"
+            self.again = "then forget again"
 
     def run(self, workspace: Path | None) -> None:
         try:
