@@ -45,6 +45,8 @@ QUIET_SECONDS: Final = 60.0
 REPLY_SECONDS: Final = 60.0
 FEW_TASKS: Final = 6
 MORE_TASKS: Final = 2
+MORE_FILES: Final = 8
+"""Files of a memory that opens only when it is needed. A leak leaves one per request."""
 """An idle gateway has so many, and these more may look after the store."""
 ROUTES: Final = {
     "anthropic": ("/v1/messages", "messages"),
@@ -374,7 +376,7 @@ def _judge(soaked: Soaked, growth_ratio: float) -> None:
         ("half_closed", 0.0),
         ("to_provider", float(WORKERS * 2)),
         ("tasks", before["tasks"] + MORE_TASKS),
-        ("files", before["files"] + 2),
+        ("files", before["files"] + MORE_FILES),
         ("resident_mb", before["resident_mb"] * (1 + growth_ratio)),
     ):
         if after[name] > most:

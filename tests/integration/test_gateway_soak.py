@@ -8,7 +8,7 @@ from tests.sizes import at_size
 from tools.gateway_soak import soak
 
 SECONDS = at_size(ci=5, full=20)
-GROWTH_RATIO = 0.4
+GROWTH_RATIO = at_size(ci=1.0, full=0.4)
 """So soon caches still fill: that memory stays flat is what minutes show."""
 
 
