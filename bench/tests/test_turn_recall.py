@@ -26,7 +26,7 @@ from recollect_bench.turn_recall import (
 )
 from recollect_bench.turn_recall_data import EMBEDDERS, SHOWN_MESSAGES, SPACE, Talk, fill, topic_of
 
-PASSAGES = 500
+PASSAGES = 900
 QUESTIONS = 6
 """More than the store remembers the words of: so each is read from the index again."""
 
