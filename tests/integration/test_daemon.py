@@ -24,6 +24,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.harness.waiting import wait_until
 from tests.sizes import at_size, only_in_full
 
 import recollect
@@ -59,6 +60,8 @@ if os.environ.get("STUB_ANSWERS"):
         async def answer(self, agent, payload):
             if payload.get("fail"):
                 raise ValueError("a secret of the user")
+            if payload.get("sleep"):
+                open(os.environ["STUB_ANSWERS"] + ".asked", "w").close()
             await asyncio.sleep(payload.get("sleep", 0))
             with open(os.environ["STUB_ANSWERS"], "a") as file:
                 file.write(payload["prompt"] + "\\n")
@@ -119,6 +122,11 @@ class Lab:
         """Hooks are answered by the script above."""
         self.environment["STUB_ANSWERS"] = str(self.answered)
         return self
+
+    @property
+    def asked(self) -> Path:
+        """Appears when the script began an answer that takes time."""
+        return self.answered.with_name(f"{self.answered.name}.asked")
 
     def command(self, *words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -355,10 +363,13 @@ def test_killed_while_it_keeps_what_was_said_nothing_is_lost_and_nothing_twice(l
 def test_asked_to_end_it_finishes_first(lab: Lab) -> None:
     lab.scripted()
     first = lab.ask("before")["pid"]
-    ender = threading.Timer(0.7, os.kill, (first, signal.SIGTERM))
-    ender.start()
-    told = lab.ask("during", sleep=2.0)
-    assert told == {"told": "during", "pid": first}
+    told: list[dict[str, Any]] = []
+    asking = threading.Thread(target=lambda: told.append(lab.ask("during", sleep=2.0)))
+    asking.start()
+    wait_until(lab.asked.exists)
+    os.kill(first, signal.SIGTERM)
+    asking.join()
+    assert told == [{"told": "during", "pid": first}]
     assert soon(lambda: not lab.processes())
     assert lab.left() == KEPT_FILES
 
@@ -371,7 +382,7 @@ def test_after_an_upgrade_the_new_version_takes_over(lab: Lab) -> None:
         target=lambda: slow.append(lab.hook({"prompt": "slow", "sleep": 2.0}, STUB_VERSION="0.0.1"))
     )
     asking.start()
-    time.sleep(0.7)
+    wait_until(lab.asked.exists)
     assert lab.ask("new")["pid"] == old  # the answer waits for nobody
     asking.join()
     assert slow == [{"told": "slow", "pid": old}]

@@ -366,7 +366,7 @@ def direction_of(values: bytes) -> Scores | None:
     if len(values) % 4:
         return None
     numbers = np.frombuffer(values, "<f4").astype(np.float64)
-    length = float(np.sqrt(np.vecdot(numbers, numbers)))
+    length = float(np.linalg.norm(numbers))
     return numbers / length if np.isfinite(length) and length > 0 else None
 
 
