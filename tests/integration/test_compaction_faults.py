@@ -8,7 +8,6 @@ had been.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -143,17 +142,13 @@ async def test_failures_in_a_row_pause_it_and_the_report_says_so(tmp_path: Path)
 
 async def test_the_pause_outlives_a_restart(tmp_path: Path) -> None:
     clock = Clock()
-
-    async def fails_three_times(talk: Talk) -> None:
-        model = scribe(FAULTS["timeout"])
-        async with opened(tmp_path / "m.db", model, clock=clock) as memory:
-            failed = 0
-            while failed < 3:
-                context = await memory.prepare(SESSION, talk.exchange(4).body("what next?"))
-                failed += context.compaction is not None
-
     talk = Talk()
-    await fails_three_times(talk)
+    model = scribe(FAULTS["timeout"])
+    async with opened(tmp_path / "m.db", model, clock=clock) as memory:
+        failed = 0
+        while failed < 3:
+            context = await memory.prepare(SESSION, talk.exchange(4).body("what next?"))
+            failed += context.compaction is not None
     model = scribe()
     async with opened(tmp_path / "m.db", model, clock=clock) as memory:
         for _ in range(3):
@@ -189,7 +184,7 @@ def over_http(server: ModelServer, wire: str, **more: Any) -> Any:
 
 @pytest.mark.parametrize("manner", ["error", "silent"])
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_provider_whose_window_is_smaller_is_given_less(
+async def test_a_provider_whose_window_is_smaller_is_given_less(
     wire: str, manner: Any, tmp_path: Path
 ) -> None:
     """Told by an error, or not at all: either way it is read in smaller pieces, or it fails."""
@@ -197,7 +192,7 @@ def test_a_provider_whose_window_is_smaller_is_given_less(
     def step(asked: Asked) -> Step:
         return Says(text=notes(Prompt(text=asked.content.decode())))
 
-    async def run(server: ModelServer) -> None:
+    with ModelServer(step, window_tokens=1_100, overflow=manner) as server:
         talk = Talk(long_questions=True)
         model = over_http(server, wire)
         async with opened(tmp_path / "m.db", model, recall__standing_tokens=0) as memory:
@@ -212,7 +207,4 @@ def test_a_provider_whose_window_is_smaller_is_given_less(
                 assert done.compacted, done.reason
                 assert done.notes
         await model.close()
-
-    with ModelServer(step, window_tokens=1_100, overflow=manner) as server:
-        asyncio.run(run(server))
         assert len(server.asked) > 1

@@ -21,7 +21,6 @@ from tests.unit.config.test_recall_settings_act import (
 
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
-from recollect.core.ports import Store
 from recollect.core.values.edit import Insert
 from recollect.core.values.model import FormatName
 from recollect.testing.provider_rules import violations
@@ -141,13 +140,6 @@ async def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) 
     )
     (workspace / "memory" / "2026-11-15.md").write_text("Olga paints the red crane in spring.\n")
     elsewhere = ("the red crane lifts no cargo in winter", "and nobody paints it")
-
-    async def read_files(store: Store) -> None:
-        until = asyncio.get_running_loop().time() + 20
-        while sum(one.session.startswith("file:") for one in await store.sessions()) < 2:
-            assert asyncio.get_running_loop().time() < until
-            await asyncio.sleep(0.02)
-
     await remember(tmp_path / "m.db", elsewhere, session="another")
     await remember(tmp_path / "m.db", HARBOUR)
     clock = Clock(START + 60)
@@ -156,7 +148,10 @@ async def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) 
     )
     store = await open_store(str(tmp_path / "m.db"), space="default")
     await memory.prepare("warming up", said("good morning"))
-    await read_files(store)
+    until = asyncio.get_running_loop().time() + 20
+    while sum(one.session.startswith("file:") for one in await store.sessions()) < 2:
+        assert asyncio.get_running_loop().time() < until
+        await asyncio.sleep(0.02)
     found = await turn(memory, QUESTION)
     await store.close()
     await memory.close()

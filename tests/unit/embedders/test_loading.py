@@ -40,24 +40,20 @@ class Mine(LoadedEmbedder[int]):
         self._load = attempts  # type: ignore[method-assign]
 
 
-def test_all_who_ask_share_one_load() -> None:
+async def test_all_who_ask_share_one_load() -> None:
     attempts = Attempts()
     attempts.go_on.clear()
     loading = Mine(attempts)
-
-    async def run() -> list[int]:
-        waiting = [asyncio.ensure_future(loading.model()) for _ in range(10)]
-        await asyncio.sleep(0.02)
-        assert not loading.ready
-        attempts.go_on.set()
-        return await asyncio.gather(*waiting)
-
-    assert asyncio.run(run()) == [1] * 10
+    waiting = [asyncio.ensure_future(loading.model()) for _ in range(10)]
+    await asyncio.sleep(0.02)
+    assert not loading.ready
+    attempts.go_on.set()
+    assert await asyncio.gather(*waiting) == [1] * 10
     assert loading.ready
-    assert asyncio.run(loading.model()) == 1  # in another event loop too
+    assert await loading.model() == 1  # in another event loop too
 
 
-def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
+async def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
     attempts = Attempts(failing=OSError("the disk is gone"))
     loading = Mine(attempts)
 
@@ -66,16 +62,16 @@ def test_a_failed_load_is_told_to_everyone_and_tried_again_only_later() -> None:
 
     for _ in range(3):
         with pytest.raises(EmbedderError, match=r"mine could not be loaded.*OSError.*disk is gone"):
-            asyncio.run(ask())
+            await ask()
     assert not loading.ready
     assert attempts.made == 1
     loading._failed_at -= RETRY_SECONDS - 10
     with pytest.raises(EmbedderError):
-        asyncio.run(ask())
+        await ask()
     assert attempts.made == 1
     loading._failed_at -= 10
     attempts.failing = None
-    assert asyncio.run(ask()) == 2
+    assert await ask() == 2
     assert loading.ready
 
 
@@ -131,9 +127,9 @@ def test_a_program_that_ends_while_a_graph_runs_does_not_abort(tmp_path: Path) -
     assert done.stderr == ""
 
 
-def test_a_failure_while_embedding_never_quotes_the_text() -> None:
+async def test_a_failure_while_embedding_never_quotes_the_text() -> None:
     def fail() -> None:
         raise ValueError("cannot embed 'my secret'")
 
     with pytest.raises(EmbedderError, match=r"^mine failed \(ValueError\)$"):
-        asyncio.run(aside(fail, name="mine", failing="mine failed"))
+        await aside(fail, name="mine", failing="mine failed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,11 +15,8 @@ REQUEST: dict[str, Any] = {"model": "claude-x", "messages": [{"role": "user", "c
 REPLY = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
 
 
-def run(work: Awaitable[Any]) -> Any:
-    async def waited() -> Any:
-        return await work
-
-    return asyncio.run(waited())
+async def run(work: Awaitable[Any]) -> Any:
+    return await work
 
 
 CALLS: dict[str, Callable[[Engine], Awaitable[Any]]] = {
@@ -60,9 +56,9 @@ def test_with_names_async_with_and_the_blocking_memory() -> None:
         pass
 
 
-def test_a_session_has_a_name() -> None:
+async def test_a_session_has_a_name() -> None:
     with pytest.raises(ValueError, match="give each session its own"):
-        run(Engine().prepare("", REQUEST))
+        await run(Engine().prepare("", REQUEST))
 
 
 async def streaming() -> AsyncIterator[dict[str, Any]]:
@@ -104,16 +100,16 @@ STREAMS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_is_no_reply_and_the_way_to_watch_it_is_told(name: str) -> None:
+async def test_a_stream_is_no_reply_and_the_way_to_watch_it_is_told(name: str) -> None:
     with pytest.raises(TypeError, match=r"stream.*memory.watch.*list of its events"):
-        run(Engine().observe("s", STREAMS[name]()))
+        await run(Engine().observe("s", STREAMS[name]()))
 
 
 NO_REPLIES = ["a string", 42, object(), {}, {"foo": 1}, [], b"oops", b"[1]", bytearray(b"{}")]
 
 
 @pytest.mark.parametrize("reply", NO_REPLIES, ids=range(len(NO_REPLIES)))
-def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
+async def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
     """A number is a slip of the program; what a proxy answers must not end the turn."""
 
     async def used() -> None:
@@ -126,7 +122,7 @@ def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
         (line,) = (await engine.observe("s", reply)).failures
         assert "neither a provider's reply nor an error" in line.said
 
-    run(used())
+    await run(used())
 
 
 async def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: Any) -> None:
@@ -138,14 +134,14 @@ async def test_a_reply_for_a_session_nobody_prepared_is_told_as_lost(tmp_path: A
         assert (await memory.observe("session", REPLY)).failures == (), "the store knows it"
 
 
-def test_a_context_is_neither_a_request_nor_a_reply() -> None:
+async def test_a_context_is_neither_a_request_nor_a_reply() -> None:
     engine = Engine()
-    context = run(engine.prepare("s", REQUEST))
+    context = await run(engine.prepare("s", REQUEST))
     with pytest.raises(TypeError, match=r"`context.request`"):
-        run(engine.prepare("s", context))
+        await run(engine.prepare("s", context))
     with pytest.raises(TypeError, match=r"`context.request`"):
-        run(engine.compact("s", context))
+        await run(engine.compact("s", context))
     with pytest.raises(TypeError, match=r"a Context is not a reply"):
-        run(engine.observe("s", context))
+        await run(engine.observe("s", context))
     with pytest.raises(TypeError, match="a request must be a mapping"):
-        run(engine.compact("s", 5))  # type: ignore[arg-type]
+        await run(engine.compact("s", 5))  # type: ignore[arg-type]

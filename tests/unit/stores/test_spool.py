@@ -90,42 +90,36 @@ def test_nothing_is_written_before_the_first_record(tmp_path: Path) -> None:
     assert drained(folder)[0] == [b"one"]
 
 
-def test_spaces_do_not_see_each_other(tmp_path: Path) -> None:
-    async def run() -> None:
-        alice = FileSpool(tmp_path, space="alice")
-        bob = FileSpool(tmp_path, space="b/../ob")
-        await alice.append(b"a")
-        await bob.append(b"b")
-        await alice.rewrite(lambda record: None)
-        assert await alice.waiting() == 0
-        assert await bob.waiting() == 1
-        await alice.close()
-        await bob.close()
-
-    asyncio.run(run())
+async def test_spaces_do_not_see_each_other(tmp_path: Path) -> None:
+    alice = FileSpool(tmp_path, space="alice")
+    bob = FileSpool(tmp_path, space="b/../ob")
+    await alice.append(b"a")
+    await bob.append(b"b")
+    await alice.rewrite(lambda record: None)
+    assert await alice.waiting() == 0
+    assert await bob.waiting() == 1
+    await alice.close()
+    await bob.close()
 
 
-def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path) -> None:
-    async def run() -> list[bytes]:
-        spool = FileSpool(tmp_path, space="alice")
-        for record in RECORDS:
-            await spool.append(record)
-        got: list[bytes] = []
+async def test_a_drain_stops_where_the_store_refuses_and_goes_on_there(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path, space="alice")
+    for record in RECORDS:
+        await spool.append(record)
+    got: list[bytes] = []
 
-        async def take(record: bytes) -> None:
-            if len(got) == 2:
-                raise StoreUnavailable("away again")
-            got.append(record)
+    async def take(record: bytes) -> None:
+        if len(got) == 2:
+            raise StoreUnavailable("away again")
+        got.append(record)
 
-        with pytest.raises(StoreUnavailable):
-            await spool.drain(take)
-        assert await spool.waiting() == 3
-        await spool.append(b"later")
-        assert await spool.drain(taking(got)) == 4
-        await spool.close()
-        return got
-
-    assert asyncio.run(run()) == [*RECORDS, b"later"]
+    with pytest.raises(StoreUnavailable):
+        await spool.drain(take)
+    assert await spool.waiting() == 3
+    await spool.append(b"later")
+    assert await spool.drain(taking(got)) == 4
+    await spool.close()
+    assert got == [*RECORDS, b"later"]
 
 
 def test_a_write_that_is_cut_off_costs_nothing_before_it(tmp_path: Path) -> None:
@@ -170,25 +164,22 @@ def test_a_damaged_file_is_set_aside_and_told(tmp_path: Path) -> None:
     assert drained(tmp_path)[0] == [b"after"]
 
 
-def test_records_of_the_dead_are_taken_over_in_their_order(tmp_path: Path) -> None:
-    async def run() -> None:
-        first = FileSpool(tmp_path, space="alice")
-        second = FileSpool(tmp_path, space="alice")
-        await first.append(b"1")
-        await second.append(b"2")
-        await first.append(b"1b")
-        third = FileSpool(tmp_path, space="alice")
-        got: list[bytes] = []
-        assert await third.drain(taking(got)) == 0, "both live"
-        await third.append(b"3")
-        await second.close()
-        await first.close()
-        assert await third.waiting() == 4
-        await third.drain(taking(got))
-        assert got == [b"1", b"2", b"1b", b"3"]
-        await third.close()
-
-    asyncio.run(run())
+async def test_records_of_the_dead_are_taken_over_in_their_order(tmp_path: Path) -> None:
+    first = FileSpool(tmp_path, space="alice")
+    second = FileSpool(tmp_path, space="alice")
+    await first.append(b"1")
+    await second.append(b"2")
+    await first.append(b"1b")
+    third = FileSpool(tmp_path, space="alice")
+    got: list[bytes] = []
+    assert await third.drain(taking(got)) == 0, "both live"
+    await third.append(b"3")
+    await second.close()
+    await first.close()
+    assert await third.waiting() == 4
+    await third.drain(taking(got))
+    assert got == [b"1", b"2", b"1b", b"3"]
+    await third.close()
 
 
 def test_rewrite_reaches_the_files_of_the_living_and_leaves_no_byte(tmp_path: Path) -> None:
@@ -219,90 +210,80 @@ def test_rewrite_reaches_the_files_of_the_living_and_leaves_no_byte(tmp_path: Pa
     assert drained(tmp_path)[0] == [b"other "]
 
 
-def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
-    async def run() -> None:
-        spool = FileSpool(tmp_path, space="alice")
-        other = FileSpool(tmp_path, space="alice")
-        for record in (b"a", b"b", b"c"):
-            await spool.append(record)
-        got: list[bytes] = []
+async def test_rewrite_while_a_record_is_being_taken(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path, space="alice")
+    other = FileSpool(tmp_path, space="alice")
+    for record in (b"a", b"b", b"c"):
+        await spool.append(record)
+    got: list[bytes] = []
 
-        async def take(record: bytes) -> None:
-            got.append(record)
-            if record == b"a":
-                await other.rewrite(lambda each: None if each == b"b" else each + b"!")
+    async def take(record: bytes) -> None:
+        got.append(record)
+        if record == b"a":
+            await other.rewrite(lambda each: None if each == b"b" else each + b"!")
 
-        await spool.drain(take)
-        assert got == [b"a", b"c!"]
-        await spool.close()
-        await other.close()
-
-    asyncio.run(run())
+    await spool.drain(take)
+    assert got == [b"a", b"c!"]
+    await spool.close()
+    await other.close()
 
 
-def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Path) -> None:
-    async def run() -> None:
-        spool = FileSpool(tmp_path, space="alice")
-        assert (await spool.state()).refused == 0
-        for record in (b"good", b"bad marker", b"good too"):
-            await spool.append(record)
+async def test_what_the_store_refuses_is_kept_apart_and_can_be_forgotten(tmp_path: Path) -> None:
+    spool = FileSpool(tmp_path, space="alice")
+    assert (await spool.state()).refused == 0
+    for record in (b"good", b"bad marker", b"good too"):
+        await spool.append(record)
 
-        async def take(record: bytes) -> None:
-            if record.startswith(b"bad"):
-                await spool.set_aside(record, reason="FormatError")
+    async def take(record: bytes) -> None:
+        if record.startswith(b"bad"):
+            await spool.set_aside(record, reason="FormatError")
 
-        assert await spool.drain(take) == 3
-        await spool.set_aside(b"bad as well", reason="FormatError")
-        assert await spool.waiting() == 0
-        await spool.close()
-        again = FileSpool(tmp_path, space="alice")
-        assert (await again.state()).refused == 2
-        assert await again.drain(take) == 0
-        assert await again.rewrite(lambda record: None if b"marker" in record else record) == 1
-        assert (await again.state()).refused == 1
-        await again.close()
-        assert not [path for path in left(tmp_path) if b"marker" in path.read_bytes()]
-
-    asyncio.run(run())
+    assert await spool.drain(take) == 3
+    await spool.set_aside(b"bad as well", reason="FormatError")
+    assert await spool.waiting() == 0
+    await spool.close()
+    again = FileSpool(tmp_path, space="alice")
+    assert (await again.state()).refused == 2
+    assert await again.drain(take) == 0
+    assert await again.rewrite(lambda record: None if b"marker" in record else record) == 1
+    assert (await again.state()).refused == 1
+    await again.close()
+    assert not [path for path in left(tmp_path) if b"marker" in path.read_bytes()]
 
 
-def test_writers_drainers_and_forgetters_at_once(tmp_path: Path) -> None:
+async def test_writers_drainers_and_forgetters_at_once(tmp_path: Path) -> None:
     """Each through a spool of its own, as processes have it: nothing lost, nothing twice."""
     count = 60
+    got: list[bytes] = []
+    writers = [FileSpool(tmp_path, space="alice") for _ in range(3)]
+    forgetter = FileSpool(tmp_path, space="alice")
+    writing = True
 
-    async def run() -> None:
-        got: list[bytes] = []
-        writers = [FileSpool(tmp_path, space="alice") for _ in range(3)]
-        forgetter = FileSpool(tmp_path, space="alice")
-        writing = True
+    async def write(name: int) -> None:
+        for number in range(count):
+            await writers[name].append(f"{name}:{number}".encode())
 
-        async def write(name: int) -> None:
-            for number in range(count):
-                await writers[name].append(f"{name}:{number}".encode())
+    async def drain(name: int) -> None:
+        while writing or await writers[name].waiting():
+            await writers[name].drain(taking(got))
+            await asyncio.sleep(0.002)
 
-        async def drain(name: int) -> None:
-            while writing or await writers[name].waiting():
-                await writers[name].drain(taking(got))
-                await asyncio.sleep(0.002)
+    async def forget() -> None:
+        while writing:
+            await forgetter.rewrite(lambda record: record + b"!")
 
-        async def forget() -> None:
-            while writing:
-                await forgetter.rewrite(lambda record: record + b"!")
+    async def write_all() -> None:
+        nonlocal writing
+        await asyncio.gather(*(write(name) for name in range(3)))
+        writing = False
 
-        async def write_all() -> None:
-            nonlocal writing
-            await asyncio.gather(*(write(name) for name in range(3)))
-            writing = False
-
-        await asyncio.gather(write_all(), forget(), *(drain(name) for name in range(3)))
-        for spool in (*writers, forgetter):
-            assert spool.unreadable_files() == ()
-            await spool.close()
-        for name in range(3):
-            mine = [record.rstrip(b"!") for record in got if record.startswith(b"%d:" % name)]
-            assert mine == [f"{name}:{number}".encode() for number in range(count)]
-
-    asyncio.run(run())
+    await asyncio.gather(write_all(), forget(), *(drain(name) for name in range(3)))
+    for spool in (*writers, forgetter):
+        assert spool.unreadable_files() == ()
+        await spool.close()
+    for name in range(3):
+        mine = [record.rstrip(b"!") for record in got if record.startswith(b"%d:" % name)]
+        assert mine == [f"{name}:{number}".encode() for number in range(count)]
 
 
 def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
@@ -356,15 +337,11 @@ def test_a_full_disk_is_told_and_costs_nothing_acknowledged(tmp_path: Path) -> N
     assert spool.unreadable_files() == ()
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+async def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
-    async def run() -> None:
-        spool = FileSpool(tmp_path / "file" / "spool", space="alice")
-        with pytest.raises(StoreUnavailable, match="Not a directory"):
-            await spool.append(b"x")
-
-    asyncio.run(run())
+    spool = FileSpool(tmp_path / "file" / "spool", space="alice")
+    with pytest.raises(StoreUnavailable, match="Not a directory"):
+        await spool.append(b"x")
 
 
 STEP = st.one_of(
@@ -520,38 +497,31 @@ def bytes_of(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
-def test_records_come_back_in_order_and_nothing_lies_in_the_clear(tmp_path: Path) -> None:
+async def test_records_come_back_in_order_and_nothing_lies_in_the_clear(tmp_path: Path) -> None:
     records = [MARKER + str(number).encode() for number in range(5)] + [b""]
-
-    async def run() -> None:
-        spool = await opened(tmp_path / "spool")
-        assert await spool.waiting() == 0
-        assert await spool.drain(taking([])) == 0
-        assert not (tmp_path / "spool").exists()
-        for record in records:
-            await spool.append(record)
-        assert MARKER[:16] not in bytes_of(tmp_path / "spool")
-        await spool.close()
-        spool = await opened(tmp_path / "spool")
-        got: list[bytes] = []
-        assert await spool.drain(taking(got)) == 6
-        assert got == records
-        assert await spool.waiting() == 0
-        await spool.close()
-        assert MARKER[:16] not in bytes_of(tmp_path / "spool")
-
-    asyncio.run(run())
+    spool = await opened(tmp_path / "spool")
+    assert await spool.waiting() == 0
+    assert await spool.drain(taking([])) == 0
+    assert not (tmp_path / "spool").exists()
+    for record in records:
+        await spool.append(record)
+    assert MARKER[:16] not in bytes_of(tmp_path / "spool")
+    await spool.close()
+    spool = await opened(tmp_path / "spool")
+    got: list[bytes] = []
+    assert await spool.drain(taking(got)) == 6
+    assert got == records
+    assert await spool.waiting() == 0
+    await spool.close()
+    assert MARKER[:16] not in bytes_of(tmp_path / "spool")
 
 
-def test_another_key_is_told_as_such(tmp_path: Path) -> None:
-    async def run() -> None:
-        spool = await opened(tmp_path)
-        await spool.append(b"x")
-        await spool.close()
-        with pytest.raises(WrongKey):
-            await opened(tmp_path, key=EncryptionKey(b"\x08" * 32))
-        again = await opened(tmp_path)
-        assert await again.waiting() == 1
-        await again.close()
-
-    asyncio.run(run())
+async def test_another_key_is_told_as_such(tmp_path: Path) -> None:
+    spool = await opened(tmp_path)
+    await spool.append(b"x")
+    await spool.close()
+    with pytest.raises(WrongKey):
+        await opened(tmp_path, key=EncryptionKey(b"\x08" * 32))
+    again = await opened(tmp_path)
+    assert await again.waiting() == 1
+    await again.close()

@@ -50,29 +50,26 @@ def test_one_damaged_page_costs_only_its_own_records(
     assert f"{len(lost)} records could not be read" in caplog.text
 
 
-def test_a_process_that_has_the_damaged_file_open_keeps_its_records(tmp_path: Path) -> None:
-    async def run() -> None:
-        living = FileSpool(tmp_path, space="alice")
-        for record in RECORDS:
-            await living.append(record)
-        (file,) = left_files(tmp_path)
-        database = apsw.Connection(str(file))
-        database.pragma("wal_checkpoint", "TRUNCATE")
-        damage_one_page(file)
-        other = await FileSpool.open(tmp_path, space="alice")
-        assert await other.waiting() == 0, "their owner is alive"
-        await living.append(b"after")
-        got: list[bytes] = []
-        await living.drain(taking(got))
-        assert got[-1] == b"after"
-        assert got[:-1] == [record for record in RECORDS if record in got]
-        assert len(got) > 40
-        await living.close()
-        await other.close()
-        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        database.close()
-
-    asyncio.run(run())
+async def test_a_process_that_has_the_damaged_file_open_keeps_its_records(tmp_path: Path) -> None:
+    living = FileSpool(tmp_path, space="alice")
+    for record in RECORDS:
+        await living.append(record)
+    (file,) = left_files(tmp_path)
+    database = apsw.Connection(str(file))
+    database.pragma("wal_checkpoint", "TRUNCATE")
+    damage_one_page(file)
+    other = await FileSpool.open(tmp_path, space="alice")
+    assert await other.waiting() == 0, "their owner is alive"
+    await living.append(b"after")
+    got: list[bytes] = []
+    await living.drain(taking(got))
+    assert got[-1] == b"after"
+    assert got[:-1] == [record for record in RECORDS if record in got]
+    assert len(got) > 40
+    await living.close()
+    await other.close()
+    database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    database.close()
 
 
 def test_processes_that_find_the_damage_at_once_set_one_file_aside(tmp_path: Path) -> None:
@@ -95,50 +92,45 @@ def test_processes_that_find_the_damage_at_once_set_one_file_aside(tmp_path: Pat
 
 
 @pytest.mark.parametrize("call", ["waiting", "scan", "drain", "state", "rewrite", "retry_refused"])
-def test_every_call_goes_to_a_file_that_replaced_the_open_one(tmp_path: Path, call: str) -> None:
-    async def run() -> None:
-        spool = FileSpool(tmp_path, space="alice")
-        await spool.append(b"gone")
-        for path in left(tmp_path):
-            path.unlink()
-        other = FileSpool(tmp_path, space="alice")
-        await other.append(b"new")
-        await other.close()
-        got: list[bytes] = []
-        calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "waiting": spool.waiting,
-            "scan": lambda: spool.scan(lambda record: record),
-            "drain": lambda: spool.drain(taking([])),
-            "state": spool.state,
-            "rewrite": lambda: spool.rewrite(lambda record: record),
-            "retry_refused": spool.retry_refused,
-        }
-        await calls[call]()
-        await spool.append(b"more")
-        await spool.drain(taking(got))
-        assert got == ([b"more"] if call == "drain" else [b"new", b"more"])
-        await spool.close()
+async def test_every_call_goes_to_a_file_that_replaced_the_open_one(
+    tmp_path: Path, call: str
+) -> None:
+    spool = FileSpool(tmp_path, space="alice")
+    await spool.append(b"gone")
+    for path in left(tmp_path):
+        path.unlink()
+    other = FileSpool(tmp_path, space="alice")
+    await other.append(b"new")
+    await other.close()
+    got: list[bytes] = []
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "waiting": spool.waiting,
+        "scan": lambda: spool.scan(lambda record: record),
+        "drain": lambda: spool.drain(taking([])),
+        "state": spool.state,
+        "rewrite": lambda: spool.rewrite(lambda record: record),
+        "retry_refused": spool.retry_refused,
+    }
+    await calls[call]()
+    await spool.append(b"more")
+    await spool.drain(taking(got))
+    assert got == ([b"more"] if call == "drain" else [b"new", b"more"])
+    await spool.close()
 
-    asyncio.run(run())
 
-
-def test_a_drain_removes_nothing_from_a_file_that_came_meanwhile(tmp_path: Path) -> None:
+async def test_a_drain_removes_nothing_from_a_file_that_came_meanwhile(tmp_path: Path) -> None:
     """The new file counts its records from one again: the number means another record there."""
+    spool = FileSpool(tmp_path, space="alice")
+    await spool.append(b"old")
+    got: list[bytes] = []
 
-    async def run() -> None:
-        spool = FileSpool(tmp_path, space="alice")
-        await spool.append(b"old")
-        got: list[bytes] = []
+    async def take(record: bytes) -> None:
+        got.append(record)
+        if record == b"old":
+            for path in left(tmp_path):
+                path.unlink()
+            await spool.append(b"new")
 
-        async def take(record: bytes) -> None:
-            got.append(record)
-            if record == b"old":
-                for path in left(tmp_path):
-                    path.unlink()
-                await spool.append(b"new")
-
-        await spool.drain(take)
-        assert got == [b"old", b"new"]
-        await spool.close()
-
-    asyncio.run(run())
+    await spool.drain(take)
+    assert got == [b"old", b"new"]
+    await spool.close()

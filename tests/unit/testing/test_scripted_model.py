@@ -15,21 +15,15 @@ from recollect.errors import ModelUnavailable
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
 
-def ask(model: ChatModel, text: str = "hi") -> Answer:
-    async def run() -> Answer:
-        return await model.ask(Prompt(text=text))
-
-    return asyncio.run(run())
+async def ask(model: ChatModel, text: str = "hi") -> Answer:
+    return await model.ask(Prompt(text=text))
 
 
-def stream(model: ChatModel, request: dict[str, Any]) -> list[ReplyEvent]:
-    async def run() -> list[ReplyEvent]:
-        return [event async for event in model.stream(request)]
-
-    return asyncio.run(run())
+async def stream(model: ChatModel, request: dict[str, Any]) -> list[ReplyEvent]:
+    return [event async for event in model.stream(request)]
 
 
-def test_every_kind_of_step_is_given_in_order() -> None:
+async def test_every_kind_of_step_is_given_in_order() -> None:
     model = ScriptedModel(
         [
             "plain",
@@ -40,38 +34,38 @@ def test_every_kind_of_step_is_given_in_order() -> None:
         ],
         window_tokens=4096,
     )
-    assert ask(model).text == "plain"
-    assert ask(model) == Answer(text="cut", stop="length")
+    assert (await ask(model)).text == "plain"
+    assert await ask(model) == Answer(text="cut", stop="length")
     with pytest.raises(ModelUnavailable, match="away"):
-        ask(model)
-    assert ask(model, "loud").text == "LOUD"
+        await ask(model)
+    assert (await ask(model, "loud")).text == "LOUD"
     with pytest.raises(ModelUnavailable, match="again"):
-        ask(model)
+        await ask(model)
     model.check()
     assert [prompt.text for prompt in model.prompts] == ["hi", "hi", "hi", "loud", "hi"]
     assert (model.name, model.window_tokens, model.format) == ("scripted", 4096, "anthropic")
 
 
-def test_a_call_too_many_fails_and_is_told_even_if_somebody_caught_it() -> None:
+async def test_a_call_too_many_fails_and_is_told_even_if_somebody_caught_it() -> None:
     model = ScriptedModel([])
     with pytest.raises(AssertionError, match="more often"):
-        ask(model)
+        await ask(model)
     with pytest.raises(AssertionError, match="1 calls"):
         model.check()
 
 
-def test_steps_that_nobody_asked_for_are_told() -> None:
+async def test_steps_that_nobody_asked_for_are_told() -> None:
     model = ScriptedModel(["one", "two"])
-    ask(model)
+    await ask(model)
     with pytest.raises(AssertionError, match="1 steps"):
         model.check()
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
-def test_a_streamed_reply_is_one_of_its_wire(wire: WireName) -> None:
+async def test_a_streamed_reply_is_one_of_its_wire(wire: WireName) -> None:
     says = Says(text="On it.", calls=(ScriptedCall(id="c1", name="read", input={"path": "a"}),))
     model = ScriptedModel([says], format=wire)
-    *words, done = stream(model, {"model": "x"})
+    *words, done = await stream(model, {"model": "x"})
     assert TextDelta(text="On it.") in words
     assert isinstance(done, ReplyDone)
     assert done.stop == "tool-calls"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -78,25 +77,21 @@ def said(text: str) -> str:
     return f"{text}: " + "several words that make this message a distinctive one " * 2
 
 
-def live_keys(transcript: RecordedSession) -> dict[int, EntryKey]:
+async def live_keys(transcript: RecordedSession) -> dict[int, EntryKey]:
     """The keys that an engine gives when it is sent every request of the recording."""
     engine = Engine(build({"window_tokens": 1_000_000}), space=SPACE)
     found: dict[int, EntryKey] = {}
-
-    async def run() -> None:
-        for request in transcript.requests:
-            shown = list(request.shown)
-            raws = [transcript.items[at].raw for at in shown]
-            body = b'{"messages":[' + b",".join(raws) + b"]}"
-            context = await engine.prepare("s", body, format="pi")
-            for at, entry in zip(shown, context.report.entries, strict=True):
-                found.setdefault(at, entry.key)
-
-    asyncio.run(run())
+    for request in transcript.requests:
+        shown = list(request.shown)
+        raws = [transcript.items[at].raw for at in shown]
+        body = b'{"messages":[' + b",".join(raws) + b"]}"
+        context = await engine.prepare("s", body, format="pi")
+        for at, entry in zip(shown, context.report.entries, strict=True):
+            found.setdefault(at, entry.key)
     return found
 
 
-def test_a_compacted_session_stands_where_live_requests_put_it() -> None:
+async def test_a_compacted_session_stands_where_live_requests_put_it() -> None:
     session = PiSession()
     kept = session.turns(4)
     session.add("compaction", summary="what was said", firstKeptEntryId=kept, tokensBefore=9)
@@ -105,14 +100,14 @@ def test_a_compacted_session_stands_where_live_requests_put_it() -> None:
     session.says("user", said("a last question that nobody answered"))
     transcript = session.transcript()
     found = lineage(transcript)
-    live = live_keys(transcript)
+    live = await live_keys(transcript)
     assert {at: found.keys[at] for at in live} == live
     assert len(set(found.keys)) == len(transcript.items)
     # summary, kept question and answer, question, answer, last question
     assert len(found.state.path) == 6
 
 
-def test_a_branch_that_was_left_keeps_its_messages_once() -> None:
+async def test_a_branch_that_was_left_keeps_its_messages_once() -> None:
     session = PiSession()
     first = session.says("user", said("the first question"))
     session.says("assistant", said("an answer that was not liked"))
@@ -122,7 +117,7 @@ def test_a_branch_that_was_left_keeps_its_messages_once() -> None:
     session.says("assistant", said("a better answer"))
     transcript = session.transcript()
     found = lineage(transcript)
-    live = live_keys(transcript)
+    live = await live_keys(transcript)
     assert {at: found.keys[at] for at in live} == live
     assert len(set(found.keys)) == 5
     assert found.state.path == (found.keys[0], found.keys[4])
@@ -146,7 +141,7 @@ def test_a_later_request_of_an_imported_session_is_aligned_with_it() -> None:
     assert aligned.course == "continued"
 
 
-def test_a_session_that_was_live_before_keeps_the_keys_it_has() -> None:
+async def test_a_session_that_was_live_before_keeps_the_keys_it_has() -> None:
     session = PiSession()
     kept = session.turns(3)
     session.add("compaction", summary="what was said", firstKeptEntryId=kept, tokensBefore=9)
@@ -158,7 +153,7 @@ def test_a_session_that_was_live_before_keeps_the_keys_it_has() -> None:
     shown = list(transcript.requests[-1].shown)
     raws = [transcript.items[at].raw for at in shown]
     body = b'{"messages":[' + b",".join(raws) + b"]}"
-    context = asyncio.run(engine.prepare("s", body, format="pi"))
+    context = await engine.prepare("s", body, format="pi")
     live = dict(zip(shown, (entry.key for entry in context.report.entries), strict=True))
     found = lineage(transcript, context.state)
     assert {at: found.keys[at] for at in live} == live
