@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _OUTCOMES: Final[tuple[FileOutcome, ...]] = ("added", "changed", "withdrawn", "unchanged")
 _EVERY_KIND: Final = "*"
+_JOB_KINDS: Final = click.Choice([_EVERY_KIND, "extract", "embed", "expire", "pack"])
 _KEY_CHARS: Final = 40
 _MOST_JOBS: Final = 100
 
@@ -295,11 +296,17 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     "--pause",
     is_flag=False,
     flag_value=_EVERY_KIND,
+    type=_JOB_KINDS,
     metavar="KIND",
     help="Start no more jobs of this kind.",
 )
 @click.option(
-    "--resume", is_flag=False, flag_value=_EVERY_KIND, metavar="KIND", help="Undo --pause."
+    "--resume",
+    is_flag=False,
+    flag_value=_EVERY_KIND,
+    type=_JOB_KINDS,
+    metavar="KIND",
+    help="Undo --pause.",
 )
 @click.option("--revive", is_flag=True, help="Queue jobs again that failed too often.")
 @memory_options

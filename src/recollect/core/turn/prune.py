@@ -445,10 +445,7 @@ def _protected(
     safe = {
         at
         for at, entry in enumerate(entries)
-        if entry.role == "system"
-        or entry.message.summary
-        or entry.message.pinned
-        or entry.key in pinned
+        if entry.role == "system" or entry.message.summary or entry.key in pinned
     }
     first_user = _first_user(entries) if settings.protect_first_user else None
     if first_user is not None:

@@ -122,7 +122,6 @@ class Message:
     ending: Ending = "complete"
     summary: bool = False
     """True if it replaces other messages, as a summary does."""
-    pinned: bool = False
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
     opens: tuple[CallId, ...] = ()
