@@ -16,7 +16,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.harness.waiting import PATIENCE_SECONDS
+from tests.harness.waiting import PATIENCE_SECONDS, eventually
 
 from recollect import Context, Engine, open_memory
 from recollect.adapters.stores.spool import FileSpool
@@ -403,7 +403,7 @@ async def test_a_store_that_hangs_costs_its_bound_once(
         assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
     assert time.monotonic() - begun < 10.0, "not 20 times a second"
     await archive.close()
-    assert ours() == []
+    assert threads() == []
 
 
 class Slow(SQLiteStore):
@@ -443,17 +443,18 @@ def _threads_before() -> None:
     BEFORE.update(threading.enumerate())
 
 
-def ours() -> list[str]:
-    """This test's tasks and threads of ours; those of `asyncio.to_thread` are the loop's."""
-    try:
-        tasks = [str(one) for one in asyncio.all_tasks() if one is not asyncio.current_task()]
-    except RuntimeError:
-        tasks = []
+def tasks() -> list[str]:
+    """This test's tasks."""
+    return [str(one) for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+
+
+def threads() -> list[str]:
+    """This test's threads of ours; those of `asyncio.to_thread` are the loop's."""
     # all spools share a few threads: they go on for a memory that an earlier test did not close
     shared = any(one.name.startswith("recollect-spool") for one in BEFORE if one.is_alive())
-    threads = {one.name for one in set(threading.enumerate()) - BEFORE}
-    ending = {one for one in threads if not (shared and one.startswith("recollect-spool"))}
-    return tasks + sorted(one for one in ending if one.startswith("recollect"))
+    new = {one.name for one in set(threading.enumerate()) - BEFORE}
+    ending = {one for one in new if not (shared and one.startswith("recollect-spool"))}
+    return sorted(one for one in ending if one.startswith("recollect"))
 
 
 @pytest.mark.parametrize("opening", [0.0, 0.02, 0.3], ids=lambda seconds: f"open {seconds}")
@@ -463,7 +464,7 @@ def test_nothing_runs_on_after_close(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, opening: float, writing: float, after: float
 ) -> None:
     async def run() -> None:
-        assert ours() == []
+        assert tasks() + threads() == []
         memory = slow_engine(tmp_path, opening, writing)
         turns = [
             asyncio.create_task(memory.prepare(f"s{n}", Talk().body(f"question {n}")))
@@ -474,11 +475,12 @@ def test_nothing_runs_on_after_close(
         await memory.close()
         assert time.monotonic() - begun < PATIENCE_SECONDS / 2
         await asyncio.gather(*turns, return_exceptions=True)
-        assert ours() == []
+        assert tasks() == []
+        await eventually(lambda: not threads())  # the last one is ending
 
     asyncio.run(run(), debug=False)
     gc.collect()
-    assert ours() == []
+    assert threads() == []
     assert [one.message for one in caplog.records if one.name == "asyncio"] == []
 
 
@@ -490,4 +492,5 @@ async def test_a_file_that_others_lock_is_closed_within_its_deadlines(tmp_path: 
         begun = time.monotonic()
         await memory.close()
         assert time.monotonic() - begun < PATIENCE_SECONDS / 2
-        assert ours() == []
+        assert tasks() == []
+        await eventually(lambda: not threads())

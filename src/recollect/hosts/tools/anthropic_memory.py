@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,9 @@ _MOST_PATH_CHARS: Final = 400
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
 _LISTED_LEVELS: Final = 2
 _SNIPPET_LINES: Final = 2
-_MOST_RACES: Final = 8
+_MOST_RACES: Final = 30
+_PAUSE_SECONDS: Final = 0.005
+"""Mean pause after the second lost race. It grows with each, so that one process gets ahead."""
 _BUSY: Final = "Another process keeps changing the file: view it and try again."
 _Path: TypeAlias = str
 """Path relative to /memories; empty for the folder itself."""
@@ -100,9 +103,10 @@ class AnthropicMemoryTool:
             given = _Arguments(arguments)
             command = self._commands[given.command(self._commands)]
             async with self._changing:
-                for _ in range(_MOST_RACES):
+                for lost in range(_MOST_RACES):
                     with suppress(_Changed):
                         return MemoryAnswer(text=await command(given))
+                    await asyncio.sleep(_PAUSE_SECONDS * lost * 2 * random.random())  # noqa: S311
         except _Refused as refused:
             return MemoryAnswer(text=str(refused), is_error=True)
         return MemoryAnswer(text=_BUSY, is_error=True)
