@@ -383,6 +383,10 @@ async def turns_are_rebuilt(spaces: Spaces) -> None:
     assert (record.session, record.number, record.at) == (SESSION, 4, START + 4)
     assert (record.format, record.model, record.rest) == ("anthropic", "m", None)
     assert (record.system, record.tools) == (_SYSTEM.hash, _TOOLS.hash)
+    records = await store.records(SESSION)
+    assert [one.number for one in records] == [1, 2, 3, 4, 5, 6, 7]
+    assert records[3] == replace(record, rows=())
+    assert await store.records("unheard of") == ()
     assert await store.turn(SESSION, 8) is None
     assert await store.turn("unheard of", 1) is None
     assert await store.turns("unheard of") == ()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +32,8 @@ import recollect
 from recollect.errors import EmbedderError, MissingExtra, SettingsError
 
 BIN: Final = Path(sys.executable).parent
-SERVERS: Final = {"gateway", "hooks", "mcp", "serve"}
+SERVERS: Final = {"gateway", "hooks", "mcp", "serve", "ui"}
+PAGES: Final = {"gateway", "serve", "ui"}
 NEEDS: Final = {
     "recollect.adapters.stores.postgres": {"postgres", "serve"},
     "recollect.agent.chat.terminal": {"chat"},
@@ -43,6 +45,7 @@ NEEDS: Final = {
     "recollect.hosts.gateway.running": SERVERS,
     "recollect.hosts.gateway.server": SERVERS,
     "recollect.hosts.http": SERVERS,
+    "recollect.hosts.inspector": PAGES,
     "recollect.hosts.mcp.http": SERVERS,
     "recollect.hosts.mcp.server": {"mcp"},
     "recollect.hosts.service.api": SERVERS,
@@ -348,6 +351,20 @@ def use_openai_agents(place: Path) -> None:
         assert memory.messages("s")
 
 
+def use_ui(_: Path) -> None:
+    with listening("ui", "--no-browser") as address:
+        for _ in range(40):
+            try:
+                urllib.request.urlopen(address, timeout=SECONDS)
+            except urllib.error.HTTPError as refused:
+                assert refused.code == 401  # nobody is signed in
+                assert b"recollect ui" in refused.read()
+                return
+            except urllib.error.URLError:
+                time.sleep(0.1)
+        raise AssertionError("the inspector lets anybody in, or does not answer")
+
+
 def use_pydantic_ai(place: Path) -> None:
     from recollect.frameworks.pydantic_ai import RecollectCapability
 
@@ -367,6 +384,7 @@ USES: Final[dict[str, Callable[[Path], None]]] = {
     "remote": use_remote,
     "gateway": use_gateway,
     "serve": use_serve,
+    "ui": use_ui,
     "langchain": use_langchain,
     "openai-agents": use_openai_agents,
     "pydantic-ai": use_pydantic_ai,

@@ -32,6 +32,7 @@ SECTIONS = {
         "daemon": "Manage the background process that answers hooks.",
     },
     "Look at memory": {
+        "ui": "Open the inspector in the browser.",
         "import": "Import recorded sessions into a memory.",
         "memory": "Search, add, forget, check and maintain messages.",
         "facts": "List, add, correct, pin and forget facts.",
@@ -73,6 +74,7 @@ COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("serve", "worker"), "serve"),
     **dict.fromkeys(("doctor", "models"), "doctor"),
     "db": "db",
+    "ui": "ui",
     "redact": "forgetting",
     "memory": {
         **dict.fromkeys(("stats", "sessions", "show", "search"), "memory"),

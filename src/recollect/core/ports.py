@@ -22,6 +22,7 @@ from recollect.core.values.batch import (
     QueueState,
     RebuiltTurn,
     StoredSession,
+    TurnRecord,
     WriteResult,
 )
 from recollect.core.values.compaction import CompactionRecord
@@ -309,6 +310,9 @@ class Ledger(Protocol):
 
     async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
         """Return a turn with the names of all its rows; None if it was not stored."""
+
+    async def records(self, session: SessionId) -> tuple[TurnRecord, ...]:
+        """Return the records of a session's turns by number, without their rows."""
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """Return these pieces. Expired and forgotten ones are missing."""

@@ -7,6 +7,7 @@ _NEEDS = {
     "gateway": ("the gateway", (*_SERVER, "aiohttp", "brotli")),
     "hooks": ("the daemon", _SERVER),
     "mcp": ("the MCP server", ("mcp",)),  # which brings the server
+    "ui": ("the inspector", (*_SERVER, "jinja2")),
     "serve": ("the service", (*_SERVER, "prometheus_client")),
 }
 

@@ -405,6 +405,7 @@ class SessionKeeper:
             keeping.recorded_at = now
         last = keeping.last_record
         new = rows[kept_rows(rows, last) :]
+        usage, keeping.usage = keeping.usage, None
         return await self._off_loop(
             sum(len(row.raw) for row in new),
             lambda: record_turn(
@@ -415,6 +416,7 @@ class SessionKeeper:
                 at=now,
                 as_it_came=as_it_came,
                 forgotten=frozenset(keeping.forgotten),
+                usage=usage,
             ),
         )
 

@@ -25,7 +25,9 @@ from recollect.core.formats.turn_records import (
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact
+from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.ingest import IngestResult
+from recollect.core.turn.token_kinds import LastFigures
 from recollect.core.values.batch import (
     LedgerPiece,
     PieceHash,
@@ -38,12 +40,14 @@ from recollect.core.values.batch import (
 from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import Entry, Row, SessionState, Slot, newest_cut
 from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
-from recollect.core.values.model import Request
+from recollect.core.values.model import Request, Usage
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Fate, Outcome, Outcomes, Report, StageLine, own_rows
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 _DIGEST_BYTES = 16
+_WEIGHER: Final = Weigher()
+"""Splits the tokens of a row among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
 _E = TypeVar("_E", bound=Edit)
 
@@ -217,6 +221,7 @@ class LastRecord:
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
     known: frozenset[PieceHash] = field(default=frozenset(), repr=False)
     outcomes: RecordedOutcomes = field(default_factory=RecordedOutcomes, repr=False)
+    figures: LastFigures = field(default_factory=LastFigures, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +242,10 @@ def record_turn(
     at: float,
     as_it_came: bool,
     forgotten: AbstractSet[MessageId] = frozenset(),
+    usage: Usage | None = None,
 ) -> RecordedTurn:
     """Make the record of a turn. It names pieces that quote a forgotten message, but does not store
-    them."""
+    them. `usage` is what the provider counted for the previous turn."""
     made: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=as_it_came)
@@ -265,16 +271,20 @@ def record_turn(
     outcomes = last.outcomes.record(
         report, lambda made: add(_piece("outcomes", write_outcomes(made, mask_reason)))
     )
+    system = None if request.system is None else named("system", request.system)
+    tools = None if request.tools is None else named("tools", request.tools)
+    same_head = last.known.issuperset(name for name in (system, tools) if name)
+    figures, last_figures = last.figures.next(report, _WEIGHER, usage, same_head=same_head)
     record = TurnRecord(
         session=report.session,
         number=report.turn,
         at=at,
         format=report.format,
         model=report.model,
-        system=None if request.system is None else named("system", request.system),
-        tools=None if request.tools is None else named("tools", request.tools),
+        system=system,
+        tools=tools,
         rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
-        report=add(_piece("report", write_report(report, mask_reason))),
+        report=add(_piece("report", write_report(report, mask_reason, figures.to_dict()))),
         outcomes=outcomes.names,
         kept_rows=kept,
         rows=added,
@@ -287,6 +297,7 @@ def record_turn(
             hashes=last.hashes[:kept] + added,
             known=frozenset(n for n in (record.system, record.tools, record.rest) if n),
             outcomes=outcomes,
+            figures=last_figures,
         ),
     )
 
@@ -385,6 +396,8 @@ class ArchiveState:
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
+    usage: Usage | None = None
+    """What the provider counted for the newest turn, until the next one is recorded."""
     recorded_at: float = 0.0
     """A day after this time, the next record builds on no earlier record, because that may have
     expired."""

@@ -109,6 +109,7 @@ class Observer:
             )
             state = replace(state, calibration=learned)
         if usage is not None:
+            session.keeping.usage = usage
             ttl = self._memory.settings.pruning.ttl
             pause = state.pause_seconds
             went_on = pause is not None and pause < ttl

@@ -98,7 +98,7 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
         raise FormatError("not the outcomes of a turn: they may be of a newer version")
     try:
         packed = _unpacked(raw)
-        reasons = [tuple([_reason(one) for one in row]) for row in packed["reasons"]]
+        reasons = [tuple([read_reason(one) for one in row]) for row in packed["reasons"]]
         places = list(_places(packed["at"]))
         columns = zip(
             places,
@@ -142,7 +142,7 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
             fates=fates,
             kept=list(_places(packed["kept"])),
             own=own,
-            cut=None if packed.get("cut") is None else _reason(packed["cut"]),
+            cut=None if packed.get("cut") is None else read_reason(packed["cut"]),
         )
     except (ValueError, TypeError, LookupError) as error:
         raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
@@ -181,8 +181,11 @@ def in_order(outcomes: OutcomeChanges) -> list[Fate]:
     return [fate for _, _, fate in sorted(placed, key=lambda one: one[:2])]
 
 
-def write_report(report: Report, mask: MaskReason) -> bytes:
-    """Write what a turn did and why, without the outcomes of messages."""
+def write_report(
+    report: Report, mask: MaskReason, figures: Mapping[str, Any] | None = None
+) -> bytes:
+    """Write what a turn did and why, without the outcomes of messages. `figures` are the sizes of
+    the request by kind."""
     lines = [
         [
             line.stage,
@@ -199,6 +202,7 @@ def write_report(report: Report, mask: MaskReason) -> bytes:
             "moment": None if report.moment is None else report.moment.kind,
             "lines": lines,
             "recalled": [list(one) for one in report.recalled],
+            **({} if figures is None else {"figures": figures}),
         }
     )
 
@@ -233,7 +237,7 @@ def _line(record: Sequence[Any]) -> StageLine:
     return StageLine(
         stage=stage,
         outcome=outcome,
-        reasons=tuple([_reason(one) for one in reasons]),
+        reasons=tuple([read_reason(one) for one in reasons]),
         seconds=seconds,
     )
 
@@ -263,10 +267,10 @@ def _written(reason: Reason) -> list[Any]:
     return [cause, numbers]
 
 
-def _reason(record: Sequence[Any]) -> Reason:
+def read_reason(record: Sequence[Any]) -> Reason:
     cause, *rest = record
     numbers = {
-        name: _reason(value).to_dict() if isinstance(value, list) else value
+        name: read_reason(value).to_dict() if isinstance(value, list) else value
         for name, value in (rest[0] if rest else {}).items()
     }
     return Reason.from_dict({"cause": cause, "numbers": numbers})

@@ -21,9 +21,10 @@ from rich.text import Text
 
 from recollect.core.compaction.receipt import compare
 from recollect.core.formats.json_text import when
+from recollect.core.turn.token_kinds import TokenKind, apportioned
 from recollect.core.values.compaction import ProbeFinding, ProbeKind
 from recollect.core.values.report import FateKind
-from recollect.hosts.inspect.explained import Explained, TokenKind, apportioned, turn_line
+from recollect.hosts.inspect.explained import Explained, turn_line
 from recollect.hosts.inspect.sessions import ReceiptPage
 from recollect.hosts.inspect.turns import (
     FATES,

@@ -7,24 +7,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from recollect.core.engine import Engine
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import encode
-from recollect.core.formats.summaries import SUMMARY_ITEMS
 from recollect.core.rules.tokens import Weigher
-from recollect.core.values.history import Entry, Row, Slot
-from recollect.core.values.message import (
-    CallId,
-    Image,
-    Other,
-    Part,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-)
+from recollect.core.turn.token_kinds import KINDS, TokenKind, apportioned, row_kinds
+from recollect.core.values.history import Row
+from recollect.core.values.message import CallId, ToolResult
 from recollect.core.values.reason import Reason, join_reasons
 from recollect.core.values.transcript import RecordedRequest, ShownItems
 from recollect.errors import FormatError
@@ -484,25 +475,6 @@ def _shares(
     )
 
 
-TokenKind: TypeAlias = Literal[
-    "system",
-    "tools",
-    "not recorded",
-    "user",
-    "assistant",
-    "thinking",
-    "tool calls",
-    "tool results",
-    "images",
-    "summaries",
-    "ours",
-    "other",
-]
-KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
-_OWN_OPENING: Final = "[recollect]"
-"""First word of every note and placeholder result that Recollect writes."""
-
-
 @dataclass(slots=True)
 class _Sorted:
     kinds: Counter[TokenKind] = field(default_factory=Counter)
@@ -511,51 +483,12 @@ class _Sorted:
 
 
 def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> _Sorted:
-    """Add up the tokens of rows by kind. Parts without tokens of their own count to the row's main
-    kind."""
     found = _Sorted()
     for row in rows:
-        if isinstance(row, Slot) and not row.sources:
-            found.kinds["ours"] += row.tokens
-            continue
-        summary = isinstance(row, Entry) and row.message.summary
-        lead: TokenKind = "tool results" if row.role == "tool" else row.role
-        left = row.tokens
-        for part in row.parts:
-            for kind, tokens in _weigh(part, row, weigher):
-                kept = min(tokens, left)
-                left -= kept
-                found.kinds["summaries" if summary else kind] += kept
-                if kind == "tool results" and isinstance(part, ToolResult):
-                    tool = part.name or names.get(part.call_id, "?")
-                    found.tools[tool] += kept
-                    found.results[tool] += 1
-        found.kinds["summaries" if summary else lead] += left
+        for part, kind, tokens in row_kinds(row, weigher):
+            found.kinds[kind] += tokens
+            if kind == "tool results" and isinstance(part, ToolResult):
+                tool = part.name or names.get(part.call_id, "?")
+                found.tools[tool] += tokens
+                found.results[tool] += 1
     return found
-
-
-def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
-    tokens = weigher.part(part)
-    words = part.text if isinstance(part, Text | ToolResult) else ""
-    if isinstance(row, Slot) and words.startswith(_OWN_OPENING):
-        return [("ours", tokens)]
-    if isinstance(part, ToolResult):
-        images = sum([weigher.part(inner) for inner in part.content if isinstance(inner, Image)])
-        return [("tool results", tokens - images), ("images", images)]
-    if isinstance(part, Other):
-        return [("summaries" if part.kind in SUMMARY_ITEMS else "other", tokens)]
-    kinds: dict[type, TokenKind] = {ToolCall: "tool calls", Thinking: "thinking", Image: "images"}
-    return [(kinds.get(type(part), "other" if row.role == "tool" else row.role), tokens)]
-
-
-def apportioned(estimates: Sequence[int], total: int) -> list[int]:
-    """Scale the estimates so that they add up to `total` exactly (largest remainders)."""
-    whole = sum(estimates)
-    if whole <= 0:
-        return [0] * len(estimates)
-    shares = [estimate * total // whole for estimate in estimates]
-    remainders = [estimate * total % whole for estimate in estimates]
-    by_remainder = sorted(range(len(estimates)), key=lambda at: -remainders[at])
-    for at in by_remainder[: total - sum(shares)]:
-        shares[at] += 1
-    return shares

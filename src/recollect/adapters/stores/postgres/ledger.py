@@ -30,6 +30,12 @@ _BACKWARDS: Final = """
     FROM recollect.turns WHERE space_id = %s AND session = %s AND number <= %s
     ORDER BY number DESC LIMIT %s
 """
+_RECORDS: Final = """
+    SELECT session, number, at, format, model, system_hash AS system, tools_hash AS tools,
+           rest_hash AS rest, edits_hash AS edits, report_hash AS report, kept_rows,
+           outcome_hashes AS outcomes
+    FROM recollect.turns WHERE space_id = %s AND session = %s ORDER BY number
+"""
 _PIECES: Final = """
     SELECT hash, kind, body, about, exact FROM recollect.pieces
     WHERE space_id = %s AND hash = ANY(%s::text[])
@@ -77,6 +83,11 @@ async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | No
     if rows is None:  # an earlier record is damaged or missing; `check` reports it
         return None
     return RebuiltTurn(record=turn_records[0], rows=tuple(map(PieceHash, rows)))
+
+
+async def records(work: Transaction, session: str) -> tuple[TurnRecord, ...]:
+    found = await work.records(_RECORDS, (work.space_id, session))
+    return tuple([TurnRecord(**{**row, "outcomes": tuple(row["outcomes"])}) for row in found])
 
 
 def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:

@@ -51,6 +51,9 @@ _EXPIRING: Final = "SELECT DISTINCT session FROM turn WHERE at < ?"
 _TURNS_OF_SESSION: Final = """
 SELECT number, at, kept_rows, head, rows FROM turn WHERE session = ? ORDER BY number
 """
+_RECORDS: Final = """
+SELECT number, at, kept_rows, head, NULL FROM turn WHERE session = ? ORDER BY number
+"""
 _DROP_TURN: Final = "DELETE FROM turn WHERE session = ? AND number = ?"
 _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND number = ?"
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
@@ -172,6 +175,11 @@ def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
     except (ValueError, TypeError, KeyError):
         return None
     return None if rows is None else RebuiltTurn(record=record, rows=tuple(map(PieceHash, rows)))
+
+
+def turn_records(db: Database, session: str) -> tuple[TurnRecord, ...]:
+    rows = db.rows(_RECORDS, (known_session(db, session),))
+    return tuple(read_rows(rows, partial(_record, session)))
 
 
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:

@@ -156,6 +156,7 @@ class SQLiteStore:
 
     turns: Final = _reads(ledger.turn_numbers)
     turn: Final = _reads(ledger.rebuilt_turn)
+    records: Final = _reads(ledger.turn_records)
     pieces: Final = _reads(ledger.read_pieces)
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(ledger.expire)

@@ -1,0 +1,50 @@
+"""`recollect ui`: open the inspector in the browser."""
+
+from __future__ import annotations
+
+import contextlib
+
+import click
+
+from recollect.hosts import require_extra
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    metavar="N",
+    help="Listen on this port. Default: a free one.",
+)
+@click.option(
+    "--no-browser", is_flag=True, help="Only print the link. Default: also open the browser."
+)
+def ui(*, port: int, no_browser: bool) -> None:
+    """Open the inspector: what the model saw, what was recalled and why, and the stored memory.
+
+    Shows the sessions of this machine in your browser until Ctrl-C. The link works once, within ten
+    minutes. Only this machine can reach the pages.
+    """
+    require_extra("ui")
+    import webbrowser
+
+    from recollect.hosts.http import HttpServer
+    from recollect.hosts.inspector.access import LocalAccess
+    from recollect.hosts.inspector.app import Inspector, inspector_app
+    from recollect.hosts.inspector.spaces import LocalSpaces
+    from recollect.system.config import load_settings
+    from recollect.system.loopback import address_of, listen_on
+
+    settings = load_settings().settings
+    entry = LocalAccess(LocalSpaces(settings))
+    inspector = Inspector(entry, settings)
+    server = HttpServer(inspector_app(inspector), stop_seconds=1, on_stop=inspector.end)
+    opened = listen_on("127.0.0.1", port, mend="name another as --port")
+    link = f"{address_of(opened)}/?token={entry.new_token()}"
+    click.echo(f"The inspector listens on {address_of(opened)}. Ctrl-C stops it.", err=True)
+    click.echo(link)
+    if not no_browser:
+        webbrowser.open(link)
+    with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down
+        server.run(sockets=[opened])

@@ -1,0 +1,236 @@
+"""Tokens of a request by kind of content, and the sizes of a turn that its record keeps. From them
+the pages and pictures of a session are drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from recollect.core.formats.summaries import SUMMARY_ITEMS
+from recollect.core.rules.tokens import Weigher
+from recollect.core.values.history import Entry, Row, Slot
+from recollect.core.values.message import (
+    EntryKey,
+    Image,
+    MessageId,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+from recollect.core.values.model import Usage
+from recollect.core.values.report import Report
+
+TokenKind: TypeAlias = Literal[
+    "system",
+    "tools",
+    "not recorded",
+    "user",
+    "assistant",
+    "thinking",
+    "tool calls",
+    "tool results",
+    "images",
+    "summaries",
+    "ours",
+    "other",
+]
+KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
+_OWN_OPENING: Final = "[recollect]"
+"""First word of every note and placeholder result that Recollect writes."""
+
+
+def row_kinds(row: Row, weigher: Weigher) -> Iterator[tuple[Part | None, TokenKind, int]]:
+    """Yield the tokens of a row by part and kind. Tokens of no part count to the row's main
+    kind."""
+    if isinstance(row, Slot) and not row.sources:
+        yield None, "ours", row.tokens
+        return
+    summary = isinstance(row, Entry) and row.message.summary
+    lead: TokenKind = "tool results" if row.role == "tool" else row.role
+    left = row.tokens
+    for part in row.parts:
+        for kind, tokens in _weigh(part, row, weigher):
+            kept = min(tokens, left)
+            left -= kept
+            yield part, "summaries" if summary else kind, kept
+    yield None, "summaries" if summary else lead, left
+
+
+def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]]:
+    tokens = weigher.part(part)
+    words = part.text if isinstance(part, Text | ToolResult) else ""
+    if isinstance(row, Slot) and words.startswith(_OWN_OPENING):
+        return [("ours", tokens)]
+    if isinstance(part, ToolResult):
+        images = sum([weigher.part(inner) for inner in part.content if isinstance(inner, Image)])
+        return [("tool results", tokens - images), ("images", images)]
+    if isinstance(part, Other):
+        return [("summaries" if part.kind in SUMMARY_ITEMS else "other", tokens)]
+    kinds: dict[type, TokenKind] = {ToolCall: "tool calls", Thinking: "thinking", Image: "images"}
+    return [(kinds.get(type(part), "other" if row.role == "tool" else row.role), tokens)]
+
+
+def apportioned(estimates: Sequence[int], total: int) -> list[int]:
+    """Scale the estimates so that they add up to `total` exactly (largest remainders)."""
+    whole = sum(estimates)
+    if whole <= 0:
+        return [0] * len(estimates)
+    shares = [estimate * total // whole for estimate in estimates]
+    remainders = [estimate * total % whole for estimate in estimates]
+    by_remainder = sorted(range(len(estimates)), key=lambda at: -remainders[at])
+    for at in by_remainder[: total - sum(shares)]:
+        shares[at] += 1
+    return shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnFigures:
+    """Sizes of one request, as received and as sent."""
+
+    came: Mapping[TokenKind, int]
+    """Calibrated tokens as received. They add up to the report's."""
+    sent: Mapping[TokenKind, int]
+    messages: int
+    rows: int
+    before: int | None = None
+    """Rows of the previous request; None if this process did not record it."""
+    same: int = 0
+    """Rows from the start that equal those of the previous request, apart from cache marks. 0 if
+    the system prompt or the tools differ."""
+    same_tokens: int = 0
+    usage: Usage | None = None
+    """What the provider counted for the previous request."""
+    asked: EntryKey | None = None
+    """The newest message of the user, without tool results."""
+
+    @property
+    def breaks_cache(self) -> bool:
+        """True if the request does not begin with the whole previous one."""
+        return self.before is not None and self.same < self.before
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dictionary for JSON, without kinds that do not occur."""
+        usage = self.usage
+        return {
+            "came": dict(self.came),
+            "sent": dict(self.sent),
+            "rows": [self.messages, self.rows, self.before, self.same, self.same_tokens],
+            "asked": self.asked,
+            "usage": None
+            if usage is None
+            else [usage.input_tokens, usage.output_tokens,
+                  usage.cache_read_tokens, usage.cache_write_tokens],
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> TurnFigures:
+        messages, rows, before, same, same_tokens = record["rows"]
+        counts = record.get("usage")
+        usage = None
+        if counts is not None:
+            usage = Usage(
+                input_tokens=counts[0],
+                output_tokens=counts[1],
+                cache_read_tokens=counts[2],
+                cache_write_tokens=counts[3],
+            )
+        return cls(
+            came=record["came"],
+            sent=record["sent"],
+            messages=messages,
+            rows=rows,
+            before=before,
+            same=same,
+            same_tokens=same_tokens,
+            usage=usage,
+            asked=record.get("asked"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTotals:
+    """Tokens by kind of a list of rows. The next list mostly repeats it, so only its new rows are
+    weighed."""
+
+    rows: tuple[Row, ...] = field(default=(), repr=False)
+    kinds: tuple[tuple[tuple[TokenKind, int], ...], ...] = field(default=(), repr=False)
+    totals: Mapping[TokenKind, int] = field(default_factory=dict)
+
+    def of(self, rows: Sequence[Row], weigher: Weigher) -> RowTotals:
+        pairs = enumerate(zip(self.rows, rows, strict=False))
+        least = min(len(self.rows), len(rows))
+        shared = next((at for at, (old, new) in pairs if not _is_same(old, new)), least)
+        totals = Counter(self.totals)
+        for gone in self.kinds[shared:]:
+            totals.subtract(dict(gone))
+        added = []
+        for row in rows[shared:]:
+            kinds: Counter[TokenKind] = Counter()
+            for _, kind, tokens in row_kinds(row, weigher):
+                is_summary = kind == "ours" and isinstance(row, Slot) and "summary" in row.notes
+                kinds["summaries" if is_summary else kind] += tokens
+            totals.update(kinds)
+            added.append(tuple(kinds.items()))
+        return RowTotals(rows=tuple(rows), kinds=(*self.kinds[:shared], *added), totals=totals)
+
+    def scaled(self, fixed_tokens: int, total: int) -> dict[TokenKind, int]:
+        """Return the tokens by kind so that they add up to the calibrated `total`."""
+        raw = Counter(self.totals)
+        raw["system"] += fixed_tokens
+        present = [kind for kind in KINDS if raw[kind] > 0]
+        scaled = apportioned([raw[kind] for kind in present], total)
+        return dict(zip(present, scaled, strict=True))
+
+
+def _is_same(old: Row, new: Row) -> bool:
+    return old is new or (type(old) is type(new) and old.raw == new.raw)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastFigures:
+    """The base of the next turn's figures."""
+
+    came: RowTotals = field(default_factory=RowTotals, repr=False)
+    sent: RowTotals = field(default_factory=RowTotals, repr=False)
+    marks: tuple[MessageId | bytes, ...] | None = field(default=None, repr=False)
+    """What a provider's cache compares of each row; None before the first request."""
+
+    def next(
+        self, report: Report, weigher: Weigher, usage: Usage | None, *, same_head: bool
+    ) -> tuple[TurnFigures, LastFigures]:
+        """Return the figures of a turn. `same_head` is true if system prompt and tools are those of
+        the previous request."""
+        rows = report.view.rows
+        came, sent = self.came.of(report.entries, weigher), self.sent.of(rows, weigher)
+        marks = tuple([row.id if isinstance(row, Entry) else row.raw for row in rows])
+        same = 0
+        if self.marks is not None and same_head:
+            pairs = enumerate(zip(self.marks, marks, strict=False))
+            least = min(len(self.marks), len(marks))
+            same = next((at for at, (old, new) in pairs if old != new), least)
+        kept = report.fixed_tokens * same_head + sum([row.tokens for row in rows[:same]])
+        whole = report.fixed_tokens + report.view.tokens
+        figures = TurnFigures(
+            came=came.scaled(report.fixed_tokens, report.tokens_before),
+            sent=sent.scaled(report.fixed_tokens, report.tokens_after),
+            messages=len(report.entries),
+            rows=len(rows),
+            before=None if self.marks is None else len(self.marks),
+            same=same,
+            same_tokens=kept * report.tokens_after // max(1, whole),
+            usage=usage,
+            asked=next(
+                (
+                    one.key
+                    for one in reversed(report.entries)
+                    if one.role == "user" and not one.results
+                ),
+                None,
+            ),
+        )
+        return figures, LastFigures(came=came, sent=sent, marks=marks)

@@ -1,0 +1,314 @@
+"""Draws sessions as SVG: the timeline, sparklines and bars. Colors are classes of the inspector's
+stylesheet; an exported picture carries its own. A picture shows no message content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from recollect.hosts.inspect.timeline import EVENT_WORDS, SHOWN_KINDS, EventKind, ShownKind
+
+if TYPE_CHECKING:
+    from recollect.hosts.inspect.timeline import Timeline
+
+MOST_COLUMNS: Final = 600
+"""Turns are drawn one by one up to this number. Above it, each column shows its largest request."""
+LANES: Final[dict[EventKind, str]] = {
+    EventKind.EDITED: "Shortened",
+    EventKind.RECALLED: "Recalled",
+    EventKind.COMPACTED: "Compacted",
+    EventKind.CACHE: "Cache broken",
+    EventKind.FAILED: "Failed",
+}
+_LANE_OF: Final = {EventKind.CLIENT: EventKind.COMPACTED}
+_MARKS: Final[dict[EventKind, tuple[str, str]]] = {
+    EventKind.EDITED: ("m-edited", "M{l} {b}L{x} {t}L{r} {b}z"),
+    EventKind.RECALLED: ("m-recalled", "M{l} {y}a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z"),
+    EventKind.COMPACTED: ("m-compacted", "M{x} {t}L{r} {y}L{x} {b}L{l} {y}z"),
+    EventKind.CLIENT: ("m-client", "M{x} {t}L{r} {y}L{x} {b}L{l} {y}z"),
+    EventKind.CACHE: ("m-cache", "M{l} {t}L{r} {b}M{r} {t}L{l} {b}"),
+    EventKind.FAILED: ("m-failed", "M{l} {t}H{r}V{b}H{l}z"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """The measures of a timeline in pixels."""
+
+    width: int
+    left: int
+    plot: int
+    ticks: int
+    narrow: bool = False
+
+    @property
+    def right(self) -> int:
+        return self.width - 14
+
+    @property
+    def cells(self) -> int:
+        return self.right - self.left
+
+
+WIDE: Final = Sheet(width=1310, left=96, plot=300, ticks=9)
+NARROW: Final = Sheet(width=360, left=44, plot=180, ticks=3, narrow=True)
+_TOP: Final = 14
+_LANE: Final = 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    first: int
+    last: int
+    x: float
+    came: int
+    kinds: Mapping[ShownKind, int]
+
+
+def timeline(found: Timeline, sheet: Sheet = WIDE, *, link: str = "") -> str:
+    """Draw the tokens per turn by kind, with one lane per kind of event. With `link`, each mark
+    links to its turn: the address of a turn without its number."""
+    if not found.lines:
+        return ""
+    columns = _columns(found, sheet)
+    highest = max(
+        *(max(column.came, sum(column.kinds.values())) for column in columns),
+        min(found.limit_tokens, 2 * max(column.came for column in columns)),
+        1,
+    )
+    step = _nice(highest / (3 if sheet.narrow else 4))
+    top = step * -(-highest // step)
+    base = _TOP + sheet.plot
+
+    def y(tokens: float) -> float:
+        return base - sheet.plot * tokens / top
+
+    parts = [_axis(found, columns, sheet, step=step, top=top, base=base)]
+    parts += _areas(columns, y)
+    parts.append(
+        f'<path class="received-line" d="{_steps(columns, [y(c.came) for c in columns])}"/>'
+    )
+    if found.limit_tokens <= top:
+        at = y(found.limit_tokens)
+        label = f"limit {short(found.limit_tokens)}"
+        parts.append(
+            f'<path class="limit-line" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
+            f'<text class="limit-text" x="{sheet.left + 6}" y="{at - 6:.1f}">{label}</text>'
+        )
+    lanes = base + 26 + _LANE / 2
+    parts.append(_lanes(found, sheet, lanes, link))
+    height = round(base + 30 + _LANE * len(LANES))
+    name = "narrow" if sheet.narrow else "wide"
+    words = (
+        f"Tokens per turn, {found.turns:,} turns: at most {found.peak_tokens:,} tokens sent, "
+        f"limit {found.limit_tokens:,}"
+    )
+    return (
+        f'<svg class="chart {name}" viewBox="0 0 {sheet.width} {height}" role="group" '
+        f'aria-label="{words}">{"".join(parts)}</svg>'
+    )
+
+
+def _columns(found: Timeline, sheet: Sheet) -> list[_Column]:
+    lines = found.lines
+    count = min(len(lines), MOST_COLUMNS if not sheet.narrow else sheet.cells)
+    columns = []
+    for at in range(count):
+        group = lines[at * len(lines) // count : (at + 1) * len(lines) // count]
+        largest = max(group, key=lambda line: line.sizes.sent_tokens)
+        columns.append(
+            _Column(
+                first=group[0].turn,
+                last=group[-1].turn,
+                x=sheet.left + sheet.cells * at / count,
+                came=max(line.sizes.came_tokens for line in group),
+                kinds=largest.kinds(),
+            )
+        )
+    columns.append(
+        _Column(
+            first=columns[-1].last + 1,
+            last=columns[-1].last + 1,
+            x=float(sheet.right),
+            came=columns[-1].came,
+            kinds=columns[-1].kinds,
+        )
+    )
+    return columns
+
+
+def _areas(columns: Sequence[_Column], y: Callable[[float], float]) -> list[str]:
+    below = [0] * len(columns)
+    areas = []
+    for kind, title in SHOWN_KINDS.items():
+        above = [
+            low + column.kinds.get(kind, 0) for low, column in zip(below, columns, strict=True)
+        ]
+        if above != below:
+            upper = _steps(columns, [y(value) for value in above])
+            lower = _steps(columns, [y(value) for value in below], back=True)
+            areas.append(
+                f'<path class="area k-{kind}" d="{upper}{lower}z"><title>{title}</title></path>'
+            )
+        below = above
+    return areas
+
+
+def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool = False) -> str:
+    """Draw a line over the columns. Equal heights are one stroke."""
+    points = [(column.x, height) for column, height in zip(columns, heights, strict=True)]
+    if back:
+        points.reverse()
+    kept = [
+        point
+        for at, point in enumerate(points)
+        if at in (0, len(points) - 1)
+        or abs(point[1] - points[at - 1][1]) > 0.04
+        or abs(point[1] - points[at + 1][1]) > 0.04
+    ]
+    start = "L" if back else "M"
+    return start + "L".join(f"{x:.1f} {height:.1f}" for x, height in kept)
+
+
+def _axis(
+    found: Timeline, columns: Sequence[_Column], sheet: Sheet, *, step: int, top: int, base: float
+) -> str:
+    parts = []
+    for tokens in range(0, top + 1, step):
+        at = base - sheet.plot * tokens / top
+        style = "axis" if not tokens else "grid"
+        parts.append(
+            f'<path class="{style}" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
+            f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{short(tokens)}</text>'
+        )
+    first, last = found.lines[0].turn, found.lines[-1].turn
+    every = _nice(max(1, (last - first) / sheet.ticks))
+    parts.append(f'<text x="{sheet.left}" y="{base + 17:.0f}">turn {first:,}</text>')
+    clear: float = sheet.left + 60
+    for column in columns[:-1]:
+        turn = -(-column.first // every) * every
+        if turn <= column.last and clear < column.x < sheet.right - 16:
+            clear = column.x + 50
+            parts.append(
+                f'<text x="{column.x:.1f}" y="{base + 17:.0f}" text-anchor="middle">{turn:,}</text>'
+            )
+    return "".join(parts)
+
+
+def _lanes(found: Timeline, sheet: Sheet, first: float, link: str) -> str:
+    parts: list[str] = []
+    places: dict[EventKind, float] = {}
+    for number, (kind, title) in enumerate(LANES.items()):
+        places[kind] = at = first + number * _LANE
+        label = (
+            ""
+            if sheet.narrow
+            else (f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{title}</text>')
+        )
+        parts.append(f'{label}<path class="lane" d="M{sheet.left} {at:.1f}H{sheet.right}"/>')
+    drawn: dict[tuple[EventKind, int], None] = {}
+    count = len(found.lines)
+    for place, line in enumerate(found.lines):
+        x = sheet.left + sheet.cells * (place + 0.5) / count
+        for kind in sorted(line.said, key=lambda one: one.value):
+            if (kind, round(x / 3)) in drawn:  # marks on one spot are one mark
+                continue
+            drawn[kind, round(x / 3)] = None
+            middle = places[_LANE_OF.get(kind, kind)]
+            style, shape = _MARKS[kind]
+            path = shape.format(
+                x=f"{x:.1f}", y=f"{middle:.1f}", l=f"{x - 4.5:.1f}", r=f"{x + 4.5:.1f}",
+                t=f"{middle - 4.5:.1f}", b=f"{middle + 4.5:.1f}",
+            )  # fmt: skip
+            mark = f'<path class="{style}" d="{path}"/>'
+            name = f"Turn {line.turn:,}: {EVENT_WORDS[kind].lower()}"
+            if link:
+                mark = f'<a href="{escape(link)}{line.turn}" aria-label="{name}">{mark}</a>'
+            parts.append(mark)
+    return "".join(parts)
+
+
+def spark(found: Timeline) -> str:
+    """Draw the tokens of a few turns, received and sent, against the limit."""
+    if not found.lines:
+        return ""
+    lines = found.lines if len(found.lines) > 1 else found.lines * 2
+    limit = found.limit_tokens
+    highest = max(max(line.sizes.came_tokens for line in lines), 1)
+    top = max(highest, min(limit, 3 * highest))
+
+    def area(sizes: Sequence[int]) -> str:
+        step = 200 / (len(sizes) - 1)
+        line = "L".join(
+            f"{at * step:.1f} {36 - 34 * size / top:.1f}" for at, size in enumerate(sizes)
+        )
+        return f"M0 36L{line}L200 36z"
+
+    came = area([line.sizes.came_tokens for line in lines])
+    sent = area([line.sizes.sent_tokens for line in lines])
+    at = 36 - 34 * limit / top
+    line = f'<path class="limit-line" d="M0 {at:.1f}H200"/>' if limit <= top else ""
+    words = f"{found.turns:,} turns, at most {found.peak_tokens:,} tokens sent, limit {limit:,}"
+    return (
+        f'<svg class="spark" viewBox="0 0 200 36" preserveAspectRatio="none" role="img" '
+        f'aria-label="{words}"><path class="received-area" d="{came}"/>'
+        f'<path class="k-user" d="{sent}"/>{line}</svg>'
+    )
+
+
+def bar(kinds: Mapping[ShownKind, int], scale: int, label: str) -> str:
+    """Draw one bar of token kinds. `scale` is the width of the whole picture in tokens."""
+    x, parts = 0.0, []
+    for kind, title in SHOWN_KINDS.items():
+        width = 1000 * kinds.get(kind, 0) / max(1, scale)
+        if width:
+            said = f"{title}: {kinds[kind]:,} tokens"
+            parts.append(
+                f'<rect class="k-{kind} area" x="{x:.2f}" width="{width:.2f}" height="22">'
+                f"<title>{said}</title></rect>"
+            )
+        x += width
+    return (
+        f'<svg class="bar" viewBox="0 0 1000 22" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    )
+
+
+def share(part: float, style: str) -> str:
+    """Draw a share as a filled rail."""
+    width = 100 * min(1.0, max(0.0, part))
+    return (
+        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="rail" width="100" height="8"/><rect class="{style}" width="{width:.1f}" '
+        'height="8"/></svg>'
+    )
+
+
+def short(tokens: int) -> str:
+    """Format a number of tokens in few characters: 950, 9.6k, 168k, 1.05M."""
+    if tokens < 1_000:
+        return str(tokens)
+    if tokens < 999_500:
+        return (
+            f"{tokens / 1000:.1f}".removesuffix(".0") + "k"
+            if tokens < 9_950
+            else f"{tokens / 1000:.0f}k"
+        )
+    return f"{tokens / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
+
+
+def _nice(least: float) -> int:
+    size = 1
+    while True:
+        for factor in (1, 2, 5):
+            if size * factor >= least:
+                return size * factor
+        size *= 10
+
+
+def exported(picture: str, style: str) -> str:
+    """Return a picture as a file of its own. `style` is the stylesheet with its colors."""
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" '
+    return picture.replace("<svg ", opening, 1).replace(">", f"><style>{style}</style>", 1) + "\n"

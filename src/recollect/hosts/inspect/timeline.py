@@ -1,0 +1,303 @@
+"""The recorded turns of a session as values: sizes, events and cost of each request. They are read
+from the ledger's reports, which hold no message content."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from recollect.core.formats.json_text import decode
+from recollect.core.formats.turn_records import read_reason
+from recollect.core.rules.price import PriceList, model_price
+from recollect.core.turn.token_kinds import TokenKind, TurnFigures
+from recollect.core.values.model import Usage
+from recollect.core.values.reason import Cause
+from recollect.errors import FormatError
+from recollect.hosts.inspect.turns import reason_text
+from recollect.system.plain_text import number_of
+
+if TYPE_CHECKING:
+    from recollect.core.ports import Store
+    from recollect.core.values.batch import PieceHash, TurnRecord
+
+MOST_READ: Final = 30_000
+"""Reports that stay in memory. A report takes about 2 kB."""
+SPARK_TURNS: Final = 48
+_AT_ONCE: Final = 2_000
+
+ShownKind: TypeAlias = Literal[
+    "fixed", "summary", "user", "assistant", "thinking", "calls", "results", "ours"
+]
+SHOWN_KINDS: Final[dict[ShownKind, str]] = {
+    "fixed": "System and tools",
+    "summary": "Summaries",
+    "user": "User",
+    "assistant": "Assistant",
+    "thinking": "Thinking",
+    "calls": "Tool calls",
+    "results": "Tool results",
+    "ours": "Added by Recollect",
+}
+"""Kinds in stacking order, with their titles."""
+_SHOWN_AS: Final[Mapping[TokenKind, ShownKind]] = {
+    "system": "fixed",
+    "tools": "fixed",
+    "not recorded": "fixed",
+    "summaries": "summary",
+    "user": "user",
+    "assistant": "assistant",
+    "thinking": "thinking",
+    "tool calls": "calls",
+    "tool results": "results",
+    "images": "results",
+    "ours": "ours",
+    "other": "user",
+}
+
+
+class EventKind(Enum):
+    """What happened in a turn. The value names its sign."""
+
+    EDITED = "edited"
+    RECALLED = "recalled"
+    COMPACTED = "compacted"
+    CLIENT = "client"
+    """The history became shorter: the client compacted, or took another branch."""
+    CACHE = "cache"
+    FAILED = "failed"
+
+
+EVENT_WORDS: Final[Mapping[EventKind, str]] = {
+    EventKind.EDITED: "Shortened or dropped",
+    EventKind.RECALLED: "Recalled",
+    EventKind.COMPACTED: "Compacted",
+    EventKind.CLIENT: "Shorter history from the client",
+    EventKind.CACHE: "Cache broken",
+    EventKind.FAILED: "Failed",
+}
+_EVENTS: Final[Mapping[tuple[str, str], EventKind]] = {
+    ("prune", "done"): EventKind.EDITED,
+    ("trim", "done"): EventKind.EDITED,
+    ("inject", "done"): EventKind.RECALLED,
+    ("compact", "done"): EventKind.COMPACTED,
+}
+_QUIET: Final = frozenset({Cause.RESULTS_SHORT.name.lower()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One thing that happened in a turn, and why."""
+
+    kind: EventKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSizes:
+    """What a stored report says about a turn."""
+
+    came_tokens: int
+    sent_tokens: int
+    limit_tokens: int
+    window_tokens: int
+    figures: TurnFigures | None
+    """None in records of earlier versions."""
+    events: tuple[Event, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLine:
+    """One recorded turn of a session."""
+
+    turn: int
+    at: float
+    format: str
+    model: str | None
+    sizes: TurnSizes
+    events: tuple[Event, ...]
+    usage: Usage | None = None
+    """What the provider counted; None if it was not reported, or not yet."""
+    cached_tokens: int | None = None
+    """Input from the provider's cache: as reported, else the unchanged start of the request; None
+    if unknown."""
+    dollars: float | None = None
+    is_estimate: bool = True
+
+    @property
+    def said(self) -> frozenset[EventKind]:
+        return frozenset([event.kind for event in self.events])
+
+    def kinds(self, *, came: bool = False) -> dict[ShownKind, int]:
+        """Return the tokens by shown kind."""
+        figures, total = self.sizes.figures, self.sizes.sent_tokens
+        if figures is None:
+            return {"user": self.sizes.came_tokens if came else total}
+        found: Counter[ShownKind] = Counter()
+        for kind, tokens in (figures.came if came else figures.sent).items():
+            found[_SHOWN_AS[kind]] += tokens
+        return dict(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The recorded turns of a session, oldest first."""
+
+    session: str
+    lines: tuple[TurnLine, ...] = field(repr=False)
+    turns: int
+    """Number of recorded turns. There may be more than lines."""
+
+    @property
+    def limit_tokens(self) -> int:
+        return self.lines[-1].sizes.limit_tokens if self.lines else 0
+
+    @property
+    def peak_tokens(self) -> int:
+        return max((line.sizes.sent_tokens for line in self.lines), default=0)
+
+    @property
+    def came_tokens(self) -> int:
+        return sum(line.sizes.came_tokens for line in self.lines)
+
+    @property
+    def sent_tokens(self) -> int:
+        return sum(line.sizes.sent_tokens for line in self.lines)
+
+    @property
+    def dollars(self) -> float | None:
+        """The cost of all turns with a known price; None if there are none."""
+        costs = [line.dollars for line in self.lines if line.dollars is not None]
+        return sum(costs) if costs else None
+
+    def counts(self) -> Counter[EventKind]:
+        """Return the number of turns with each kind of event."""
+        return Counter(kind for line in self.lines for kind in line.said)
+
+    def line(self, turn: int) -> TurnLine | None:
+        return next((line for line in self.lines if line.turn == turn), None)
+
+
+class TimelineReader:
+    """Reads timelines, and keeps what it has read: a stored report never changes."""
+
+    def __init__(self, prices: PriceList = ()) -> None:
+        self._prices = prices
+        self._known: OrderedDict[PieceHash, TurnSizes] = OrderedDict()
+
+    async def read(self, store: Store, session: str, *, most: int | None = None) -> Timeline:
+        """Read a session's turns: all, or an even choice of `most`, with the first and the last."""
+        records = await store.records(session)
+        chosen = records
+        if most is not None and len(records) > most:
+            step = (len(records) - 1) / (most - 1)
+            chosen = tuple(records[round(at * step)] for at in range(most))
+        sizes = await self._sizes(store, chosen)
+        lines: list[TurnLine] = []
+        for record in chosen:
+            known = sizes.get(record.report) if record.report else None
+            if known is not None:
+                lines.append(_line(record, known, lines[-1] if lines else None))
+        lines = [
+            self._priced(line, lines[at + 1] if at + 1 < len(lines) else None)
+            for at, line in enumerate(lines)
+        ]
+        return Timeline(session=session, lines=tuple(lines), turns=len(records))
+
+    async def _sizes(
+        self, store: Store, records: Iterable[TurnRecord]
+    ) -> Mapping[PieceHash, TurnSizes]:
+        wanted = [record.report for record in records if record.report is not None]
+        new = [name for name in wanted if name not in self._known]
+        found: dict[PieceHash, TurnSizes] = {}
+        for at in range(0, len(new), _AT_ONCE):
+            for name, piece in (await store.pieces(new[at : at + _AT_ONCE])).items():
+                if (made := _read_sizes(piece.body)) is not None:
+                    found[name] = made
+        known = {name: self._known[name] for name in wanted if name in self._known}
+        self._known.update(found)
+        while len(self._known) > MOST_READ:
+            self._known.popitem(last=False)
+        return {**known, **found}
+
+    def _priced(self, line: TurnLine, after: TurnLine | None) -> TurnLine:
+        """Return the line with its usage, which the next turn's record holds, and its cost."""
+        reported = None
+        if after is not None and after.turn == line.turn + 1 and after.sizes.figures is not None:
+            reported = after.sizes.figures.usage
+        price = model_price(line.model, self._prices)
+        usage = reported
+        if usage is None:
+            sent = line.sizes.sent_tokens
+            read = min(sent, line.cached_tokens or 0)
+            usage = Usage(input_tokens=sent, cache_read_tokens=read, cache_write_tokens=sent - read)
+        elif usage.cache_read_tokens or usage.cache_write_tokens:
+            line = replace(line, cached_tokens=usage.cache_read_tokens)
+        return replace(
+            line,
+            usage=reported,
+            dollars=None if price is None else price.of(usage),
+            is_estimate=reported is None,
+        )
+
+
+def _read_sizes(body: bytes) -> TurnSizes | None:
+    try:
+        record: dict[str, Any] = decode(body)
+        figures = record.get("figures")
+        return TurnSizes(
+            came_tokens=int(record["tokens_before"]),
+            sent_tokens=int(record["tokens_after"]),
+            limit_tokens=int(record["limit_tokens"]),
+            window_tokens=int(record["window_tokens"]),
+            figures=None if figures is None else TurnFigures.from_dict(figures),
+            events=tuple(_events(record["lines"])),
+            seconds=sum(_seconds(line) for line in record["lines"]),
+        )
+    except (FormatError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _seconds(line: Any) -> float:
+    return float(line["seconds"] if isinstance(line, dict) else line[2])
+
+
+def _events(lines: Sequence[Any]) -> Iterable[Event]:
+    for line in lines:
+        if isinstance(line, dict):  # the report of an earlier version
+            continue
+        stage, outcome, _, reasons = line
+        kind = _EVENTS.get((stage, outcome))
+        if outcome in ("failed", "late"):
+            kind = EventKind.FAILED
+        if kind is not None and reasons[0][0] not in _QUIET:
+            yield Event(kind=kind, text=reason_text(tuple(read_reason(one) for one in reasons)))
+
+
+def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> TurnLine:
+    figures, events = sizes.figures, list(sizes.events)
+    cached = None
+    if figures is not None:
+        earlier = before.sizes.figures if before is not None else None
+        if earlier is not None and figures.messages < earlier.messages:
+            gone = number_of(earlier.messages - figures.messages, "message")
+            events.append(Event(kind=EventKind.CLIENT, text=f"{gone} fewer than the turn before"))
+        if figures.before is not None:
+            cached = figures.same_tokens
+        if figures.breaks_cache:
+            ours = {EventKind.EDITED, EventKind.COMPACTED} & {event.kind for event in events}
+            by = "Recollect" if ours else "a change of the request"
+            same = f"{figures.same_tokens:,} tokens from the start are unchanged"
+            events.append(Event(kind=EventKind.CACHE, text=f"broken by {by}; {same}"))
+    return TurnLine(
+        turn=record.number,
+        at=record.at,
+        format=record.format,
+        model=record.model,
+        sizes=sizes,
+        events=tuple(events),
+        cached_tokens=cached,
+    )

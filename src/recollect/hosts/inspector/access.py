@@ -1,0 +1,163 @@
+"""Who may see the inspector's pages, and what a browser may do with them.
+
+A page may load only what the inspector itself serves, named by a nonce. Another origin can neither
+read a page nor act: the header Host must name this machine, the cookie is `SameSite=Strict`, and
+every form carries a token that is made from the cookie.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from recollect.hosts.http import is_token
+from recollect.system.loopback import names_this_machine
+
+if TYPE_CHECKING:
+    from recollect.core.values.tenant import KeyScope
+    from recollect.hosts.inspector.spaces import Spaces
+
+TOKEN_SECONDS: Final = 600.0
+"""How long the token in a link may be used, once."""
+MOST_SIGNED_IN: Final = 64
+ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
+_OWN_SITES: Final = frozenset({"same-origin", "none"})
+_STANDING: Final = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+
+
+def policy(nonce: str) -> dict[str, str]:
+    """Return the headers of a page. Only styles and scripts with the nonce load, and no request
+    leaves the inspector."""
+    rules = (
+        "default-src 'none'",
+        f"style-src 'nonce-{nonce}'",
+        f"script-src 'nonce-{nonce}'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types recollect",
+    )
+    return {**_STANDING, "content-security-policy": "; ".join(rules)}
+
+
+def answer(text: str, status: int = 200, *, nonce: str = "") -> Response:
+    """Answer with a page."""
+    return HTMLResponse(text, status, policy(nonce or secrets.token_urlsafe(16)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """A browser that was let in, and what it may do."""
+
+    spaces: Spaces
+    secret: bytes = field(repr=False)
+    scopes: frozenset[KeyScope] = ALL_SCOPES
+
+    @property
+    def form_token(self) -> str:
+        """The token that every form of this visitor carries."""
+        return hmac.new(self.secret, b"recollect-form", sha256).hexdigest()
+
+    def sent_form(self, fields: Mapping[str, str]) -> bool:
+        """Return whether one of this visitor's own pages made the form."""
+        return is_token(fields.get("form_token", ""), self.form_token)
+
+
+class Access(Protocol):
+    """Lets visitors in."""
+
+    async def admit(self, request: Request) -> Visitor | Response:
+        """Return the visitor, or the answer that refuses the request."""
+
+
+def foreign(request: Request) -> Response | None:
+    """Refuse a request that a page of another origin makes."""
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if request.method == "GET" and origin is None:
+        return None
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if (origin is None or urlsplit(origin).netloc == host) and site in _OWN_SITES:
+        return None
+    return PlainTextResponse("requests from pages of other origins are refused", 403)
+
+
+class LocalAccess:
+    """Lets in browsers of this machine's user. The token of a link becomes a cookie, once."""
+
+    def __init__(self, spaces: Spaces, *, local: bool = True) -> None:
+        """`local` servers listen on this machine only, so their host names are known."""
+        self._spaces = spaces
+        self._local = local
+        self._tokens: dict[str, float] = {}
+        self._cookies: dict[str, None] = {}
+
+    def new_token(self) -> str:
+        """Return a token for one link."""
+        now = time.monotonic()
+        self._tokens = {one: until for one, until in self._tokens.items() if until > now}
+        token = secrets.token_urlsafe(24)
+        self._tokens[token] = now + TOKEN_SECONDS
+        return token
+
+    async def admit(self, request: Request) -> Visitor | Response:
+        if self._local and not names_this_machine(request.headers.get("host", "")):
+            text = "the Host header must name this machine, such as localhost"
+            return PlainTextResponse(text, 421)
+        if (refusal := foreign(request)) is not None:
+            return refusal
+        token = request.query_params.get("token")
+        if token is not None and request.method == "GET":
+            return self._sign_in(request, token)
+        cookie = request.cookies.get(_cookie_name(request), "")
+        if any(is_token(cookie, known) for known in self._cookies):
+            return Visitor(spaces=self._spaces, secret=cookie.encode())
+        return self._closed("This browser is not signed in.")
+
+    def _sign_in(self, request: Request, token: str) -> Response:
+        until = self._tokens.pop(token, 0.0)
+        if until < time.monotonic():
+            return self._closed("This link was used before, or is too old.")
+        cookie = secrets.token_urlsafe(32)
+        self._cookies[cookie] = None
+        while len(self._cookies) > MOST_SIGNED_IN:
+            del self._cookies[next(iter(self._cookies))]
+        # the cookie is strict: after a redirect from another site a browser would not send it
+        home = f"{request.scope.get('root_path', '')}/"
+        page = answer(
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recollect inspector'
+            f'</title><meta http-equiv="refresh" content="0;url={home}">'
+            f'<p><a href="{home}">Open the inspector</a></p></html>'
+        )
+        page.set_cookie(_cookie_name(request), cookie, path=home, httponly=True, samesite="strict")
+        return page
+
+    def _closed(self, reason: str) -> Response:
+        text = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recollect inspector'
+            f"</title><main><h1>Sign in</h1><p>{reason} Run <code>recollect ui</code> in a "
+            "terminal, and open the link that it prints.</p></main></html>"
+        )
+        return answer(text, 401)
+
+
+def _cookie_name(request: Request) -> str:
+    """Return the cookie's name. Browsers share cookies between the ports of a machine."""
+    return f"recollect-{request.url.port or 80}"

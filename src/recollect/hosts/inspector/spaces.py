@@ -1,0 +1,108 @@
+"""The memories that the inspector shows: those of this machine. Each page opens the store that it
+needs, as a command does, so it always shows what is stored now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
+from recollect.adapters.wiring.stores import is_stored
+from recollect.errors import RecollectError
+from recollect.system.places import spaces_folder
+
+if TYPE_CHECKING:
+    from recollect.core.engine import Engine
+    from recollect.core.ports import Spool, Store
+    from recollect.core.values.upkeep import SpaceSummary
+    from recollect.system.config import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSpace:
+    """A memory that a page reads."""
+
+    name: str
+    """The name that people see."""
+    space: str
+    store: Store
+    settings: Settings
+    spools: tuple[Spool, ...] = ()
+    """The spool of this machine. A service has none."""
+    has_files: bool = True
+    """Whether chat transcripts of this machine belong to it."""
+
+
+class Spaces(Protocol):
+    """The memories that a visitor may see."""
+
+    settings: Settings
+    where: str
+    """Where they are, in a few words."""
+
+    async def summaries(self) -> tuple[SpaceSummary, ...]:
+        """List them, the last used one first."""
+
+    def open(self, name: str) -> AbstractAsyncContextManager[OpenSpace]:
+        """Open one. Raise RecollectError if there is none of this name."""
+
+    def engine(self, name: str) -> AbstractAsyncContextManager[Engine]:
+        """Open an engine over one, for an undo."""
+
+
+class LocalSpaces:
+    """The memories of this machine, or of the store in the settings."""
+
+    where = "this machine only"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings: Settings = settings
+        self._url = settings.store.url
+
+    async def summaries(self) -> tuple[SpaceSummary, ...]:
+        if self._url is None and not spaces_folder().is_dir():
+            return ()
+        found = await stored_spaces(self._url, key=self.settings.store.key)
+        return tuple(reversed([one for one in found if one.space is not None]))
+
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[OpenSpace]:
+        await self._require(name)
+        key = self.settings.store.key
+        store = await open_store(self._url, space=name, create=False, key=key)
+        try:
+            spool = await open_spool(self._url, space=name, key=key)
+            try:
+                yield OpenSpace(
+                    name=name, space=name, store=store, settings=self.settings, spools=(spool,)
+                )
+            finally:
+                await spool.close()
+        finally:
+            await store.close()
+
+    async def _require(self, name: str) -> None:
+        known = bool(name) and is_stored(self._url, name)
+        if known and is_server(self._url):  # opening an unknown space would create it
+            known = any(one.space == name for one in await self.summaries())
+        if not known:
+            raise RecollectError("no memory has this name: choose one in the list of sessions")
+
+    @asynccontextmanager
+    async def engine(self, name: str) -> AsyncIterator[Engine]:
+        from dataclasses import replace
+
+        from recollect.adapters.wiring import open_memory
+        from recollect.system.config.settings import Models
+
+        await self._require(name)
+        settings = replace(  # an undo needs no model, so no key, embedder or job
+            self.settings,
+            models=Models(),
+            recall=replace(self.settings.recall, enabled=False),
+            jobs=replace(self.settings.jobs, in_process=False),
+        )
+        async with open_memory(space=name, store=self._url, settings=settings) as engine:
+            yield engine

@@ -1,0 +1,128 @@
+"""A running inspector over this test's data folder, a visitor without a browser, and seeded
+sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import http.client
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from recollect import open_memory
+from recollect.hosts.http import BackgroundServer, HttpServer
+from recollect.hosts.inspector.access import LocalAccess
+from recollect.hosts.inspector.app import Inspector, inspector_app
+from recollect.hosts.inspector.spaces import LocalSpaces
+from recollect.system.config import load_settings
+from recollect.system.loopback import listen_on
+
+FORM_TOKEN = re.compile(r'name="form_token" value="([0-9a-f]+)"')
+
+
+@dataclass(slots=True)
+class Page:
+    """An answer of the inspector."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def words(self) -> str:
+        """The text that a reader sees."""
+        plain = re.sub(r"<(script|style|title)\b.*?</\1>|<[^>]*>", " ", self.text, flags=re.DOTALL)
+        return " ".join(html.unescape(plain).split())
+
+
+@dataclass(slots=True)
+class Visit:
+    """A visitor with its cookie. It sends what a browser would send."""
+
+    address: str
+    link: str
+    cookie: str = ""
+
+    def ask(self, path: str, form: Mapping[str, str] | None = None, /, **headers: str) -> Page:
+        parts = urlsplit(self.address)
+        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
+        sent = {"cookie": self.cookie} if self.cookie else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        body = None if form is None else urlencode(form)
+        if form is not None:
+            sent.setdefault("content-type", "application/x-www-form-urlencoded")
+        try:
+            connection.request("GET" if form is None else "POST", path, body, sent)
+            answer = connection.getresponse()
+            named = {name.lower(): value for name, value in answer.getheaders()}
+            return Page(answer.status, named, answer.read())
+        finally:
+            connection.close()
+
+    def page(self, name: str = "", /, **given: object) -> Page:
+        """Get a page that must exist."""
+        named = {key: str(value) for key, value in given.items()}
+        page = self.ask(f"/{name}?{urlencode(named)}")
+        assert page.status == 200, f"{name}: {page.status}: {page.words[:600]}"
+        return page
+
+    def act(self, name: str, page: Page, /, **given: str) -> Page:
+        """Send a form of a page, and follow it."""
+        token = FORM_TOKEN.search(page.text)
+        assert token, page.words[:600]
+        done = self.ask(f"/{name}", {"form_token": token[1], **given})
+        return self.ask(done.headers["location"]) if done.status == 303 else done
+
+    def sign_in(self) -> Visit:
+        entered = self.ask(self.link.removeprefix(self.address))
+        assert entered.status == 200, entered.words
+        self.cookie = entered.headers["set-cookie"].partition(";")[0]
+        return self
+
+
+@contextmanager
+def inspector() -> Iterator[Visit]:
+    """Run an inspector, and sign a visitor in."""
+    settings = load_settings().settings
+    entry = LocalAccess(LocalSpaces(settings))
+    shown = Inspector(entry, settings)
+    server = HttpServer(inspector_app(shown), stop_seconds=1, on_stop=shown.end)
+    opened = listen_on("127.0.0.1", 0, mend="")
+    with BackgroundServer(server, opened) as running:
+        link = f"{running.url}/?token={entry.new_token()}"
+        yield Visit(address=running.url, link=link).sign_in()
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "content": text}
+
+
+def store_session(
+    space: str,
+    session: str,
+    requests: Sequence[Sequence[Mapping[str, Any]]],
+    *,
+    after: Callable[[Any], Awaitable[object]] | None = None,
+    **settings: Any,
+) -> None:
+    """Prepare these requests as turns of a session, in the memory of a space."""
+
+    async def store() -> None:
+        arguments = {"recall.embedder": "none", **settings}
+        async with open_memory(
+            space=space, settings=load_settings(arguments=arguments).settings
+        ) as memory:
+            for messages in requests:
+                await memory.prepare(session, {"model": "claude-opus-4-5", "messages": [*messages]})
+            if after is not None:
+                await after(memory)
+
+    asyncio.run(store())
