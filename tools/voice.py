@@ -1,12 +1,13 @@
 """`python -m tools.voice`: check user-facing text against the rules in CONTRIBUTING.md.
 
-Reads the pages in PAGES, every command's and option's help, every setting's description and every
-report sentence. Fails on words of the table, on help that does not start with a verb or a noun, on
-sentences of more than 30 words, and on commit subjects of more than 72 characters.
+Reads the pages, every command's and option's help, every setting's description, report sentence,
+error and log line. Fails on words of the table, on help that does not start with a verb or a noun
+phrase, on sentences of more than 30 words, and on commit subjects over 72 characters.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -22,17 +23,9 @@ from tools.reference import setting_effects
 
 ROOT: Final = Path(__file__).parent.parent
 MARK: Final = "<!-- The rest of this page is generated"
-PAGES: Final = tuple(
-    sorted(
-        path.relative_to(ROOT).as_posix()
-        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-        if path.name not in ("CHANGELOG.md", "capacity.md")
-    )
-)
 BASE: Final = "4711a16f"
 """Commits after this one are checked."""
-MOST_WORDS: Final = 30
-MOST_CHARACTERS: Final = 72
+MOST_WORDS, MOST_CHARACTERS = 30, 72
 WORDS: Final = {
     r"stands? in|stands? (at|before|behind|beside|there)": "is, appears",
     r"tells|told|is told": "reports, shows, logs",
@@ -54,10 +47,15 @@ WORDS: Final = {
     r"a beginning of (its|the) id": "an id prefix",
     r"fates?": "outcome",
     r"batch moments?": "edit batch",
+    r"room (for|left)|no room": "space, budget",
 }
-OPENINGS: Final = frozenset({"what", "where", "who", "whom", "of", "whether"})
-ALLOWED: Final = frozenset[str]()
-"""Texts that may break a rule, word for word."""
+OPENINGS: Final = re.compile(
+    r"\s*(what|where|who|whom|of|whether|how|when|why|if|unless|as|because|so|that|which|with|for|from"
+    r"|in|on|at|by|to|it|its|this|these|they|only|not)\b",
+    re.I,
+)
+"""No verb and no noun phrase starts with these words."""
+LOGS: Final = frozenset({"debug", "info", "warning", "error", "exception", "critical", "echo"})
 
 _TABLE: Final = [(re.compile(rf"\b(?:{word})\b", re.I), use) for word, use in WORDS.items()]
 _CODE: Final = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|https?://\S+|<!--.*?-->", re.S)
@@ -66,7 +64,8 @@ _END: Final = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n(?=[-*|#]|\d+\. )|\|")
 
 def main() -> int:
     """Print each problem; the exit code."""
-    found = [*check_pages(), *check_help(), *check_sentences(), *check_subjects()]
+    checks = (check_pages, check_help, check_sentences, check_messages, check_subjects)
+    found = [line for check in checks for line in check()]
     for line in found:
         print(line)
     print(f"{len(found)} problems" if found else "no problems")
@@ -75,19 +74,17 @@ def main() -> int:
 
 def check_pages() -> Iterator[str]:
     """Words and lengths of the pages."""
-    for pattern in PAGES:
-        for path in sorted(ROOT.glob(pattern)):
-            text = path.read_text("utf-8").partition(MARK)[0]
-            yield from _check(str(path.relative_to(ROOT)), text)
+    for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]):
+        text = path.read_text("utf-8").partition(MARK)[0]
+        yield from _check(str(path.relative_to(ROOT)), text)
 
 
 def check_help() -> Iterator[str]:
     """Help of commands and options, and descriptions of settings."""
     texts = [(f"setting {path}", effect) for path, effect in setting_effects().items()]
     for name, text in [*texts, *_help_of(command_line, "recollect")]:
-        first = re.split(r"\W+", text.strip(), maxsplit=1)[0].lower()
-        if first in OPENINGS and text not in ALLOWED:
-            yield f"{name}: starts with {first!r}: {text}"
+        if first := OPENINGS.match(text):
+            yield f"{name}: starts with {first[1]!r}: {text}"
         yield from _check(name, text)
 
 
@@ -112,6 +109,22 @@ def check_sentences() -> Iterator[str]:
         yield from _check(f"cause {cause.name}", str(cause.value))
 
 
+def check_messages() -> Iterator[str]:
+    """Texts of errors that are raised, and of lines that are logged or printed."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            call = node.exc if isinstance(node, ast.Raise) else node
+            name = getattr(call.func, "attr", "") if isinstance(call, ast.Call) else ""
+            if isinstance(call, ast.Call) and (call is not node or name in LOGS):
+                for text in map(_literal, call.args):
+                    yield from _check(f"{path.relative_to(ROOT)}:{call.lineno}", text)
+
+
+def _literal(node: ast.expr) -> str:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
+
+
 def check_subjects() -> Iterator[str]:
     """Subjects of commits since BASE; none where the history is not at hand."""
     listed = ["git", "log", "--format=%s", f"{BASE}..HEAD"]
@@ -124,8 +137,6 @@ def check_subjects() -> Iterator[str]:
 def _check(name: str, text: str) -> Iterator[str]:
     plain = _CODE.sub(" x ", text)
     for sentence in (" ".join(one.split()) for one in _END.split(plain)):
-        if sentence in ALLOWED:
-            continue
         words = len(re.findall(r"[\w'’-]+", sentence))
         if words > MOST_WORDS:
             yield f"{name}: {words} words: {sentence}"

@@ -64,16 +64,22 @@ def book_of(store: Store, memory: Memory) -> FactBook:
 
 @click.command("list")
 @click.option(
-    "--type", "types", multiple=True, type=TypeChoice(get_args(FactType)), help="Only this type."
+    "--type",
+    "types",
+    multiple=True,
+    type=TypeChoice(get_args(FactType)),
+    help="List only this type.",
 )
-@click.option("--session", metavar="NAME", help="Only facts from this session.")
+@click.option("--session", metavar="NAME", help="List only facts from this session.")
 @click.option(
     "--as-of",
     metavar="WHEN",
-    help="Only facts that were true at this time: 2026-01-31, or 30d for 30 days ago.",
+    help="List facts that were true at this time: 2026-01-31, or 30d for 30 days ago.",
 )
-@click.option("--all", "superseded", is_flag=True, help="Also facts that were replaced.")
-@click.option("--search", default="", metavar="WORDS", help="Only facts with all of these words.")
+@click.option("--all", "superseded", is_flag=True, help="Also list facts that were replaced.")
+@click.option(
+    "--search", default="", metavar="WORDS", help="List only facts with all of these words."
+)
 @memory_options
 async def facts_list(
     *,

@@ -90,7 +90,7 @@ def gateway(*, port: int | None) -> None:
 @click.option(
     "--summaries",
     is_flag=True,
-    help="When the window fills, have the agent's own model write a summary, with its key. Costs "
+    help="Have the agent's own model write a summary when the window fills, with its key. Costs "
     "at most jobs.day_tokens per day. Default: old messages leave the request, and are recalled "
     "when they are needed.",
 )

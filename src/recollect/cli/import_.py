@@ -62,7 +62,7 @@ _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
     help="Import the sessions of every agent on this machine, each project into its own memory.",
 )
 @yes_option
-@click.option("--dry-run", is_flag=True, help="With --all: list the sessions, and import nothing.")
+@click.option("--dry-run", is_flag=True, help="List the sessions of --all, and import nothing.")
 @click.option(
     "--session",
     metavar="NAME",

@@ -42,7 +42,7 @@ _agent = click.argument("agent", type=click.Choice(AGENTS))
 _project = click.option(
     "--project",
     is_flag=True,
-    help="Only for the current folder's project. Default: for all your projects.",
+    help="Change only the current folder's project. Default: all your projects.",
 )
 _dry_run = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 

@@ -73,7 +73,7 @@ NOTES: Final = (
     "  table of spaces); the store's own check was run on some of the copies",
     "prepare_pNN: in spaces chosen at random, so almost every space is new to the node; large_: in",
     "  the spaces of many passages; both at a third of the highest rate",
-    "engine_ratio: time of all transactions of a prepare, from taking a connection to the commit,",
+    "engine_ratio: time of all transactions of a prepare, with taking a connection,",
     "  divided by the time of the same statements in the same round trips on a bare psycopg",
     "  connection; _application: the whole request without HTTP; _http: with HTTP",
     "flat_pNN_ms_N: prepare in 100 spaces of a database of N spaces; the databases take turns",

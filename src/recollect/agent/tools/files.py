@@ -73,7 +73,7 @@ def write_tool(scope: ToolScope) -> Tool:
 
 def edit_tool(scope: ToolScope) -> Tool:
     description = (
-        "Replace one exact stretch of a file. oldText must stand in it exactly once, "
+        "Replace one exact piece of a file. oldText must occur in it exactly once, "
         "whitespace included."
     )
     parameters = schema(

@@ -91,7 +91,7 @@ def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
 
 _CONFINED = {False: "", True: " It can write in the workspace and in /tmp, and read the system."}
 NOBODY_ASKED = (
-    "Not run: commands cannot be confined on this machine, and nobody is here to allow one. Do it "
+    "Not run: commands cannot be confined on this machine, and no user is here to allow one. Do it "
     "with the other tools, or tell the user what to run."
 )
 NOT_ALLOWED = "Not run: the user did not allow this command. Ask what to do instead."

@@ -273,8 +273,8 @@ def holds_reply(given: Any) -> bool:
 
 _STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
 _A_REPLY = (
-    "give what the provider's client returned (its object, a mapping with `content`, `choices` or "
-    "`output`, or the JSON body as bytes), the list of a stream's events, or the error it raised"
+    "pass the client's reply (an object, a mapping with `content`, `choices` or `output`, or the "
+    "JSON body as bytes), the list of a stream's events, or the error that the client raised"
 )
 
 

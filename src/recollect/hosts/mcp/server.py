@@ -142,7 +142,7 @@ class ForgetQuestion:
         """Ask the user. Return True if they confirm."""
         whole = wanted.whole()
         shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
-        text = _sendable(f"Forget this for good?\n\n{shown}")
+        text = _sendable(f"Forget this permanently?\n\n{shown}")
         if self.context.protocol_version in handshake.MODERN_VERSIONS:
             return self._asked_before(text, whole)
         asking = self.context.session.elicit_form(text, _FORM, self.context.request_id)

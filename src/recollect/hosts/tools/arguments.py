@@ -44,8 +44,8 @@ class SearchArguments(Arguments):
             description="What to look for: the question itself, with its names and numbers",
         ),
     ]
-    since: Annotated[str, Meta(description=f"Only what was said from then on: {_DATE}")] = ""
-    until: Annotated[str, Meta(description=f"Only what was said up to then: {_DATE}")] = ""
+    since: Annotated[str, Meta(description=f"Only messages from this time on: {_DATE}")] = ""
+    until: Annotated[str, Meta(description=f"Only messages up to this time: {_DATE}")] = ""
 
 
 class GetArguments(Arguments):
@@ -61,12 +61,12 @@ class GetArguments(Arguments):
         int,
         Meta(
             ge=0,
-            description="Of a message: how many messages before and behind it are shown, "
+            description="Of a message: how many messages before and after it to show, "
             f"at most {MOST_AROUND}",
         ),
     ] = 2
     offset: Annotated[
-        int, Meta(ge=0, description="Of a long message: the character to read on from")
+        int, Meta(ge=0, description="Of a long message: the character to start from")
     ] = 0
 
 
@@ -78,37 +78,36 @@ class StoreArguments(Arguments):
         Meta(
             min_length=1,
             max_length=100_000,
-            description="What is to be known, in one or two sentences that can be read alone; "
-            "a note may be longer",
+            description="One or two sentences that can be read alone; a note may be longer",
         ),
     ]
     kind: Annotated[
         Literal["fact", "note"],
         Meta(
-            description="fact: a short statement that holds until another replaces it; "
+            description="fact: a short statement, valid until another replaces it; "
             "note: a longer text that is found by search"
         ),
     ] = "fact"
     type: Annotated[
-        FactType | None, Meta(description="Of a fact: what it is; left out: told by its words")
+        FactType | None, Meta(description="Type of the fact. Default: chosen by its words")
     ] = None
     subject: Annotated[
-        str, Meta(max_length=200, description="Of a fact: what it is about, such as billing")
+        str, Meta(max_length=200, description="Subject of the fact, such as billing")
     ] = ""
-    source: Annotated[str, Meta(description="Of a fact: the id of the message that says it")] = ""
+    source: Annotated[str, Meta(description="Id of the message that states the fact")] = ""
 
 
 class RecallArguments(Arguments):
     """Arguments of `memory_recall`."""
 
     types: Annotated[
-        list[FactType], Meta(description="Only facts of these types; left out: of all")
+        list[FactType], Meta(description="Only facts of these types. Default: all types")
     ] = []
     about: Annotated[
         str, Meta(max_length=400, description="Only facts about this, such as billing")
     ] = ""
     replaced: Annotated[
-        bool, Meta(description="Also what no longer holds, with what it was replaced by")
+        bool, Meta(description="Also facts that were replaced, with their replacements")
     ] = False
 
 
@@ -124,7 +123,7 @@ class ForgetArguments(Arguments):
         ),
     ]
     with_sources: Annotated[
-        bool, Meta(description="Of facts: forget the messages that say it, too")
+        bool, Meta(description="Also forget the messages that state the facts")
     ] = False
 
 
@@ -158,8 +157,8 @@ KINDS: Final[Mapping[str, ToolKind]] = {
         ToolKind(
             name="memory_search",
             description=(
-                "Search what was said and done before: earlier messages and tool results, also "
-                "those that left this conversation's view, facts, and memory files. Use it before "
+                "Search earlier messages and tool results, including those that left the context "
+                "window, as well as facts and memory files. Use it before "
                 "answering whenever the user refers to earlier work, decisions, dates, people, "
                 "preferences, values or results that you do not see. Every hit has an id, a "
                 "source and a date."
@@ -170,7 +169,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
         ToolKind(
             name="memory_get",
             description=(
-                "Read one message whole by its id, with what was said around it, or lines of a "
+                "Read one whole message by its id, with the messages around it, or lines of a "
                 "memory file by its path. Use it when a hit of memory_search is cut off or its "
                 "surroundings matter."
             ),
@@ -183,7 +182,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
                 "Keep something for later conversations: a fact (a decision, a preference, a "
                 "setting) or a longer note. Use it when the user asks to remember something, or "
                 "when something was settled that will be needed again. What you store counts as "
-                "your word, not as the user's."
+                "your statement, not the user's."
             ),
             arguments=StoreArguments,
             example={"text": "Billing stores amounts in cents.", "type": "decision"},
@@ -200,8 +199,8 @@ KINDS: Final[Mapping[str, ToolKind]] = {
         ToolKind(
             name="memory_forget",
             description=(
-                "Forget facts or messages for good, when the user asks for it. The user is asked "
-                "to confirm."
+                "Forget facts or messages permanently, when the user asks for it. The user is "
+                "asked to confirm."
             ),
             arguments=ForgetArguments,
             example={"ids": ["214.8f0c"]},

@@ -93,7 +93,7 @@ class Recall(Validated):
     enabled: bool = True
     """Add a recalled block to requests."""
     method: RecallMethod = "recollect"
-    """How memory is searched and the block is written. "openclaw" searches whole messages with
+    """Method of searching memory and writing the block. "openclaw" searches whole messages with
     OpenClaw's formula and writes the block in OpenClaw's format."""
     every_turn: bool = False
     """Recall on every turn, without checking whether the message needs it."""
@@ -281,7 +281,7 @@ class Compaction(Validated):
     enabled: bool = True
     """Compact when the window is full. If off, Recollect only prunes and trims."""
     mode: CompactionMode = "safeguard"
-    """How summaries are made. "safeguard" uses several calls and merges the results; "default" uses
+    """Method of summarizing. "safeguard" uses several calls and merges the results; "default" uses
     one call if the history fits it."""
     reserve_tokens: Count = setting(16_384, ANY)
     """Tokens of the window to leave free for the reply. At least reserve_tokens_floor, at most a
@@ -292,8 +292,8 @@ class Compaction(Validated):
     """Tokens of recent messages that a compaction keeps word for word. Together with the block
     of `recall.standing_tokens`, at most 40% of the window without the reserve."""
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(0.5, ANY)
-    """If the messages to summarize exceed this share of the model's window, Recollect summarizes
-    the oldest part first, in separate calls."""
+    """Share of the model's window above which Recollect summarizes the oldest messages first, in
+    separate calls."""
     at_ratio: Share | None = None
     """Compact when the request fills this share of the window. If none, when only the reserve is
     left."""
@@ -359,10 +359,10 @@ class Pruning(Validated):
     """Shortening of old tool results. Images are never shortened."""
 
     mode: PruningMode = setting("cache-ttl", ANY)
-    """When old tool results are shortened. "cache-ttl": when the provider's cache has expired. If
-    the provider caches nothing, when a request fills soft_trim_ratio of the window. "adaptive":
-    also while the cache is valid, from soft_trim_ratio on. "aggressive": as early as possible, and
-    all old results are cleared. "off": never; only whole messages are left out."""
+    """Time at which old tool results are shortened. "cache-ttl": when the provider's cache has
+    expired; if the provider caches nothing, when a request fills soft_trim_ratio of the window.
+    "adaptive": also while the cache is valid, from soft_trim_ratio on. "aggressive": as early as
+    possible, and all old results are cleared. "off": never; only whole messages are left out."""
     ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(300.0, ANY)
     """Time after the last request until the provider's cache is treated as expired."""
     keep_last_assistants: Count = setting(3, ANY)
@@ -386,8 +386,8 @@ class Trim(Validated):
     """Removal of whole messages from a request that is over its limit."""
 
     low_water_ratio: Share = setting(0.6, ANY)
-    """When a request is over its limit, trim it to this share of the limit, so that the next turns
-    need no trimming."""
+    """Trim a request that is over its limit to this share of the limit, so that the next turns need
+    no trimming."""
     protect_messages: Count = setting(6, ANY)
     """Number of newest user and assistant messages that are never left out."""
     protect_first_user: bool = setting(True, ANY)
@@ -399,8 +399,8 @@ class Tokens(Validated):
     """Token counting."""
 
     counter: Counter = "script-aware"
-    """How tokens are estimated. "script-aware" uses measured costs of byte pairs; "openclaw" counts
-    one token per three characters, rounded up."""
+    """Method of estimating tokens. "script-aware" uses measured costs of byte pairs; "openclaw"
+    counts one token per three characters, rounded up."""
     calibrate: bool = True
     """Correct the estimate with the usage that the provider reports."""
 
@@ -456,8 +456,8 @@ class GatewaySettings(Validated):
     by_folder: bool = True
     """Use one space per project folder, if the client names its folder."""
     summaries: GatewaySummaries = "off"
-    """If "client", Recollect asks the client's own model for a summary when the window is full,
-    with the client's API key. If "off", there are no summaries."""
+    """Source of summaries when the window is full. "client" asks the client's own model, with the
+    client's API key. "off" makes none."""
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
 
@@ -475,7 +475,7 @@ class ServeSettings(Validated):
     deadline_seconds: Seconds = 30.0
     """Maximum time for a request that sets no deadline. After that, the answer is 504."""
     drain_seconds: Seconds = 5.0
-    """How long the node still serves requests after SIGTERM. During this time /readyz already
+    """Time for which the node still serves requests after SIGTERM. During this time /readyz already
     fails."""
     jobs: bool = False
     """Run background jobs in the nodes, which slows requests down. If off, run `recollect worker`
