@@ -63,12 +63,10 @@ def main() -> int:
 
 
 def write_docs(docs: Path, results: Mapping[str, Any]) -> None:
-    """Write the figures with their series, and their chart; the series before decision 63 stay."""
+    """Write the figures with their series, and their chart."""
     from recollect_bench.charts import growth_chart  # loads matplotlib
 
     figures = docs / "images/long_sessions.json"
-    before = json.loads(figures.read_text("utf-8"))["before"]
-    results = {"before": before, **results}
     figures.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     figures.with_suffix(".svg").write_text(growth_chart(results), encoding="utf-8")
 

@@ -69,8 +69,8 @@ _FOUND: Final = ("all_4k", "all_4k_gated", "strict_4k", "strict_4k_gated", "reca
 _ERRORS: Final = ("lost", "false_recall")
 _COST_PANELS: Final = {
     "cost": "Cost (plain compaction = 1)",
-    "recovered": "Recovered: named, of what left",
-    "useful": "Useful: told about, of what left",
+    "recovered": "Recovered identifiers, share",
+    "useful": "Recovered statements, share",
 }
 
 
@@ -168,8 +168,7 @@ def flat_chart(told: Json) -> str:
 
 @mpl.rc_context(_LOOK)
 def growth_chart(told: Json) -> str:
-    """The data folder and the CPU of prepare, over the turns of long sessions; dashed the folder
-    while each turn was still recorded whole."""
+    """The data folder and the CPU of prepare, over the turns of long sessions."""
     figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained")
     folder, cpu = figure.subplots(1, 2)
     colours = {"16000": _BLUE, "64000": _ORANGE}
@@ -181,10 +180,7 @@ def growth_chart(told: Json) -> str:
         turns = [sample["turn"] for sample in result["samples"]]
         medians = result["cpu_p50_ms"][: len(turns)]
         cpu.plot(turns[: len(medians)], medians, color=colour)
-        if before := told.get("before", {}).get(window):
-            folder.plot(*_ratios(before), color=colour, linestyle="--", label=f"{name}, before")
-    folder.set_yscale("log")
-    folder.yaxis.set_major_formatter("{x:,.0f}")
+    folder.set_ylim(bottom=0)
     folder.set_title("Data folder / archived text")
     cpu.set_ylim(bottom=0)
     cpu.set_title("CPU of prepare, median, ms")

@@ -91,10 +91,10 @@ def test_no_line_is_wider_than_the_screen(width: int, window_tokens: int) -> Non
 def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
     explained = explained_session(window_tokens=4_000)
     lines = screen(explained, width=120).splitlines()
-    came = next(line for line in lines if line.startswith(" came "))
+    received = next(line for line in lines if line.startswith(" received "))
     sent = next(line for line in lines if line.startswith(" sent "))
-    bars = [len(line[15:].split("┊")[0].strip()) for line in (came, sent)]
-    assert bars[0] == 120 - 2 - 14
+    bars = [len(line[19:].split("┊")[0].strip()) for line in (received, sent)]
+    assert bars[0] == 120 - 2 - 18
     ratio = explained.sent_tokens / explained.came_tokens
     assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
 

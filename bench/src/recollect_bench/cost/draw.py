@@ -18,8 +18,8 @@ _NAMES: Final = {
 }
 _MEANT: Final = {
     "cost": "cost (plain = 1)",
-    "useful": "useful: told about, of what left and is relied on",
-    "recovered": "recovered: named, of what left",
+    "useful": "useful: share of relied-on statements",
+    "recovered": "recovered: share of identifiers",
     "retention": "retention",
 }
 

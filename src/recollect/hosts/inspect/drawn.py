@@ -151,7 +151,7 @@ def _grid(*columns: str) -> Table:
 _MARGIN: Final = 1
 _MOST_STRETCHES: Final = 16
 """If there are more stretches than this, those with the same outcome and reason are joined."""
-_LABEL: Final = 14  # width of "sent 168,031 " before a bar
+_LABEL: Final = 18  # width of "received 168,031 " before a bar
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _KINDS: Final = {
     "pi": "pi session",
@@ -226,16 +226,17 @@ def _tokens(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     share = Text(f"{percent(sent, limit)} of the limit", style=LIMIT if sent > limit else QUIET)
     yield heading("Where the tokens go", share, sheet)
     cells, scale = sheet.width - _LABEL, max(came, sent, 1)
-    for label, tokens in (("came", came), ("sent", sent)):
-        bar = Text.assemble((f"{label} ", QUIET), (f"{tokens:>8,} ", "bold"))
-        amounts = [getattr(kind, f"{label}_tokens") for kind in explained.kinds]
+    received = [kind.came_tokens for kind in explained.kinds]
+    kept = [kind.sent_tokens for kind in explained.kinds]
+    for label, tokens, amounts in (("received", came, received), ("sent", sent, kept)):
+        bar = Text.assemble((f"{label:<8} ", QUIET), (f"{tokens:>8,} ", "bold"))
         widths = apportioned(amounts, cells * tokens // scale)
         for kind, width in zip(explained.kinds, widths, strict=True):
             sign, colour = KIND_STYLES[kind.kind]
             bar.append_text(sheet.filled(width, colour, sign))
         yield bar
     table = _grid("left", "left", *["right"] * 4)
-    table.add_row("", *(Text(text, style=QUIET) for text in ("", "came", "", "sent", "")))
+    table.add_row("", *(Text(text, style=QUIET) for text in ("", "received", "", "sent", "")))
     shown = [kind for kind in explained.kinds if kind.came_tokens or kind.sent_tokens]
     for kind in sorted(shown, key=lambda kind: -kind.came_tokens):
         sign, colour = KIND_STYLES[kind.kind]
@@ -270,10 +271,10 @@ def _filling(explained: Explained, sheet: Sheet) -> Iterator[Text]:
     ]
     highest = max(limit, *(max(point.came_tokens, point.sent_tokens) for point in points))
     yield heading("How the window filled", f"█ is {highest:,} tokens", sheet)
-    for label, colour in (("came", LIMIT), ("sent", "#4b8bf5")):
-        sizes = [max(getattr(point, f"{label}_tokens") for point in group) for group in groups]
+    for label, name, colour in (("received", "came", LIMIT), ("sent", "sent", "#4b8bf5")):
+        sizes = [max(getattr(point, f"{name}_tokens") for point in group) for group in groups]
         signs = "".join(_LEVELS[min(7, 8 * size // (highest + 1))] for size in sizes)
-        yield Text.assemble((f"{label} {max(sizes):>8,} ", QUIET), (signs, colour))
+        yield Text.assemble((f"{label:<8} {max(sizes):>8,} ", QUIET), (signs, colour))
     marks = [
         ("▲", LIMIT)
         if any(point.moment is not None and point.new_edits for point in group)
@@ -301,7 +302,7 @@ def _fates(explained: Explained, sheet: Sheet, *, every: bool) -> Iterator[Rende
         if counted[fate]:
             sign, colour = FATE_STYLES[fate]
             counts.append(f"  {sign} ", style=colour).append(f"{fate} {counted[fate]:,}")
-    title = "Each message's fate" if every else "What became of the messages"
+    title = "Each message's outcome" if every else "Outcomes of the messages"
     yield heading(title, counts, sheet)
     if every:
         yield from (_message(fate, sheet, reason=True) for fate in fates)
