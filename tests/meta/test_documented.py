@@ -37,6 +37,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {name for name in DOCS if not re.match(r"decisions/\d|llms", name)}
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
 def test_every_public_name_has_a_docstring() -> None:
     for name in recollect.__all__:
         assert name == "__version__" or inspect.getdoc(getattr(recollect, name)), name
