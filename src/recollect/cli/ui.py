@@ -17,9 +17,7 @@ from recollect.hosts import require_extra
     metavar="N",
     help="Listen on this port. Default: a free one.",
 )
-@click.option(
-    "--no-browser", is_flag=True, help="Print the link, and do not open a browser."
-)
+@click.option("--no-browser", is_flag=True, help="Print the link, and do not open a browser.")
 def ui(*, port: int, no_browser: bool) -> None:
     """Open the inspector: what the model saw, what was recalled and why, and the stored memory.
 
