@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -26,6 +27,8 @@ from tests.store_contract.harness import Check, checks_of, run_check
 from recollect.adapters.stores.postgres.pool import Link, Pool, Statement
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.ports import Store
+from recollect.core.values.segment import SegmentId
+from recollect.errors import StoreError, StoreUnavailable
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
 CHECKS = checks_of(writing, sessions, searching, jobs, forgetting)
@@ -150,10 +153,60 @@ async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
         )
         await link.run((asked,))
         assert asked.rows() == [("",)]
-    prepared = Statement(link.connection, "SELECT name FROM pg_prepared_statements", ())
-    await link.run((prepared,))
-    assert prepared.rows() == []
     await fleet.close()
     with psycopg.connect(shared.admin_url) as owner:
         locks = owner.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
         assert locks.fetchone() == (0,)
+
+
+async def test_a_statement_is_prepared_once_and_planned_a_few_times(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    for at in range(12):
+        store = await fleet.space(f"space {at}")
+        assert await store.known([SegmentId(f"{at}")]) == frozenset()
+        assert await store.session("s" * at) is None
+    (link,) = fleet.pool._idle
+    assert await link.usable()
+    asked = Statement(
+        link.connection, "SELECT custom_plans, generic_plans FROM pg_prepared_statements"
+    )
+    await link.run((asked,))
+    assert len(asked.rows()) == 3, "one for `known`, two for `session`"
+    assert all(custom + generic == 12 for custom, generic in asked.rows())
+    assert any(generic for _, generic in asked.rows()), asked.rows()
+    await fleet.close()
+
+
+async def test_a_failed_statement_leaves_no_unknown_name(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    space = uuid4()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            async with fleet.pool.transaction(space, read=True) as work:
+                await work.send("SELECT 1 / %s", (0,))
+                await work.row("SELECT %s::int + 1", (1,))  # not prepared: the one before failed
+        async with fleet.pool.transaction(space, read=True) as work:
+            assert await work.row("SELECT %s::int + 1", (2,)) == (3,)
+    await fleet.close()
+
+
+async def test_statements_are_planned_anew_behind_a_pooler_that_cannot_prepare(
+    through_pgbouncer: str, shared: TestDatabase
+) -> None:
+    for url, prepares in ((shared.app_url, True), (through_pgbouncer, False)):
+        fleet = await PostgresFleet.open(url)
+        assert fleet.pool.prepares is prepares
+        await fleet.close()
+
+
+async def test_a_link_whose_statements_were_forgotten_is_replaced(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    store = await fleet.space("one")
+    assert await store.session("s") is None
+    (link,) = fleet.pool._idle
+    assert await link.usable()
+    await link.run((Statement(link.connection, "DISCARD ALL"),))
+    with pytest.raises(StoreUnavailable, match="prepared statement"):
+        await store.session("s")
+    assert await store.session("s") is None
+    await fleet.close()

@@ -193,7 +193,7 @@ async def _scope(
             "after": query.said_after,
             "before": query.said_before,
         }
-        allowing = await work.send(_ALLOWED, filters)
+        allowing = await work.send_planned(_ALLOWED, filters)
     asking = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
     return (
         None if allowing is None else await _numbers(allowing),

@@ -27,10 +27,12 @@ from recollect.errors import BatchRefused, MissingExtra, StoreCorrupt, StoreErro
 
 try:
     import psycopg as psycopg
-    from psycopg.adapt import AdaptersMap, Buffer, Dumper, Loader
+    from psycopg.adapt import AdaptersMap, Buffer, Dumper
     from psycopg.conninfo import conninfo_to_dict as conninfo_to_dict
     from psycopg.conninfo import make_conninfo as make_conninfo
     from psycopg.pq import Conninfo, Format
+    from psycopg.pq.abc import PGresult
+    from psycopg.types.numeric import Int8BinaryDumper
 except ImportError as _error:  # pragma: no cover - held by a test in a process of its own
     raise MissingExtra(feature="PostgreSQL", extra="postgres") from _error
 
@@ -61,19 +63,13 @@ class _TextDumper(Dumper):
         return escaped(obj).encode()
 
 
-class _TextLoader(Loader):
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> str:
-        return plain(bytes(data).decode())
-
-
 def adapters() -> AdaptersMap:
-    """Build the type map of the connections: `Raw`, and any text."""
+    """Build the type map of the connections: `Raw`, any text, and whole numbers of one type, so
+    that a statement is prepared once. `plain_rows` reads text."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
     made.register_dumper(str, _TextDumper)
-    made.register_loader("text", _TextLoader)
+    made.register_dumper(int, Int8BinaryDumper)
     return made
 
 
@@ -107,6 +103,10 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
         return StoreUnavailable(
             "PostgreSQL is too busy: other transactions held a lock for too long"
         )
+    if isinstance(
+        error, sql_errors.InvalidSqlStatementName | sql_errors.DuplicatePreparedStatement
+    ):
+        return StoreUnavailable("a pooler does not know a prepared statement: try again")
     if isinstance(error, sql_errors.UniqueViolation | sql_errors.ExclusionViolation):
         return StoreUnavailable(f"two writes conflicted in PostgreSQL: try again ({_kind(error)})")
     unfit = psycopg.DataError | psycopg.IntegrityError | sql_errors.ProgramLimitExceeded
@@ -164,6 +164,7 @@ def _kind(error: Exception) -> str:
     return f"{type(error).__name__} {error.sqlstate}" if error.sqlstate else type(error).__name__
 
 
+_TEXTS: Final = 1009
 _INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL, _UUID = 23, 20, 25, 17, 701, 16, 2950
 _ID_BYTES: Final = 16
 _INT4_MAX: Final = 2**31 - 1
@@ -183,6 +184,28 @@ def plain(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text)
+
+
+def plain_rows(result: PGresult, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return rows as they were before their text was escaped. Hardly any text is."""
+    types = [result.ftype(at) for at in range(result.nfields)]
+    if not rows or not {_TEXT, _TEXTS}.intersection(types):
+        return rows
+    columns = list(zip(*rows, strict=True))
+    odd = [
+        at
+        for at, oid in enumerate(types)
+        if oid == _TEXTS or (oid == _TEXT and _ESCAPE in "".join(filter(None, columns[at])))
+    ]
+    for at in odd:
+        columns[at] = tuple(map(_plain, columns[at]))
+    return list(zip(*columns, strict=True)) if odd else rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return plain(value) if isinstance(value, str) else value
 
 
 def _header(count: int, oid: int) -> bytes:

@@ -417,7 +417,7 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     typed = await work.send(_OF_TYPES, given)
     asking = [await work.send(vectors.EMBEDDER, (space, one.embedder)) for one in query.vectors]
     nearing = [
-        await work.send(
+        await work.send_planned(
             _NEAREST,
             {**given, "embedder": one.embedder, "dimensions": len(one.values) // 4,
              "asked": driver.vector(one.values)},

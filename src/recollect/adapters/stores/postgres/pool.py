@@ -3,9 +3,11 @@ while the server is down.
 
 A transaction queues its statements and sends them together when rows are asked for, in libpq's
 pipeline mode (docs/decisions/0045). Every transaction first names its space with SET LOCAL, so
-nothing stays on a connection that PgBouncer passes to another client. No statement is prepared on
-the server. A closed or interrupted link is never reused. While PostgreSQL is down, callers get an
-error at once, and one caller at a time tries to connect.
+nothing stays on a connection that PgBouncer passes to another client. A link prepares each
+statement with parameters once, because planning takes PostgreSQL longer than running it; behind a
+pooler that does not know prepared statements it prepares none (`find_preparing`). A closed or
+interrupted link is never reused. While PostgreSQL is down, callers get an error at once, and one
+caller at a time tries to connect.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from recollect.adapters.stores.postgres.driver import (
     driver_errors,
     libpq_url,
     make_conninfo,
+    plain_rows,
     psycopg,
     reason_of,
     sql_errors,
@@ -44,6 +47,8 @@ from recollect.errors import StoreError, StoreUnavailable
 from recollect.system.telemetry import measured
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+Shape: TypeAlias = tuple[bytes, tuple[int, ...]]
+"""A statement's text and the types of its parameters."""
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 SECONDS: Final = 60.0
 """Time limit for the server's answer. It is generous, and only catches a server that hangs."""
@@ -70,6 +75,15 @@ _KEEPALIVE: Final = {
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
 _MODES: Final = {True: "read", False: "write"}
+_MOST_PREPARED: Final = 150
+"""Prepared statements per link. PgBouncer keeps 200 per connection by default."""
+_FORGETS: Final = (
+    sql_errors.InvalidSqlStatementName,
+    sql_errors.DuplicatePreparedStatement,
+    sql_errors.FeatureNotSupported,
+)
+"""Errors after which a link's prepared statements cannot be used: a pooler passed the link to
+another client, or a table has changed."""
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
@@ -93,7 +107,16 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
 class Statement:
     """A queued statement. Asking for its rows sends all queued statements of its transaction."""
 
-    __slots__ = ("_connection", "_formats", "_query", "_result", "_types", "_values", "_work")
+    __slots__ = (
+        "_connection",
+        "_formats",
+        "_query",
+        "_result",
+        "_types",
+        "_values",
+        "_work",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -101,6 +124,8 @@ class Statement:
         query: str,
         parameters: Parameters = (),
         work: Transaction | None = None,
+        *,
+        planned_anew: bool = False,
     ) -> None:
         self._query, names = _number_parameters(query)
         if isinstance(parameters, Mapping):
@@ -113,6 +138,9 @@ class Statement:
         self._connection = connection
         self._work = work
         self._result: PGresult | None = None
+        prepared = bool(self._values) and not planned_anew
+        self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
+        """What the server prepares; None if it plans the statement for these values."""
 
     def send(self, pgconn: PGconn) -> None:
         pgconn.send_query_params(
@@ -121,6 +149,11 @@ class Statement:
             param_types=self._types,
             param_formats=self._formats,
             result_format=Format.BINARY,
+        )
+
+    def send_prepared(self, pgconn: PGconn, name: bytes) -> None:
+        pgconn.send_query_prepared(
+            name, self._values, param_formats=self._formats, result_format=Format.BINARY
         )
 
     def take(self, result: PGresult) -> None:
@@ -136,7 +169,7 @@ class Statement:
         assert self._result is not None
         loading = Transformer(self._connection)
         loading.set_pgresult(self._result, format=Format.BINARY)
-        return loading.load_rows(0, self._result.ntuples, tuple)
+        return plain_rows(self._result, loading.load_rows(0, self._result.ntuples, tuple))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         if self._work is not None:
@@ -154,7 +187,21 @@ class Statement:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _exchange(pgconn: PGconn, statements: Sequence[Statement]) -> PQGen[None]:
+class _Preparing:
+    """The answer to a statement's preparation. Its name is known once the server has it."""
+
+    __slots__ = ("_name", "_names", "_shape")
+
+    def __init__(self, names: dict[Shape, bytes], shape: Shape, name: bytes) -> None:
+        self._names, self._shape, self._name = names, shape, name
+
+    def take(self, result: PGresult) -> None:
+        if result.status not in _GOOD:
+            raise _error(result)
+        self._names[self._shape] = self._name
+
+
+def _exchange(pgconn: PGconn, statements: Sequence[Statement | _Preparing]) -> PQGen[None]:
     yield from generators.send(pgconn)
     waiting = iter(statements)
     failed: psycopg.Error | None = None
@@ -208,10 +255,14 @@ class Link:
     """A connection in pipeline mode. After `run` all results are read, and the first error is
     raised."""
 
-    __slots__ = ("_broken", "_owing", "_pgconn", "_traffic", "connection", "used_at")
+    __slots__ = (
+        "_broken", "_names", "_owing", "_pgconn", "_traffic", "connection", "prepares", "used_at",
+    )  # fmt: skip
 
-    def __init__(self, connection: Connection, traffic: Traffic) -> None:
+    def __init__(self, connection: Connection, traffic: Traffic, *, prepares: bool = False) -> None:
         self.connection: Connection = connection
+        self.prepares: bool = prepares
+        self._names: dict[Shape, bytes] = {}
         self._traffic = traffic
         self._pgconn = connection.pgconn
         self._pgconn.enter_pipeline_mode()
@@ -221,10 +272,10 @@ class Link:
         """Time of the last release, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
-        self._send(statements)
+        answering = self._send(statements)
         self._traffic.round_trips += 1
         try:
-            await self._receive(statements, seconds)
+            await self._receive(answering, seconds)
         except TimeoutError:
             # The server may be gone, or may never finish: ask it to stop.
             self._broken = True
@@ -238,13 +289,29 @@ class Link:
         self._pgconn.flush()
         self._owing = True
 
-    def _send(self, statements: Sequence[Statement]) -> None:
+    def _send(self, statements: Sequence[Statement]) -> list[Statement | _Preparing]:
+        """Send statements. Return what the server's answers go to, in order."""
+        answering: list[Statement | _Preparing] = []
+        new: dict[Shape, bytes] = {}
         for statement in statements:
-            statement.send(self._pgconn)
+            shape = statement.shape if self.prepares else None
+            name = None if shape is None else self._names.get(shape) or new.get(shape)
+            if shape is not None and name is None and len(self._names) < _MOST_PREPARED:
+                name = new[shape] = f"r{len(self._names) + len(new)}".encode()
+                self._pgconn.send_prepare(name, *shape)
+                answering.append(_Preparing(self._names, shape, name))
+            if name is None:
+                statement.send(self._pgconn)
+            else:
+                statement.send_prepared(self._pgconn, name)
+            answering.append(statement)
         self._pgconn.pipeline_sync()
         self._traffic.statements += len(statements)
+        return answering
 
-    async def _receive(self, statements: Sequence[Statement], seconds: float = SECONDS) -> None:
+    async def _receive(
+        self, statements: Sequence[Statement | _Preparing], seconds: float = SECONDS
+    ) -> None:
         # Not `connection.wait`: if cancelled, it would wait until the server has stopped.
         exchange = _exchange(self._pgconn, statements)
         async with asyncio.timeout(seconds):
@@ -266,9 +333,9 @@ class Link:
         idle = self._pgconn.transaction_status == TransactionStatus.IDLE
         return idle and not watched.poll(0)
 
-    async def undo(self) -> bool:
+    async def undo(self, error: Exception | None = None) -> bool:
         """Roll back an open transaction. Return True if the link can be used again."""
-        if self._broken:
+        if self._broken or isinstance(error, _FORGETS):
             return False
         try:
             if self._pgconn.status == ConnStatus.OK:
@@ -309,13 +376,21 @@ class Transaction:
         self.vector_oid: int = vector_oid
         """The oid of pgvector's type in this database, for binary arrays."""
 
-    def _add(self, query: str, parameters: Parameters = ()) -> Statement:
-        statement = Statement(self._link.connection, query, parameters, self)
+    def _add(
+        self, query: str, parameters: Parameters = (), *, planned_anew: bool = False
+    ) -> Statement:
+        connection = self._link.connection
+        statement = Statement(connection, query, parameters, self, planned_anew=planned_anew)
         self._queue.append(statement)
         return statement
 
     async def send(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
         return self._add(query, parameters)
+
+    async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
+        """Queue a statement that the server plans for these values each time, because a plan for
+        any space may read all of them."""
+        return self._add(query, parameters, planned_anew=True)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
@@ -387,6 +462,8 @@ class Pool:
         self.in_use: int = 0
         self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
+        self.prepares: bool = False
+        """True if links prepare statements on the server."""
         self.traffic: Traffic = Traffic()
 
     @property
@@ -457,7 +534,9 @@ class Pool:
             except BaseException as error:
                 # A cancelled caller left results unread. Closing the link also rolls back the
                 # transaction.
-                if isinstance(error, Exception) and await link.undo():
+                if isinstance(error, _FORGETS[:2]):
+                    self.prepares = False
+                if isinstance(error, Exception) and await link.undo(error):
                     self._give_back(link)
                 else:
                     await link.close()
@@ -532,12 +611,33 @@ class Pool:
             self._refused_for = str(error)
             raise
         self._refused_until = 0.0
-        return Link(connection, self.traffic)
+        return Link(connection, self.traffic, prepares=self.prepares)
+
+
+async def find_preparing(connection: Connection) -> bool:
+    """Return whether what a connection prepares stays usable. PgBouncer with
+    `max_prepared_statements` gives each statement a name of its own. A pooler that leaves the name
+    as it is does not know which of its connections has the statement."""
+    with driver_errors():
+        async with connection.transaction():
+            (pid,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or (0,)
+            if pid == connection.pgconn.backend_pid:  # no pooler
+                return True
+            try:
+                connection.prepare_threshold = 0
+                found = await connection.execute("SELECT name, 1 FROM pg_prepared_statements")
+                names = {name for name, _ in await found.fetchall()}
+            finally:
+                connection.prepare_threshold = None
+            ours = {name for name in names if name.startswith("_pg3_")}
+            for name in ours:
+                await connection.execute(f'DEALLOCATE "{name}"')
+            return bool(names) and not ours
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
-    """Open a connection in autocommit mode that prepares no statements and can encode Recollect's
-    parameters."""
+    """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg itself
+    prepares no statements on it."""
     taken = libpq_url(url)
     try:
         named = conninfo_to_dict(taken)

@@ -168,7 +168,7 @@ async def unembedded(
         "embedder": number,
         "limit": max(0, limit),
     }
-    rows = await work.rows(_UNEMBEDDED, given)
+    rows = await (await work.send_planned(_UNEMBEDDED, given)).fetchall()
     (last,) = await newest.fetchone() or (0,)
     # Numbers are committed in order, so the part that is complete in this snapshot stays complete.
     upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)

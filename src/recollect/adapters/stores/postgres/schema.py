@@ -71,11 +71,16 @@ _KEPT_FROM_THE_ROLE: Final = {
 migrations."""
 
 
+PLAN_CACHE_MODE: Final = "auto"
+"""A prepared statement is planned once if that is not worse. What compares many vectors is not
+prepared: a plan for any space may search the vectors of all."""
+
+
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
     """Return the settings that a role lacks. A timeout may have a different value, but must not be
     off."""
     wanted = {
-        "plan_cache_mode": "force_custom_plan",
+        "plan_cache_mode": PLAN_CACHE_MODE,
         **LOGGING,
         **(CITUS_SETTINGS if citus else {}),
     }
@@ -153,7 +158,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
             await run("ALTER ROLE {} LOGIN PASSWORD {}", name, verifier.decode())
         with contextlib.suppress(sql_errors.InsufficientPrivilege):  # another role created it
             async with connection.transaction():
-                await run("ALTER ROLE {} SET plan_cache_mode = force_custom_plan", name)
+                await run("ALTER ROLE {} SET plan_cache_mode = {}", name, PLAN_CACHE_MODE)
         await run("GRANT USAGE ON SCHEMA recollect TO {}", name)
         await run(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA recollect TO {}", name

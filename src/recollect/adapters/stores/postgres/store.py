@@ -28,6 +28,7 @@ from recollect.adapters.stores.postgres.pool import (
     Pool,
     Transaction,
     connect,
+    find_preparing,
 )
 from recollect.adapters.stores.postgres.schema import (
     APP_ROLE,
@@ -85,7 +86,9 @@ class PostgresFleet:
                 server = await inspect_server(connection)
                 if server.bypasses:
                     await require_bound(connection, app_role)
+                prepares = await find_preparing(connection)
         pool = Pool(url, size=pool_size)
+        pool.prepares = prepares
         pool.vector_oid = server.vector_oid
         if server.bypasses:
             pool.act_as(app_role)

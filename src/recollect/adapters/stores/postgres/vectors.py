@@ -278,9 +278,11 @@ async def nearest(
         "near": _NEAR,
     }
     if allowed is None:
-        packed = await work.row(_EXACT, given)
+        found = await work.send_planned(_EXACT, given)
     else:
-        packed = await work.row(_AMONG, {**given, "numbers": driver.int8s(allowed)})
+        among = {**given, "numbers": driver.int8s(allowed)}
+        found = await work.send_planned(_AMONG, among)
+    packed = await found.fetchone()
     assert packed is not None
     return await _choose(
         work, asked, given, driver.big_endian(packed[0], "i8"), driver.big_endian(packed[1], "f8")
