@@ -8,7 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from recollect.core.values.edit import StageName
@@ -131,7 +131,17 @@ class Failure:
     """A failure outside of a turn's stages, described without message content."""
 
     said: str
-    error: type[BaseException] = TimeoutError
+    raised: Exception = field(default_factory=TimeoutError, repr=False, compare=False)
+
+    @property
+    def error(self) -> type[Exception]:
+        return type(self.raised)
+
+    @property
+    def reason(self) -> str:
+        """The text of an error of Recollect's own; the class of any other."""
+        own = isinstance(self.raised, RecollectError)
+        return self.said if own else f"unexpected error ({self.error.__name__})"
 
 
 class Part:
@@ -170,7 +180,7 @@ def guarded(work: Callable[[], T]) -> T | Failure:
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary
-        return Failure(said=str(_reason_of(error)), error=type(error))
+        return Failure(said=str(_reason_of(error)), raised=error)
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
@@ -178,7 +188,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
-        return Failure(said=str(_reason_of(error)), error=type(error))
+        return Failure(said=str(_reason_of(error)), raised=error)
 
 
 class BoundedTasks:
@@ -258,7 +268,7 @@ def _reason_of(error: Exception) -> Reason:
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug(
-        "a stage of a turn failed, and the turn continued without it: %s at %s",
+        "caught an error, and continued without its result: %s at %s",
         type(error).__name__,
         where,
     )

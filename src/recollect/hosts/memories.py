@@ -13,10 +13,10 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from recollect.core.boundary import Failure, attempted
-from recollect.errors import RecollectError
 
 if TYPE_CHECKING:
     from recollect.adapters.wiring.models import OwnModel
@@ -43,10 +43,6 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 MemoryT = TypeVar("MemoryT", bound="OpenMemory")
 
 
-class MemoryNotOpened(RecollectError):  # noqa: N818
-    """A memory cannot be opened. The message gives the reason."""
-
-
 @dataclass(slots=True, eq=False)
 class OpenMemory:
     """One open memory, and who uses it."""
@@ -58,6 +54,8 @@ class OpenMemory:
     sessions: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """Time of each session's last use, least recently used first."""
     counting: threading.Lock = field(default_factory=threading.Lock)
+    on_unused: Callable[[], object] | None = None
+    """Called when the last use ends, in the thread of that use."""
 
     def begin(self, user: str) -> None:
         """Count a use. Any thread may call this."""
@@ -69,6 +67,8 @@ class OpenMemory:
             self.running[user] -= 1
             if not self.running[user]:
                 del self.running[user]
+            if not self.running and self.on_unused is not None:
+                self.on_unused()
 
     @contextmanager
     def in_use(self, user: str) -> Iterator[None]:
@@ -93,10 +93,13 @@ class OpenMemory:
 
     async def close(self, patience_seconds: float | None = None) -> None:
         """Close the memory when nobody uses it any more, or when patience ends."""
+        unused = asyncio.Event()
+        with self.counting:
+            self.on_unused = partial(asyncio.get_running_loop().call_soon_threadsafe, unused.set)
+            if not self.running:
+                unused.set()
         try:
-            async with asyncio.timeout(patience_seconds):
-                while self.running:  # noqa: ASYNC110 - another thread may end the use
-                    await asyncio.sleep(0.02)
+            await asyncio.wait_for(unused.wait(), patience_seconds)
         except TimeoutError:
             LOG.warning("a memory is closed although a request still uses it")
         closed = await attempted(asyncio.wait_for(self.engine.close(), CLOSE_SECONDS))
@@ -123,6 +126,8 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         self._idle_seconds = idle_seconds
         self._memories: OrderedDict[KeyT, MemoryT] = OrderedDict()
         self._opening: dict[KeyT, asyncio.Task[MemoryT | Failure]] = {}
+        self._waiting: Counter[KeyT] = Counter()
+        """Counts of callers that wait for a memory that is being opened."""
         self._failures: dict[KeyT, tuple[float, Failure]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -148,43 +153,49 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         if opening is None:  # only one caller opens it; the others wait
             opening = self._opening[key] = asyncio.create_task(self._open(key))
             opening.add_done_callback(lambda _: self._opening.pop(key, None))
-        return await asyncio.shield(opening)
+        self._waiting[key] += 1
+        try:
+            return await asyncio.shield(opening)
+        finally:
+            self._waiting -= Counter((key,))
 
     async def _open(self, key: KeyT) -> MemoryT | Failure:
         memory = await attempted(asyncio.to_thread(self._opener, key))
         if isinstance(memory, Failure):
-            if key not in self._failures:  # keys of tenants are not logged
+            _, known = self._failures.get(key, (0.0, None))
+            if known is None or known.said != memory.said:  # keys of tenants are not logged
                 named = f" of space {key!r}" if isinstance(key, str) else ""
-                LOG.warning("the memory%s cannot be opened: %s", named, memory.said)
+                LOG.warning("the memory%s cannot be opened: %s", named, memory.reason)
             self._failures[key] = time.monotonic(), memory
             return memory
         self._failures.pop(key, None)
         self._memories[key] = memory
-        self._close_unused(keep=key)
+        self._close_unused()
         return memory
 
     @asynccontextmanager
     async def use(self, key: KeyT, user: str = "") -> AsyncIterator[MemoryT]:
-        """Return a memory that stays open while the block runs. Raise MemoryNotOpened if it cannot
-        be opened."""
-        memory = await self.get(key, again=True)
-        while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
-            memory = await self.get(key, again=True)  # it was closed meanwhile
-        if isinstance(memory, Failure):
-            raise MemoryNotOpened(memory.said)
+        """Return a memory that stays open while the block runs. If it cannot be opened, raise the
+        error of opening it."""
         try:
+            memory = await self.get(key, again=True)
+            while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
+                memory = await self.get(key, again=True)  # it was closed meanwhile
+            if isinstance(memory, Failure):
+                raise memory.raised
             with memory.in_use(user):
                 yield memory
         finally:
             self._close_unused()
 
-    def _close_unused(self, keep: KeyT | None = None) -> None:
+    def _close_unused(self) -> None:
         most = MOST_OPEN if self._most_open is None else self._most_open
         idle_seconds = IDLE_SECONDS if self._idle_seconds is None else self._idle_seconds
         now = time.monotonic()
         for key in tuple(self._memories)[: max(0, len(self._memories) - most)]:
             memory = self._memories[key]
-            if key != keep and not memory.running and now - memory.used_at >= idle_seconds:
+            is_used = memory.running or self._waiting[key]
+            if not is_used and now - memory.used_at >= idle_seconds:
                 self.drop(key)
 
     def drop(self, key: KeyT) -> None:

@@ -109,6 +109,19 @@ def test_what_its_deadline_cuts_off_is_answered_in_time_and_left_to_the_next_try
     assert (pair.stored("A wren sat there."), pair.stored("Indeed.")) == (1, 1)
 
 
+def test_a_defect_in_opening_a_memory_is_an_error_and_is_logged(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(**given: Any) -> Any:
+        raise TypeError("a defect")
+
+    monkeypatch.setattr("recollect.hosts.service.memories.open_memory", broken)
+    path, body = "/v1/spaces/one/sessions/s/prepare", {"request": chat("Who?")}
+    answer = pair.first("POST", path, expect=None, json=body)
+    assert (answer.status_code, "retry-after" in answer.headers) == (500, False)
+    assert "ERROR" in [record.levelname for record in caplog.records]
+
+
 def test_a_reply_to_an_older_turn_is_not_said_to_be_kept(pair: Pair) -> None:
     base = "/v1/spaces/one/sessions/older"
     for text in ("First.", "Second."):

@@ -193,7 +193,7 @@ class DurableArchive:
         await self._settle_in()
         if self._unread:
             self._probe_soon()
-            return Failure(said=self._not_asked(), error=StoreUnavailable)
+            return Failure(said=self._not_asked(), raised=StoreUnavailable())
 
         limit = self._settings.read_seconds if seconds is None else seconds
         soon = limit / 2

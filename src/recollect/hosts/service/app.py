@@ -399,7 +399,7 @@ class Service:
                 self.memories.beside(self._settle(call))
         if isinstance(answer, Failure):
             problem = problem_of(answer.error, answer.said, keyed=call.keyed)
-            if issubclass(answer.error, Exception) and problem.kind is ProblemKind.INTERNAL:
+            if problem.kind is ProblemKind.INTERNAL:
                 LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
             return problem
         if isinstance(answer, Problem):

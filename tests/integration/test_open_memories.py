@@ -1,0 +1,77 @@
+"""The pool of open memories that all hosts share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from tests.harness.waiting import eventually
+
+from recollect.adapters.wiring import open_memory
+from recollect.errors import SchemaMismatch
+from recollect.hosts.memories import MemoryPool, OpenMemory
+from recollect.system.config import Settings
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TypeError("a defect"), "unexpected error (TypeError)"),
+        (SchemaMismatch("an older schema", state="old"), "an older schema"),
+    ],
+)
+async def test_a_memory_that_cannot_be_opened_raises_the_error_of_opening_it(
+    error: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(space: str) -> OpenMemory:
+        raise error
+
+    pool = MemoryPool(fail)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            async with pool.use("harbour"):
+                pass
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(told)
+
+
+async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_path: Path) -> None:
+    opening, freed = threading.Event(), threading.Event()
+    opened: list[OpenMemory] = []
+
+    def open_slowly(space: str) -> OpenMemory:
+        opening.set()
+        freed.wait()
+        engine = open_memory(space=space, store=str(tmp_path / "memory.db"), settings=Settings())
+        opened.append(OpenMemory(engine))
+        return opened[-1]
+
+    pool = MemoryPool(open_slowly, most_open=0, idle_seconds=0.0)
+
+    async def use() -> None:
+        async with pool.use("harbour"):
+            await asyncio.Event().wait()
+
+    clients = [asyncio.create_task(use()) for _ in range(2)]
+    await asyncio.to_thread(opening.wait)
+    clients[0].cancel()
+    await asyncio.wait(clients[:1])
+    freed.set()
+    await eventually(pool.opened)
+    assert pool.opened() == tuple(opened)  # the other client has it
+    clients[1].cancel()
+    await eventually(lambda: not pool.opened())
+
+    opening.clear()
+    freed.clear()
+    client = asyncio.create_task(use())
+    await asyncio.to_thread(opening.wait)
+    client.cancel()
+    await asyncio.wait({client})
+    freed.set()
+    await eventually(lambda: len(opened) == 2)
+    await eventually(lambda: not pool.opened() and not pool._opening)
+    await pool.close()
+    assert all(memory.engine._closed for memory in opened)
