@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -159,7 +158,8 @@ async def set_limits(
 async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     """Delete a tenant with its keys, its spaces and all their content.
 
-    Prints one line per deleted space; with --json, the certificate of each.
+    Prints one line per deleted space; with --json, the certificate of each. A space to which a
+    client still wrote meanwhile has a second one.
     """
     from recollect.core.upkeep.certificates import certificate_json
 
@@ -175,23 +175,28 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
             await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
         while page := await records.spaces(owner.id, limit=PAGE):
             for one in page:
-                done = await _delete_space(fleet, owner, one.name)
-                count = done.counts.get("segments", 0)
-                text = f"{plain_line(one.name)}  {count:,} messages  certificate {done.checksum}"
-                click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
+                async for done in _delete_space(fleet, owner, one.name):
+                    count = f"{done.counts.get('segments', 0):,} messages"
+                    text = f"{plain_line(one.name)}  {count}  certificate {done.checksum}"
+                    click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
         await records.remove_tenant(owner, actor=actor(), at=time.time())
     shown = json.dumps({"deleted": name, "id": str(owner.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
     click.echo(f"Its log stays: recollect tenant audit {owner.id}", err=True)
 
 
-async def _delete_space(fleet: PostgresFleet, owner: Tenant, name: str) -> Certificate:
+async def _delete_space(
+    fleet: PostgresFleet, owner: Tenant, name: str
+) -> AsyncIterator[Certificate]:
     from recollect.core.upkeep.forget import delete_space as delete
 
-    # a node that still has the key cached may write until the space's name is removed
-    remove = partial(fleet.tenants().remove_space, owner, name, actor=actor(), at=time.time())
     store = await fleet.space(tenant_space(owner.id, name))
-    return await delete(store, named=name, now=time.time(), let_go=remove)
+    yield await delete(store, named=name, now=time.time())
+    await fleet.tenants().remove_space(owner, name, actor=actor(), at=time.time())
+    # a node that still has the key cached may have written until then
+    late = await delete(store, named=name, now=time.time())
+    if any(late.counts.values()):
+        yield late
 
 
 @tenant.command("audit")
@@ -433,6 +438,7 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
         raise SystemExit(1)
     if tenant is None:
         certificate = await delete_stored_space(memory.settings, name, memory.url)
+        memory.show(certificate_json(certificate), [certificate_text(certificate)])
     else:
         async with service_of(memory) as fleet:
             owner = await find_tenant(fleet, tenant)
@@ -441,5 +447,5 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
                     f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
                     "`recollect space list` shows all, by the tenant's id"
                 )
-            certificate = await _delete_space(fleet, owner, name)
-    memory.show(certificate_json(certificate), [certificate_text(certificate)])
+            async for certificate in _delete_space(fleet, owner, name):
+                memory.show(certificate_json(certificate), [certificate_text(certificate)])

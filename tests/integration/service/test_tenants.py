@@ -180,6 +180,33 @@ def test_the_password_may_come_from_the_environment_or_a_file(
         allow(before)
 
 
+def test_what_was_deleted_is_certified_although_its_name_could_not_be_removed(
+    database: TestDatabase,
+) -> None:
+    tenant = UUID(cli(database, "tenant", "create", "half")["id"])
+
+    async def fill() -> None:
+        fleet = await PostgresFleet.open(database.app_url)
+        await fleet.tenants().add_space(tenant, "talks", at=1.0)
+        await (await fleet.space(tenant_space(tenant, "talks"))).write(
+            examples.full_batch(1, session="s")
+        )
+        await fleet.close()
+
+    asyncio.run(fill())
+    delete = (*("tenant", "delete", "half", "--yes", "--json"), "--store", database.app_url)
+    refuse = "REVOKE DELETE ON recollect.tenant_spaces FROM recollect_app"
+    with psycopg.connect(database.admin_url, autocommit=True) as owner:
+        owner.execute(refuse)
+        try:
+            failed = CliRunner().invoke(main, delete)
+        finally:
+            owner.execute(refuse.replace("REVOKE", "GRANT").replace("FROM", "TO"))
+    assert failed.exit_code
+    assert json.loads(failed.stdout)["counts"]["segments"] > 0
+    assert CliRunner().invoke(main, delete).exit_code == 0
+
+
 def test_a_deleted_tenant_leaves_nothing_but_the_log(
     database: TestDatabase, tmp_path: Path
 ) -> None:
