@@ -40,6 +40,19 @@ async def eventually(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
+def assert_not_delayed(work: Callable[[], object], *, usual_seconds: float) -> None:
+    """Fail if work waits for something for long. `usual_seconds` is its time without that, which
+    tells how busy the machine is."""
+    taken = seconds_of(work)
+    assert taken < 5 + 10 * usual_seconds, f"{taken:.1f} s instead of {usual_seconds:.1f} s"
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
 def processor_seconds(work: Callable[[], object], *, runs: int = 3) -> float:
     """Return the processor time of the fastest of several runs in this thread."""
     return min(_processor_seconds(work) for _ in range(runs))

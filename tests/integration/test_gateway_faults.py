@@ -25,7 +25,12 @@ from tests.harness.gateway import (
     turn,
 )
 from tests.harness.model_server import Asked, ModelServer, Step
-from tests.harness.waiting import PATIENCE_SECONDS, wait_until
+from tests.harness.waiting import (
+    PATIENCE_SECONDS,
+    assert_not_delayed,
+    seconds_of,
+    wait_until,
+)
 
 from recollect import Engine, open_memory
 from recollect.adapters.embedders.local import HashEmbedder
@@ -191,6 +196,12 @@ def test_a_slow_reader_gets_all_and_slows_nobody_else() -> None:
 
     body = body_of("openai-chat", ["tell it at length"], stream=True)
     with ModelServer(answer) as server, gateway(server) as running:
+
+        def greet() -> None:
+            assert ask(running.url, PATHS["anthropic"], turn(["hello"])).status == 200
+
+        greet()
+        usual = seconds_of(greet)
         expected = ask(server.url, PATHS["openai-chat"], body).body
         parts = urlsplit(running.url)
         slow = socket.socket()
@@ -203,10 +214,9 @@ def test_a_slow_reader_gets_all_and_slows_nobody_else() -> None:
         head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
         slow.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         got = bytearray(slow.recv(4_096))
-        for number in range(5):
+        for _ in range(5):
             got += slow.recv(4_096)
-            reply = ask(running.url, PATHS["anthropic"], turn([f"hello {number}"]))
-            assert reply.status == 200
+            assert_not_delayed(greet, usual_seconds=usual)
         assert len(got) < len(expected) / 2, "the provider's reply waits for its reader"
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1_000_000)  # it hurries now
         while chunk := slow.recv(65_536):

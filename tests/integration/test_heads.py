@@ -1,10 +1,11 @@
-"""Heads of requests that do not end, sent to a real server: by size and by time."""
+"""A real server: heads of requests that do not end, by size and by time; and its start."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from tests.harness.waiting import PATIENCE_SECONDS
 
+from recollect.errors import RecollectError
 from recollect.hosts.http import BackgroundServer, HttpServer, JsonAnswer, application, read_body
 from recollect.system.loopback import listen_on
 
@@ -106,3 +108,20 @@ def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
                 assert got
                 answer += got
             time.sleep(0.4)  # and then nothing
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    @asynccontextmanager
+    async def broken(app: object) -> AsyncIterator[None]:
+        raise RecollectError("the database is missing")
+        yield
+
+    app = application([], lifespan=broken)
+    with listen_on("127.0.0.1", 0, mend="") as opened:
+        with (
+            pytest.raises(RecollectError, match="did not start: the database is missing"),
+            BackgroundServer(HttpServer(app), opened),
+        ):
+            pass
+        with pytest.raises(RecollectError, match="the database is missing"):
+            HttpServer(app).run(sockets=[opened])

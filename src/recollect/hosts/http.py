@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -25,6 +27,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, ExceptionHandler, Lifespan, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from recollect.core.boundary import Failure, attempted, guarded
 from recollect.core.formats.json_text import encode
 from recollect.errors import RecollectError
 from recollect.system.loopback import address_of, host_of, is_own_page, names_this_machine
@@ -38,6 +41,7 @@ HEAD_SECONDS: Final = 30.0
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10
 """How long a server that stops waits for open requests."""
+LOG: Final = logging.getLogger(__name__)
 
 
 class JsonAnswer(Response):
@@ -242,9 +246,11 @@ class HttpServer(uvicorn.Server):
         """`headers` are added to every answer. `on_stop` is called when the server begins to stop,
         so that endless streams end instead of delaying it."""
         self._on_stop = on_stop
+        self._app = app
+        self._failure: Failure | None = None
         super().__init__(
             uvicorn.Config(
-                app,
+                self._watched,
                 access_log=False,
                 date_header=False,
                 headers=list((headers or {}).items()),
@@ -262,6 +268,23 @@ class HttpServer(uvicorn.Server):
             )
         )
 
+    async def _watched(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, send)
+            return
+        done = await attempted(self._app(scope, receive, send))
+        if isinstance(done, Failure):
+            self._failure = done
+            raise done.raised  # uvicorn would not log it
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application. Raise its error if it cannot be started."""
+        try:
+            await super().startup(sockets)
+        finally:  # uvicorn raises SystemExit
+            if self._failure is not None:
+                raise self._failure.raised
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stop()
         await super().shutdown(sockets)
@@ -276,14 +299,19 @@ class BackgroundServer:
         self.port: int = opened.getsockname()[1]
         self.url: str = self.address
         self._server = server
-        self._thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [opened]}, name="recollect-server", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="recollect-server", daemon=True)
+        self._failure: Failure | None = None
+
+    def _run(self) -> None:
+        self._failure = guarded(partial(self._server.run, sockets=[self._socket]))
 
     def __enter__(self) -> Self:
         self._thread.start()
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
+            if self._failure is not None:
+                why = self._failure.reason
+                raise RecollectError(f"the server at {self.address} did not start: {why}")
             if not self._thread.is_alive() or time.monotonic() > until:
                 raise RecollectError(f"the server at {self.address} did not start in time")
             time.sleep(0.01)
@@ -297,6 +325,8 @@ class BackgroundServer:
     ) -> None:
         self._server.should_exit = True
         self._thread.join(START_SECONDS)
+        if self._thread.is_alive():
+            LOG.warning("the server at %s has not stopped after %g s", self.address, START_SECONDS)
         self._socket.close()
 
 
