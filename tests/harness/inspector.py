@@ -111,17 +111,26 @@ def store_session(
     requests: Sequence[Sequence[Mapping[str, Any]]],
     *,
     after: Callable[[Any], Awaitable[object]] | None = None,
+    model: Any = None,
+    window_tokens: int | None = None,
     **settings: Any,
 ) -> None:
     """Prepare these requests as turns of a session, in the memory of a space."""
 
     async def store() -> None:
-        arguments = {"recall.embedder": "none", **settings}
+        chosen = {"recall.embedder": "none", **settings}
         async with open_memory(
-            space=space, settings=load_settings(arguments=arguments).settings
+            space=space,
+            settings=chosen,
+            model=model,
+            window_tokens=window_tokens,
+            compact_in_background=False,
         ) as memory:
             for messages in requests:
-                await memory.prepare(session, {"model": "claude-opus-4-5", "messages": [*messages]})
+                body = {"model": "claude-opus-4-5", "max_tokens": 500, "messages": [*messages]}
+                await memory.prepare(session, body)
+                usage = {"input_tokens": 900, "output_tokens": 20, "cache_read_input_tokens": 700}
+                await memory.observe(session, {"usage": usage})
             if after is not None:
                 await after(memory)
 

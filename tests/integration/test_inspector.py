@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import html
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from hashlib import sha512
+from typing import Any
+
 import pytest
-from tests.harness.inspector import Visit, inspector, said, store_session
+from tests.harness.inspector import FORM_TOKEN, Visit, inspector, said, store_session
+from tests.unit.agent.agent_harness import notes
+
+from recollect.testing.scripted_model import Says, ScriptedModel
 
 TALK = [said("user", "Where does the harbour light burn?"), said("assistant", "On the north mole.")]
 QUESTION = said("user", "And who keeps it?")
 
 
 @pytest.fixture
-def visit() -> object:
+def visit() -> Iterator[Visit]:
     store_session("harbour", "chat-1", [TALK[:1], [*TALK, QUESTION]])
     with inspector() as visitor:
         yield visitor
@@ -50,3 +60,166 @@ def test_a_session_shows_its_turns(visit: Visit) -> None:
     assert "And who keeps it?" in shown
     assert visit.ask("/session?space=harbour&session=unknown").status == 404
     assert visit.ask("/session?space=unknown&session=chat-1").status == 400
+
+
+SECRET = (
+    "sk-ant-api03-" + urlsafe_b64encode(sha512(b"harbour").digest()).decode().rstrip("=") + "AA"
+)
+
+
+def long_talk(turns: int) -> list[list[dict[str, Any]]]:
+    """The requests of a session whose results outgrow a small window."""
+    history: list[dict[str, Any]] = []
+    requests = []
+    for number in range(1, turns + 1):
+        path = f"/srv/tides/{number}/north.csv"
+        history.append(
+            said("user", f"Question {number}: which tide is at berth {number}? See {path}")
+        )
+        requests.append([*history])
+        call = {"type": "tool_use", "id": f"c{number}", "name": "tide", "input": {"berth": number}}
+        history.append(said("assistant", [call]))
+        text = (
+            f"Berth {number}: the tide table of day {number}. " + f"row {number} of the log. " * 150
+        )
+        result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+        history.append(said("user", [result]))
+        requests.append([*history])
+        history.append(said("assistant", f"The tide at berth {number} is high."))
+    return requests
+
+
+@pytest.fixture
+def talk() -> Iterator[Visit]:
+    """A session that was trimmed, and one that was compacted."""
+    store_session("harbour", "trimmed", long_talk(14), window_tokens=8_000)
+    model = ScriptedModel(lambda prompt: Says(text=notes(prompt)), window_tokens=100_000)
+    store_session("harbour", "compacted", long_talk(14), window_tokens=10_000, model=model)
+    with inspector() as visitor:
+        yield visitor
+
+
+def test_a_turn_says_what_became_of_each_message_and_why(talk: Visit) -> None:
+    where = {"space": "harbour", "session": "trimmed"}
+    last = talk.page("turn", **where, turn=28)
+    assert "Turn 28 of 28" in last.words
+    assert re.search(r"[\d,]+ tokens received, [\d,]+ sent, within the limit", last.words)
+    assert "Dropped" in last.words or "Shortened" in last.words
+    shown = talk.page("turn", **where, turn=28, show="all").words
+    assert "Question 14: which tide" in shown
+    found = talk.page("turn", **where, turn=28, q="tide table of day 1. ").words
+    assert re.search(r"\d messages? with “tide table of day 1.”", found)
+    assert re.search(r"(Dropped|Shortened|Summarized).*old tool result|left out|relevant", found)
+    assert talk.ask("/turn?space=harbour&session=trimmed&turn=99").status == 400
+
+
+def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) -> None:
+    where = {"space": "harbour", "session": "trimmed"}
+    timeline = talk.page("session", **where).text
+    broken = re.findall(r'turn=(\d+)" aria-label="Turn \d+: cache broken"', timeline)
+    assert broken
+    shown = talk.page("wire", **where, turn=broken[0])
+    assert re.search(r"The cache is broken at byte [\d,]+", shown.words)
+    assert re.search(r"<del>.*row 1 of the log", shown.text)
+    quiet = talk.page("wire", **where, turn=1).words
+    assert "byte for byte as the client sent it" in quiet
+
+
+def test_a_receipt_leads_to_its_messages_and_can_be_undone(talk: Visit) -> None:
+    where = {"space": "harbour", "session": "compacted"}
+    first = talk.page("receipt", **where, number=1)
+    assert "details checked" in first.words
+    source = re.search(r'href="(/message\?[^"]+)"', first.text)
+    assert source
+    assert "As it is stored" in talk.ask(html.unescape(source[1])).words
+    shown = talk.page("receipt", **where)
+    asked = talk.act("undo", shown, **where)
+    assert "Undo the newest compaction?" in asked.words
+    assert "undone" not in talk.page("receipt", **where).words
+    done = talk.act("undo", asked, **where, confirmed="yes")
+    assert "Undone" in done.words
+    assert "undone" in talk.page("receipt", **where).words
+
+
+def test_search_finds_the_session_that_said_it(talk: Visit) -> None:
+    found = talk.page("memory", q="which tide is at berth 7")
+    assert "score" in found.words
+    assert re.search(r"/session\?space=harbour&amp;session=(trimmed|compacted)", found.text)
+    one = talk.page("memory", q="berth 7", space="harbour").words
+    assert "In a new session, this question" in one
+    assert talk.ask("/memory?q=%2C%2C").status == 400
+
+
+def test_facts_are_written_corrected_pinned_and_forgotten(visit: Visit) -> None:
+    facts = visit.page("facts", space="harbour")
+    made = visit.act("fact", facts, space="harbour", text="The harbour master is Anna.")
+    assert "The harbour master is Anna." in made.words
+    id_ = re.search(r'name="id" value="([^"]+)"', made.text)
+    assert id_
+    fixed = visit.act("fact", made, space="harbour", id=id_[1], text="The harbour master is Ben.")
+    assert "The harbour master is Ben." in fixed.words
+    assert "The harbour master is Anna." in fixed.words, "its history"
+    newest = re.search(r'name="id" value="([^"]+)"', fixed.text)
+    assert newest
+    pinned = visit.act("fact", fixed, space="harbour", id=newest[1], pin="on")
+    assert "Pinned" in pinned.words
+    preview = visit.page("forget", space="harbour", fact=newest[1])
+    assert "1 fact" in preview.words
+    gone = visit.act("forget", preview, space="harbour", fact=newest[1], expected="1 fact")
+    assert "Forgotten" in gone.words
+    assert "Ben" not in visit.page("facts", space="harbour").words
+
+
+def test_forgetting_previews_everything_and_gives_a_certificate(visit: Visit) -> None:
+    preview = visit.page("forget", space="harbour", matching="north mole")
+    assert "On the north mole." in preview.words
+    expected = re.search(r'name="expected" value="([^"]+)"', preview.text)
+    assert expected
+    given = {"space": "harbour", "matching": "north mole"}
+    stale = visit.act("forget", preview, **given, expected="2 messages")
+    assert stale.status == 409
+    assert "On the north mole." in visit.page("forget", **given).words
+    done = visit.act("forget", preview, **given, expected=expected[1])
+    assert "checksum" in done.words
+    assert "Nothing in this memory matches" in visit.page("forget", **given).words
+
+
+def test_redaction_counts_secrets_and_then_masks_them() -> None:
+    store_session(
+        "keys", "s", [[said("user", f"Use {SECRET} for it")]], **{"redaction.enabled": False}
+    )
+    with inspector() as visit:
+        looked = visit.page("redact", space="keys", look=1)
+        assert "stored unmasked" in looked.words
+        assert SECRET not in looked.text
+        assert SECRET not in visit.page("session", space="keys", session="s").text
+        assert SECRET not in visit.page("turn", space="keys", session="s", turn=1, show="all").text
+        done = visit.act("redact", looked, space="keys")
+        assert "Masked" in done.words
+        assert "No unmasked secret was found" in visit.page("redact", space="keys", look=1).words
+
+
+def test_health_shows_checks_sizes_and_jobs(visit: Visit) -> None:
+    shown = visit.page("health", space="harbour", check=1).words
+    assert "Nothing is broken." in shown
+    assert "The store is intact." in shown
+    assert "Messages" in shown
+
+
+def test_no_get_changes_anything_and_no_form_without_its_token(visit: Visit) -> None:
+    given = {"space": "harbour", "matching": "north mole", "expected": "1 message"}
+    for name in ("forget", "redact", "fact", "undo"):
+        refused = visit.ask(f"/{name}", {**given, "form_token": "0" * 64})
+        assert refused.status == 403, name
+        assert visit.ask(f"/{name}", given).status == 403, name
+    own = visit.page("forget", space="harbour", matching="north mole")
+    token = FORM_TOKEN.search(own.text)
+    assert token
+    with_token = {**given, "form_token": token[1]}
+    foreign = {"origin": "https://evil.example"}, {"origin": "http://localhost:1"}
+    for headers in (*foreign, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
+        assert visit.ask("/forget", with_token, **headers).status == 403, headers
+    assert visit.ask("/undo?space=harbour&session=chat-1").status == 405
+    assert (
+        "On the north mole." in visit.page("forget", space="harbour", matching="north mole").words
+    )

@@ -387,6 +387,10 @@ async def turns_are_rebuilt(spaces: Spaces) -> None:
     assert [one.number for one in records] == [1, 2, 3, 4, 5, 6, 7]
     assert records[3] == replace(record, rows=())
     assert await store.records("unheard of") == ()
+    quoting = piece("a row that quotes", about=(MessageId("a" * 32),))
+    await store.write(replace(_turn(8, kept=0, rows=[quoting]), turns=()))
+    assert await store.quoting([MessageId("a" * 32)]) == (quoting.hash,)
+    assert await store.quoting([MessageId("b" * 32)]) == ()
     assert await store.turn(SESSION, 8) is None
     assert await store.turn("unheard of", 1) is None
     assert await store.turns("unheard of") == ()

@@ -7,57 +7,38 @@ connection.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import socket
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from recollect.cli.store_options import Memory, choose_space, json_option, print_json
 from recollect.errors import (
     EmbedderError,
-    MissingExtra,
-    ModelRefused,
     RecollectError,
     SettingsError,
 )
+from recollect.hosts.inspect.checks import (
+    Check,
+    check_data,
+    check_embedder,
+    check_permissions,
+    check_provider,
+    check_settings,
+)
 from recollect.system import config
 from recollect.system.config.fields import setting_text
-from recollect.system.config.trust import read_project_file
-from recollect.system.places import data_home, models_folders, user_settings_file
+from recollect.system.places import models_folders
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recollect.system.config import LoadedSettings, Settings
 
-CheckState: TypeAlias = Literal["ok", "note", "broken"]
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
 _STORE_SECONDS: Final = 5.0
-_CONNECT_SECONDS: Final = 3.0
-_PORTS: Final = {"http": 80, "https": 443}
-_OWN_HOSTS: Final = {
-    "anthropic": "https://api.anthropic.com",
-    "openai-chat": "https://api.openai.com",
-    "openai-responses": "https://api.openai.com",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    state: CheckState
-    said: str
-    todo: str = ""
-    """The fix; empty if there is nothing to do."""
 
 
 @click.command("doctor")
@@ -76,12 +57,12 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
         raise SystemExit(2) from None
     settings = loaded.settings
     checks = [
-        *_check_settings(loaded),
-        _check_data(),
+        *check_settings(loaded),
+        check_data(),
         _check_store(settings),
-        _check_embedder(settings),
-        _check_provider(settings),
-        _check_permissions(loaded),
+        check_embedder(settings),
+        check_provider(settings),
+        check_permissions(loaded),
     ]
     if as_json:
         print_json(
@@ -140,28 +121,6 @@ def _presentable(path: str, value: Any) -> Any:
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
 
 
-def _check_settings(loaded: LoadedSettings) -> Iterator[Check]:
-    idle = [str(notice) for notice in loaded.notices if notice.without_effect]
-    if idle:
-        todo = "remove these keys from the file, or ignore this"
-        yield Check("settings", "note", "; ".join(idle), todo)
-    else:
-        yield Check("settings", "ok", "every key in the settings has an effect")
-    if loaded.project_notice:
-        todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
-        yield Check("project", "note", loaded.project_notice, todo)
-
-
-def _check_data() -> Check:
-    folder = data_home()
-    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
-        return Check("data", "broken", f"{folder} cannot be written", todo)
-    state = "is writable" if there == folder else "is created when Recollect first stores something"
-    return Check("data", "ok", f"{folder} {state}")
-
-
 def _check_store(settings: Settings) -> Check:
     from recollect.adapters.wiring.stores import is_stored
 
@@ -185,85 +144,6 @@ def _check_store(settings: Settings) -> Check:
     if count is None:
         return Check("store", "ok", "nothing is stored yet; a file will be created")
     return Check("store", "ok", f"it answers: {number_of(count, 'session')}")
-
-
-def _check_embedder(settings: Settings) -> Check:
-    """Check the embedder. Nothing is loaded or downloaded."""
-    from recollect.adapters.wiring.models import choose_embedders
-
-    try:
-        chosen = choose_embedders(settings)
-    except (SettingsError, MissingExtra) as problem:
-        return Check("embedder", "broken", str(problem), "correct recall.embedder")
-    if chosen.lacking:
-        todo = "download one of `recollect models list`; without it, search compares words only"
-        return Check("embedder", "note", chosen.said, todo)
-    return Check("embedder", "ok", chosen.said)
-
-
-def _check_provider(settings: Settings) -> Check:
-    from recollect.adapters.wiring.models import choose_model
-
-    models = settings.models
-    if models.provider is None and models.main is None:
-        text = (
-            "no model is named: Recollect trims a full window without a summary, and `recollect "
-            "chat` does not work"
-        )
-        return Check("provider", "note", text, _name_a_model())
-    try:
-        choose_model(settings, "main")
-    except (SettingsError, MissingExtra, ModelRefused) as problem:
-        todo = "set the value that it names, or run `recollect init` in a new folder"
-        return Check("provider", "broken", str(problem), todo)
-    assert models.provider is not None
-    address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
-    host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-    except OSError as problem:
-        text = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
-        todo = "start that server, or check the network, a proxy or models.base_url"
-        return Check("provider", "broken", text, todo)
-    model = models.main or models.summary or "no model"
-    reached = f"{host}:{port} accepts connections (nothing else was tested)"
-    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
-
-
-def _name_a_model() -> str:
-    if read_project_file(Path()) is None:
-        if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
-            return "run `recollect init`"
-        return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
-    return (  # the project's file may come from another person
-        f"name one in {user_settings_file()} ([models] with provider and main), or set "
-        "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
-    )
-
-
-def _check_permissions(loaded: LoadedSettings) -> Check:
-    private = [data_home() / name for name in ("spaces", "agents", "spool")]
-    readable = [str(path) for path in private if path.is_dir() and path.stat().st_mode & 0o077]
-    if readable:
-        names = " ".join(readable)
-        text = f"other users of this machine can read {names}"
-        return Check("permissions", "note", text, f"chmod 700 {names}")
-    source = loaded.sources["store.url"]
-    url = loaded.settings.store.url or ""
-    if source.kind == "file" and "@" in url and _others_read(Path(source.name)):
-        text = (
-            f"{source.name} contains the store's URL with its password, and other users can read it"
-        )
-        todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
-        return Check("permissions", "note", text, todo)
-    return Check("permissions", "ok", "only you can read the private folders")
-
-
-def _others_read(path: Path) -> bool:
-    try:
-        return bool(path.stat().st_mode & 0o044)
-    except OSError:
-        return False
 
 
 @click.group()

@@ -6,7 +6,6 @@ message content. `redact` prints counts, kinds and session names, never a secret
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -29,20 +28,22 @@ from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.sessions import stored_session
+from recollect.hosts.inspector.removal import (
+    RemovalPlace,
+    forget_planned,
+    plan_forgetting,
+    redact_stored,
+    standing_limits,
+)
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
-    from recollect.core.ports import Spool, Store
-    from recollect.core.upkeep.certificates import RedactionResult
-    from recollect.core.upkeep.masks import Masks
+    from recollect.core.ports import Store
     from recollect.core.upkeep.matching import ForgetTargets
     from recollect.core.values.upkeep import Certificate
 
 _LISTED = 20
 _EXCERPT_CHARS = 100
-_OWN_PATTERNS = "--pattern masks only data that is stored now. For later messages, run this again."
-_OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
-_NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
 _workspace_option = click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -151,58 +152,21 @@ async def facts_forget(
 async def _forget(
     store: Store, memory: Memory, order: ForgetOrder, workspace: Path | None, *, yes: bool
 ) -> Certificate | None:
-    """Forget after the user has confirm it. Return None if there is nothing to forget, or the
+    """Forget after the user has confirmed it. Return None if there is nothing to forget, or the
     user refused."""
-    from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
-    from recollect.core.upkeep.certificates import extend_certificate
-    from recollect.core.upkeep.forget import forget as forget_all
-
-    only_facts = bool(order.facts and not order.segments)
     async with memory.open_spool() as spool:
-        targets = await _find_targets(store, spool, order, words=bool(workspace) or not yes)
-        segments = [*(one.segment for one in targets.stored), *targets.spooled]
-        files = FilesOrder(
-            order=order,
-            said=tuple({one.text for one in segments if one.id in frozenset(order.segments)}),
-            all_said=tuple({one.text for one in segments}) if workspace is not None else (),
-            workspace=workspace,
-        )
+        place = RemovalPlace(store=store, space=memory.space, spools=(spool,), workspace=workspace)
+        plan = await plan_forgetting(place, order, look=not yes)
         if not yes:
-            counts = dict[str, int]()
-            if not only_facts:
-                seen = await asyncio.to_thread(forget_in_files, memory.space, files, only_look=True)
-                counts = dict(seen.counts)
-                if targets.nothing and not any(counts.values()):
-                    _report_nothing(seen.cannot)
-                    return None
-            for line in _target_lines(targets) if not memory.as_json else ():
+            if plan.nothing:
+                _report_nothing(plan.cannot)
+                return None
+            for line in _target_lines(plan.targets) if not memory.as_json else ():
                 click.echo(line)
-            what = _count_targets(targets, counts)
-            question, effect = f"Forget {what} permanently?", f"{what} would be forgotten"
+            question, effect = f"Forget {plan.said} permanently?", f"{plan.said} would be forgotten"
             if not confirm(question, effect, as_json=memory.as_json):
                 return None
-        # files first: if this is interrupted, the archive still knows the words
-        done = None
-        if not only_facts:
-            done = await asyncio.to_thread(forget_in_files, memory.space, files)
-        certificate = await forget_all(store, [spool], order, now=order.at)
-    if done is None:
-        return certificate
-    return extend_certificate(
-        certificate, counts=done.counts, covers=done.covers, cannot=done.cannot
-    )
-
-
-async def _find_targets(
-    store: Store, spool: Spool, order: ForgetOrder, *, words: bool
-) -> ForgetTargets:
-    """Find what to forget. If only facts or only an age are given, not all messages are read."""
-    from recollect.core.upkeep.forget import find_targets
-    from recollect.core.upkeep.matching import ForgetTargets, covered_facts
-
-    if order.facts and not order.segments:
-        return ForgetTargets(facts=await covered_facts(store, order))
-    return await find_targets(store, [spool], order) if words or order.segments else ForgetTargets()
+        return await forget_planned(place, plan)
 
 
 def _target_lines(targets: ForgetTargets) -> Iterator[str]:
@@ -216,32 +180,11 @@ def _target_lines(targets: ForgetTargets) -> Iterator[str]:
         yield f"… and {left:,} more"
 
 
-def _count_targets(targets: ForgetTargets, files: dict[str, int]) -> str:
-    from recollect.core.upkeep.certificates import count_text
-
-    digests = sum(fact.type == "digest" for fact in targets.facts)
-    counts = {
-        "messages": targets.messages,
-        "facts": len(targets.facts) - digests,
-        "digests": digests,
-        "records in ledger, jobs and session states": targets.records,
-        **files,
-    }
-    return ", ".join(count_text(count, what) for what, count in counts.items() if count)
-
-
 def _report_nothing(cannot: Sequence[str]) -> None:
     click.echo("No stored message matches; nothing was forgotten.", err=True)
     for line in cannot:
-        if line not in _standing():
+        if line not in standing_limits():
             click.echo(f"Not searched: {plain_line(line)}", err=True)
-
-
-def _standing() -> frozenset[str]:
-    from recollect.adapters.session.clean_files import STANDING
-    from recollect.core.upkeep.forget import CANNOT
-
-    return frozenset((*CANNOT, *STANDING))
 
 
 def _print(memory: Memory, certificate: Certificate | None) -> None:
@@ -251,7 +194,7 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
         raise SystemExit(1)
     nothing = not any(certificate.counts.values())
     if memory.as_json or not nothing:  # JSON output includes zeros, for programs
-        text = certificate_text(certificate, standing=_standing())
+        text = certificate_text(certificate, standing=standing_limits())
         memory.show(certificate_json(certificate), [text])
     if nothing:
         _report_nothing(certificate.cannot)
@@ -281,7 +224,6 @@ async def redact(
     transcripts of this space. The rest of each message stays and can be recalled. Exits 1 if
     secrets remain unmasked.
     """
-    from recollect import __version__
     from recollect.core.upkeep import certificates
     from recollect.core.upkeep.masks import Masks, own_patterns
 
@@ -289,41 +231,16 @@ async def redact(
     async with memory.open() as store:
         rules = memory.settings.redaction
         masks = Masks(pii=pii or rules.pii, patterns=own)
-        done = await _redact(store, memory, masks, workspace, apply=apply_)
-        engine = (await store.stats()).engine
-    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
-    if not rules.enabled:
-        notes.append(_OFF)
-    elif masks.pii and not rules.pii:
-        notes.append(_NO_PII)
-    report = certificates.RedactionReport(
-        at=time.time(),
-        space=memory.space,
-        engine=engine,
-        version=__version__,
-        done=done,
-        covers=certificates.COVERS + (() if workspace is None else (certificates.COVERS_NOTES,)),
-        notes=tuple(notes),
-    )
+        with ShownProgress(quiet=memory.as_json) as progress:
+            async with memory.open_spool() as spool:
+                place = RemovalPlace(
+                    store=store, space=memory.space, spools=(spool,), workspace=workspace
+                )
+                report = await redact_stored(
+                    place, masks, rules, apply=apply_, progress=progress.show
+                )
+    done = report.done
     lines = [certificates.redaction_text(report)]
     if done.secrets and not apply_:
         lines.append("\nMask them with the same command and --apply.")
     memory.show(certificates.redaction_json(report), lines, failed=bool(done.in_clear))
-
-
-async def _redact(
-    store: Store, memory: Memory, masks: Masks, workspace: Path | None, *, apply: bool
-) -> RedactionResult:
-    from recollect.adapters.session.clean_files import redact_in_files
-    from recollect.core.upkeep.redact import redact as redact_all
-
-    with ShownProgress(quiet=memory.as_json) as progress:
-        async with memory.open_spool() as spool:
-            files = await asyncio.to_thread(
-                redact_in_files, memory.space, masks, workspace=workspace, apply=apply
-            )
-            done = await redact_all(
-                store, [spool], masks, now=time.time(), apply=apply, progress=progress.show
-            )
-    done.add(files)
-    return done

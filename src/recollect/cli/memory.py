@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -24,19 +24,23 @@ from recollect.cli.store_options import (
     when,
 )
 from recollect.core.search.tokenize import tokenize
-from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
+from recollect.hosts.inspect.searching import (
+    question_vectors,
+    search_facts,
+    search_messages,
+    search_request,
+)
 from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_session
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.core.ports import Store
     from recollect.core.search.facts import RankedFact
     from recollect.core.values.model import ModelUse
-    from recollect.core.values.recall import AskedVector, Hit, Recalled, RecallRequest
+    from recollect.core.values.recall import Hit
     from recollect.core.values.segment import StoredSegment
     from recollect.core.values.upkeep import SessionSummary, Stats
 
@@ -46,11 +50,8 @@ _USE_FIELDS = ("calls", "input_tokens", "output_tokens")
 _ID = re.compile(r"[0-9a-f]{32}")
 _EXCERPT_CHARS = 400
 _NEIGHBOURS = 2
-_HITS_A_MESSAGE = 4
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH_CHARS = 60
-_BUDGET_TOKENS_A_HIT = 120
-_EMBED_SECONDS = 30.0
 _EMPTY_VIEW = "A session that already shows the answer recalls less, or nothing."
 # Words as people see them. In a script without spaces, each character is a word.
 _SHOWN_WORDS = re.compile(
@@ -227,10 +228,10 @@ async def memory_search(
         )
     async with memory.open(spool="reported") as store:
         name = None if session is None else await stored_session(store, session)
-        request = _search_request(memory, asked, limit=limit, session=name)
-        vectors, notes, embedders = await _vectors(store, memory, request)
-        recalled = await _search(store, memory, request, vectors)
-        facts = await _facts(store, request, vectors)
+        request = search_request(memory.space, asked, limit=limit, session=name)
+        vectors, notes, embedders = await question_vectors(store, memory.settings, request)
+        recalled = await search_messages(store, memory.settings, request, vectors)
+        facts = await search_facts(store, request, vectors)
         best: dict[SegmentId, Hit] = {}
         for hit in recalled.hits:
             best.setdefault(hit.passage.segment, hit)
@@ -258,97 +259,6 @@ async def memory_search(
         verdict = f"In a new session, this question {would}: {gate.reason}."
         lines.append(f"{verdict} {_EMPTY_VIEW} Vectors: {embedders or 'none'}.")
     memory.show(value, lines or ["Nothing matches that query."])
-
-
-def _search_request(
-    memory: Memory, asked: str, *, limit: int, session: str | None
-) -> RecallRequest:
-    from recollect.core.values.recall import RecallRequest
-
-    return RecallRequest(
-        space=memory.space,
-        session=session or "",
-        query=asked,
-        newest=asked,
-        scope="space" if session is None else "session",
-        now=time.time(),
-        budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
-        count_tokens=lambda text: len(text) // 4 + 1,
-        asks="past",
-        on_purpose=True,
-        most_hits=limit * _HITS_A_MESSAGE,
-    )
-
-
-async def _search(
-    store: Store, memory: Memory, request: RecallRequest, vectors: tuple[AskedVector, ...]
-) -> Recalled:
-    """Search as a turn does. The gate answers whether a turn with an empty view would recall
-    anything."""
-    from recollect.core.turn.recall import recall
-
-    settings = memory.settings.recall
-    if settings.method == "openclaw":
-        return await _by_openclaw(store, memory, request, vectors)
-    as_turn = replace(request, asks=None, on_purpose=False)
-    turn = await recall(as_turn, archive=store, vectors=vectors, settings=settings)
-    recalled = await recall(request, archive=store, vectors=vectors, settings=settings)
-    return replace(recalled, gate=turn.gate or recalled.gate)
-
-
-async def _by_openclaw(
-    store: Store, memory: Memory, request: RecallRequest, vectors: tuple[AskedVector, ...]
-) -> Recalled:
-    """Recall as a turn does with `recall.method = "openclaw"`, from every message in scope."""
-    from recollect.adapters.wiring.models import choose_embedders
-    from recollect.core.engine.recaller import WARM_PAGE, warm
-    from recollect.core.search.openclaw import WarmIndex
-    from recollect.core.turn.recall_openclaw import recall_openclaw
-
-    settings = memory.settings
-    index = WarmIndex(
-        max_segments=settings.index.max_segments, eviction_days=settings.index.eviction_days
-    )
-    session = request.session if request.scope == "session" else None
-    embedders = choose_embedders(settings).used
-    while page := await store.page(after=index.reached, limit=WARM_PAGE, session=session):
-        await warm(index, page, embedders)
-    return await recall_openclaw(
-        request, archive=store, index=index, vectors=vectors, settings=settings.recall
-    )
-
-
-async def _facts(
-    store: Store, request: RecallRequest, vectors: tuple[AskedVector, ...]
-) -> tuple[RankedFact, ...]:
-    from recollect.core.search.facts import rank_facts
-    from recollect.core.values.recall import FactQuery
-
-    words = tuple(dict.fromkeys(tokenize(request.query)))
-    session = request.session if request.scope == "session" else None
-    candidates = await store.fact_candidates(
-        FactQuery(words=words, vectors=vectors, session=session)
-    )
-    return tuple(ranked for ranked in rank_facts(words, candidates, vectors) if ranked.score > 0)
-
-
-async def _vectors(
-    store: Store, memory: Memory, request: RecallRequest
-) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
-    """Embed the query, with notes on embedders that fail or have vectors missing."""
-    from recollect.adapters.wiring.models import choose_embedders
-    from recollect.core.engine.recaller import QuestionVectors
-
-    embedders = choose_embedders(memory.settings)
-    asking = QuestionVectors(
-        embedders.used, seconds=_EMBED_SECONDS, pii=memory.settings.redaction.pii
-    )
-    await asking.load()
-    vectors, notes = await asking.of(request, store)
-    waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
-    if waiting:
-        notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))
-    return vectors, notes, embedders.said
 
 
 def _hit_json(stored: StoredSegment, hit: Hit, *, explain: bool) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from recollect.system import config
 from recollect.system.config.fields import read_seconds
 from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of, plain_line
+from recollect.system.plain_text import size_text as size_text
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -298,14 +299,6 @@ def confirm(question: str, effect: str, *, as_json: bool) -> bool:
         return click.confirm(question, err=True)
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def size_text(count: float) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GB"
 
 
 def moment_from(text: str, *, option: str) -> float:

@@ -317,6 +317,9 @@ class Ledger(Protocol):
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
         """Return these pieces. Expired and forgotten ones are missing."""
 
+    async def quoting(self, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
+        """Return the rows of requests that quote one of these messages."""
+
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
         """Return the compactions of a session by number. Withdrawn ones are missing."""
 

@@ -46,9 +46,32 @@ def plain_line(text: str) -> str:
     return " ".join("".join(kept).split())
 
 
+def plain_block(text: str) -> str:
+    """Format text for a page: no escapes and no controls. Line breaks, tabs and spaces stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
+    return "".join(
+        [
+            sign
+            for sign in text
+            if sign in "\n\t" or sign.isprintable() or unicodedata.category(sign) not in _UNPRINTED
+        ]
+    )
+
+
 def number_of(count: int, noun: str, plural: str = "") -> str:
     """Format a count: 1 session, 2,000 sessions."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def size_text(count: float) -> str:
+    """Format a number of bytes."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GB"
 
 
 def window_from(text: str) -> int:

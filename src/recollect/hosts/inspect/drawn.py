@@ -22,10 +22,10 @@ from rich.text import Text
 from recollect.core.compaction.receipt import compare
 from recollect.core.formats.json_text import when
 from recollect.core.turn.token_kinds import TokenKind, apportioned
-from recollect.core.values.compaction import ProbeFinding, ProbeKind
+from recollect.core.values.compaction import ProbeFinding
 from recollect.core.values.report import FateKind
 from recollect.hosts.inspect.explained import Explained, turn_line
-from recollect.hosts.inspect.sessions import ReceiptPage
+from recollect.hosts.inspect.sessions import KIND_NAMES, STANDINGS, ReceiptPage, standing_of
 from recollect.hosts.inspect.turns import (
     FATES,
     MessageFate,
@@ -352,19 +352,6 @@ def _close(explained: Explained, sheet: Sheet) -> Iterator[RenderableType]:
     yield Text("Next: --turn N another turn, --window N a tighter fit, --all every message", QUIET)
 
 
-KIND_NAMES: Final[dict[ProbeKind, str]] = {
-    "constraint": "constraints",
-    "decision": "decisions",
-    "task": "open tasks",
-    "attempt": "failed attempts",
-    "error": "errors",
-    "path": "paths",
-    "url": "addresses",
-    "symbol": "symbols",
-    "hash": "hashes",
-    "number": "numbers",
-}
-_STANDINGS: Final = ("in summary", "pinned", "recallable", "lost")
 _MOST_LISTED: Final = 40
 
 
@@ -405,20 +392,16 @@ def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
         )
 
 
-def _standing_of(finding: ProbeFinding) -> str:
-    return "pinned" if finding.pinned else finding.standing
-
-
 def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[RenderableType]:
     yield heading("Details checked", f"{len(findings):,}", sheet)
-    counts = Counter((finding.probe.kind, _standing_of(finding)) for finding in findings)
-    table = _grid("left", *["right"] * len(_STANDINGS))
-    table.add_row("", *(Text(title, style=QUIET) for title in _STANDINGS))
+    counts = Counter((finding.probe.kind, standing_of(finding)) for finding in findings)
+    table = _grid("left", *["right"] * len(STANDINGS))
+    table.add_row("", *(Text(title, style=QUIET) for title in STANDINGS))
     for kind, name in KIND_NAMES.items():
-        row = [counts[kind, title] for title in _STANDINGS]
+        row = [counts[kind, title] for title in STANDINGS]
         if any(row):
             table.add_row(name, *(f"{count:,}" if count else "·" for count in row))
-    sums = [sum(counts[kind, title] for kind in KIND_NAMES) for title in _STANDINGS]
+    sums = [sum(counts[kind, title] for kind in KIND_NAMES) for title in STANDINGS]
     table.add_row("all", *(Text(f"{count:,}", style="bold") for count in sums))
     yield table
 
@@ -426,7 +409,7 @@ def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[Rende
 def _listed(
     standing: str, findings: Sequence[ProbeFinding], sheet: Sheet, note: str = ""
 ) -> Iterator[Text]:
-    found = [finding for finding in findings if _standing_of(finding) == standing]
+    found = [finding for finding in findings if standing_of(finding) == standing]
     if not found and standing != "lost":
         return
     yield heading(standing.capitalize(), f"{len(found)}{note}", sheet)

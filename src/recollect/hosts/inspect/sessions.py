@@ -21,9 +21,10 @@ from recollect.system.places import sessions_folder
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
+    from recollect.core.compaction.receipt import DiffLine
     from recollect.core.ports import Store
     from recollect.core.values.batch import StoredSession
-    from recollect.core.values.compaction import CompactionRecord
+    from recollect.core.values.compaction import CompactionRecord, ProbeFinding, ProbeKind
 
 _INFO: Final = b'"session_info"'
 _SAID: Final = tuple(
@@ -162,6 +163,25 @@ async def stored_session(store: Store, wanted: str) -> str:
     return session_meant(lines, wanted).session_id
 
 
+KIND_NAMES: Final[dict[ProbeKind, str]] = {
+    "constraint": "constraints",
+    "decision": "decisions",
+    "task": "open tasks",
+    "attempt": "failed attempts",
+    "error": "errors",
+    "path": "paths",
+    "url": "addresses",
+    "symbol": "symbols",
+    "hash": "hashes",
+    "number": "numbers",
+}
+STANDINGS: Final = ("in summary", "pinned", "recallable", "lost")
+
+
+def standing_of(finding: ProbeFinding) -> str:
+    return "pinned" if finding.pinned else finding.standing
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptPage:
     """One compaction, and the summary that it replaced."""
@@ -177,12 +197,16 @@ class ReceiptPage:
     """The previous summary; None if this is the first compaction, or the previous record is no
     longer stored."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the page as `--json` prints it."""
+    def diff(self) -> Sequence[DiffLine]:
+        """Compare the summary with the previous one, line by line; empty if there is none."""
         from recollect.core.compaction.receipt import compare
 
+        summary = self.recorded.result.summary
+        return compare(self.previous_summary, summary) if self.previous_number else ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the page as `--json` prints it."""
         result = self.recorded.result
-        diff = compare(self.previous_summary, result.summary) if self.previous_number else ()
         return {
             "session": self.session,
             **result.to_dict(),
@@ -191,7 +215,9 @@ class ReceiptPage:
             "turn": self.recorded.turn,
             "previous_number": self.previous_number,
             "diff": [
-                {"change": line.change, "text": line.text} for line in diff if line.change != "kept"
+                {"change": line.change, "text": line.text}
+                for line in self.diff()
+                if line.change != "kept"
             ],
         }
 

@@ -254,7 +254,7 @@ def _read_sizes(body: bytes) -> TurnSizes | None:
             limit_tokens=int(record["limit_tokens"]),
             window_tokens=int(record["window_tokens"]),
             figures=None if figures is None else TurnFigures.from_dict(figures),
-            events=tuple(_events(record["lines"])),
+            events=tuple(dict.fromkeys(_events(record["lines"]))),
             seconds=sum(_seconds(line) for line in record["lines"]),
         )
     except (FormatError, LookupError, TypeError, ValueError):
@@ -301,3 +301,10 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
         events=tuple(events),
         cached_tokens=cached,
     )
+
+
+def dollars(amount: float | None) -> str:
+    """Format an amount of dollars."""
+    if amount is None:
+        return "unknown"
+    return f"${amount:.2f}" if amount >= 1 else f"${amount:.3f}"

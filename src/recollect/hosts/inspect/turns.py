@@ -25,7 +25,7 @@ from recollect.core.values.message import (
 )
 from recollect.core.values.reason import Reason, join_reasons
 from recollect.errors import RecollectError
-from recollect.system.plain_text import number_of, plain_line
+from recollect.system.plain_text import number_of, plain_block, plain_line
 
 if TYPE_CHECKING:
     from recollect.core.engine.rebuild import KeptTurn, Rebuilt
@@ -47,6 +47,13 @@ def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
     """Return the start of a text on one line, with secrets masked."""
     line = plain_line(redact(text[:_LOOKED_AT_CHARS]).text)
     return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
+
+
+def shown_block(text: str, at_most_chars: int) -> str:
+    """Return the start of a text with its lines, and with secrets masked."""
+    shown = plain_block(redact(text[: at_most_chars + _LOOKED_AT_CHARS]).text)
+    left = len(text) - at_most_chars
+    return shown if left <= 0 else f"{shown[:at_most_chars]}… ({left:,} more characters)"
 
 
 def excerpt_of(parts: Sequence[Part]) -> str:
@@ -80,7 +87,7 @@ def tool_names(messages: Iterable[Message]) -> dict[CallId, str]:
     }
 
 
-def _name_message(message: Message, names: dict[CallId, str]) -> str:
+def name_message(message: Message, names: dict[CallId, str]) -> str:
     if message.summary:
         return "summary"
     for part in message.parts:
@@ -193,7 +200,7 @@ def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
             MessageFate(
                 number=None if fate.place is None else fate.place + 1,
                 role=fate.role,
-                what="recollect" if message is None else _name_message(message, names),
+                what="recollect" if message is None else name_message(message, names),
                 fate=fate.fate,
                 reasons=fate.reasons[-1:] if fate.fate == "left out" else fate.reasons,
                 tokens_before=round(fate.tokens_before * ratio),

@@ -27,12 +27,13 @@ from recollect.core.values.tenant import KeyScope
 from recollect.errors import RecollectError
 from recollect.hosts.http import HTTPException, application, read_body
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.timeline import TimelineReader
+from recollect.hosts.inspect.timeline import TimelineReader, dollars
+from recollect.hosts.inspect.turns import shown_text
 from recollect.hosts.inspector import access
 from recollect.hosts.inspector.access import Access, Visitor
 from recollect.hosts.inspector.spaces import OpenSpace
 from recollect.system.config import Settings
-from recollect.system.plain_text import number_of, plain_line
+from recollect.system.plain_text import number_of, plain_line, size_text
 
 MOST_FORM_BYTES: Final = 200_000
 FORM_SECONDS: Final = 10.0
@@ -84,7 +85,7 @@ class View:
         """Return the address of a page of this session."""
         return self.link(page, **{"space": self.space, "session": self.session, **given})
 
-    def render(self, template: str, status: int = 200, **values: object) -> Response:
+    def render(self, template: str, status: int = 200, /, **values: object) -> Response:
         """Render a page. A template sees `view` and these values."""
         text = self.inspector.templates.get_template(template).render(
             view=self, link=self.link, here=self.here, **values
@@ -124,6 +125,9 @@ class Inspector:
             when=when,
             short=svg.short,
             dollars=dollars,
+            size=size_text,
+            shown=shown_text,
+            cap=lambda text: text[:1].upper() + text[1:],
             drawing=Markup,  # only for pictures of `svg`, which escapes its texts
         )
         made.globals.update(number_of=number_of)
@@ -131,14 +135,15 @@ class Inspector:
 
     def routes(self) -> list[Route]:
         """Return the routes, to be mounted at any path."""
-        from recollect.hosts.inspector import memory, reading
+        from recollect.hosts.inspector import memory, requests, sessions
 
         found = [
             Route(f"/{name}", self._answered(page))
-            for name, page in (reading.PAGES | memory.PAGES).items()
+            for name, page in (sessions.PAGES | requests.PAGES | memory.PAGES).items()
         ]
-        for name, (scope, action) in (reading.ACTIONS | memory.ACTIONS).items():
+        for name, (scope, action) in (requests.ACTIONS | memory.ACTIONS).items():
             found.append(Route(f"/{name}", self._answered(action, scope=scope), methods=["POST"]))
+        found.append(Route("/favicon.ico", _nothing))
         found.append(Route("/live", self._answered(self._live)))
         found += [Route(f"/{name}", self._file) for name in _FILES]
         return found
@@ -217,11 +222,10 @@ class Inspector:
         )
 
 
-def dollars(amount: float | None) -> str:
-    """Format an amount of dollars."""
-    if amount is None:
-        return "unknown"
-    return f"${amount:.2f}" if amount >= 1 else f"${amount:.3f}"
+async def _nothing(request: Request) -> Response:
+    """Browsers ask for an icon by themselves."""
+    del request
+    return Response(status_code=204)
 
 
 def stylesheet() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
@@ -16,7 +16,7 @@ from recollect.system.places import spaces_folder
 if TYPE_CHECKING:
     from recollect.core.engine import Engine
     from recollect.core.ports import Spool, Store
-    from recollect.core.values.upkeep import SpaceSummary
+    from recollect.core.values.upkeep import SpaceSummary, SpoolState
     from recollect.system.config import Settings
 
 
@@ -31,6 +31,8 @@ class OpenSpace:
     settings: Settings
     spools: tuple[Spool, ...] = ()
     """The spool of this machine. A service has none."""
+    spool: SpoolState | None = None
+    """Its state; None if there is none."""
     has_files: bool = True
     """Whether chat transcripts of this machine belong to it."""
 
@@ -41,6 +43,8 @@ class Spaces(Protocol):
     settings: Settings
     where: str
     """Where they are, in a few words."""
+    is_own_machine: bool
+    """Whether the installation's checks are the visitor's business."""
 
     async def summaries(self) -> tuple[SpaceSummary, ...]:
         """List them, the last used one first."""
@@ -56,6 +60,7 @@ class LocalSpaces:
     """The memories of this machine, or of the store in the settings."""
 
     where = "this machine only"
+    is_own_machine = True
 
     def __init__(self, settings: Settings) -> None:
         self.settings: Settings = settings
@@ -76,7 +81,12 @@ class LocalSpaces:
             spool = await open_spool(self._url, space=name, key=key)
             try:
                 yield OpenSpace(
-                    name=name, space=name, store=store, settings=self.settings, spools=(spool,)
+                    name=name,
+                    space=name,
+                    store=store,
+                    settings=self.settings,
+                    spools=(spool,),
+                    spool=await spool.state(),
                 )
             finally:
                 await spool.close()
@@ -92,8 +102,6 @@ class LocalSpaces:
 
     @asynccontextmanager
     async def engine(self, name: str) -> AsyncIterator[Engine]:
-        from dataclasses import replace
-
         from recollect.adapters.wiring import open_memory
         from recollect.system.config.settings import Models
 

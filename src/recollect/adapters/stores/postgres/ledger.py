@@ -7,7 +7,7 @@ No compaction covers a forgotten message or place, and removed ones do not come 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -39,6 +39,10 @@ _RECORDS: Final = """
 _PIECES: Final = """
     SELECT hash, kind, body, about, exact FROM recollect.pieces
     WHERE space_id = %s AND hash = ANY(%s::text[])
+"""
+_QUOTING: Final = """
+    SELECT hash FROM recollect.pieces
+    WHERE space_id = %s AND kind = 'row' AND about && %s::text[]
 """
 _HEIRS: Final = """
     SELECT session, number FROM (
@@ -112,6 +116,11 @@ async def _backwards(work: Transaction, session: str, number: int) -> list[TurnR
 async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     rows = await work.records(_PIECES, (work.space_id, driver.texts(hashes)))
     return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
+
+
+async def quoting(work: Transaction, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
+    rows = await work.rows(_QUOTING, (work.space_id, driver.texts(ids)))
+    return tuple(hash_ for (hash_,) in rows)
 
 
 async def expire(work: Transaction, *, before: float) -> int:

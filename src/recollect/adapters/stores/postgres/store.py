@@ -319,6 +319,7 @@ class PostgresStore:
     turns: Final = _reads(ledger.turns)
     turn: Final = _reads(ledger.turn)
     records: Final = _reads(ledger.records)
+    quoting: Final = _reads(ledger.quoting)
     pieces: Final = _reads(ledger.pieces)
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(removal.expire)

@@ -8,7 +8,7 @@ the ledger expires.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from hashlib import blake2b
@@ -58,6 +58,8 @@ _DROP_TURN: Final = "DELETE FROM turn WHERE session = ? AND number = ?"
 _HAND_ON: Final = "UPDATE turn SET kept_rows = ?, rows = ? WHERE session = ? AND number = ?"
 _DROP_PIECES: Final = "DELETE FROM piece WHERE hash IN (SELECT value FROM json_each(?))"
 _PIECES_ABOUT: Final = "SELECT hash, about FROM piece WHERE about IS NOT NULL"
+
+_ROWS_ABOUT: Final = "SELECT hash, about FROM piece WHERE kind = 'row' AND about IS NOT NULL"
 
 _ADD_CHUNK: Final = """
 INSERT INTO id_chunk (hash, ids) VALUES (?, ?)
@@ -186,6 +188,11 @@ def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash,
     rows = db.rows(_PIECES, (json_list(hashes),))
     read = partial(_piece, SharedIds(db))
     return {piece.hash: piece for piece in read_rows(rows, read)}
+
+
+def rows_about(db: Database, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
+    quoting = rows_quoting(db.rows(_ROWS_ABOUT), set(ids), SharedIds(db).unpack)
+    return tuple(map(PieceHash, quoting))
 
 
 def _piece(ids: SharedIds, row: Row) -> LedgerPiece:

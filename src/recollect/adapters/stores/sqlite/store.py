@@ -157,6 +157,7 @@ class SQLiteStore:
     turns: Final = _reads(ledger.turn_numbers)
     turn: Final = _reads(ledger.rebuilt_turn)
     records: Final = _reads(ledger.turn_records)
+    quoting: Final = _reads(ledger.rows_about)
     pieces: Final = _reads(ledger.read_pieces)
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(ledger.expire)

@@ -1,20 +1,22 @@
-"""The pages of sessions: the list, a timeline, a turn, its bytes, messages and receipts."""
+"""The pages of sessions: the list, the timeline of one, and its stored messages."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from recollect.core.formats.json_text import when
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.message import EntryKey
-from recollect.core.values.tenant import KeyScope
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_sessions
+from recollect.hosts.inspect.sessions import (
+    SessionLine,
+    sessions_of,
+    stored_sessions,
+)
 from recollect.hosts.inspect.timeline import (
     EVENT_WORDS,
     SHOWN_KINDS,
@@ -22,6 +24,7 @@ from recollect.hosts.inspect.timeline import (
     EventKind,
     Timeline,
     TurnLine,
+    dollars,
 )
 from recollect.hosts.inspect.turns import shown_text
 from recollect.system.plain_text import number_of
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 SESSIONS_PER_PAGE: Final = 50
 ROWS_PER_PAGE: Final = 100
+MESSAGES_PER_PAGE: Final = 60
 _COUNTED: Final[Mapping[EventKind, tuple[str, str]]] = {
     EventKind.EDITED: ("edit batch", "edit batches"),
     EventKind.RECALLED: ("recall", "recalls"),
@@ -206,14 +210,8 @@ def _session_figures(found: Timeline) -> list[tuple[str, ...]]:
             f"{max(0, saved) / max(1, found.came_tokens):.0%} of what was received",
         ),
         ("Cache breaks", f"{counts[EventKind.CACHE]:,}", "turns that changed earlier bytes"),
-        ("Cost", _cost(found.dollars), "price unknown" if found.dollars is None else cost),
+        ("Cost", dollars(found.dollars), "price unknown" if found.dollars is None else cost),
     ]
-
-
-def _cost(amount: float | None) -> str:
-    from recollect.hosts.inspector.app import dollars
-
-    return dollars(amount)
 
 
 def _turn_rows(found: Timeline) -> list[_TurnRow]:
@@ -225,7 +223,7 @@ def _turn_rows(found: Timeline) -> list[_TurnRow]:
         if line.events or line is found.lines[-1]:
             rows += _run(quiet)
             quiet = []
-            rows.append(_TurnRow(line=line, signs=event_signs(line), cached=_cached([line])))
+            rows.append(_TurnRow(line=line, signs=event_signs(line), cached=cache_share([line])))
         else:
             quiet.append(line)
     return rows + _run(quiet)
@@ -243,7 +241,7 @@ def _run(lines: Sequence[TurnLine]) -> list[_TurnRow]:
             count=len(lines),
             came=_span(oldest.sizes.came_tokens, newest.sizes.came_tokens),
             sent=_span(oldest.sizes.sent_tokens, newest.sizes.sent_tokens),
-            cached=_cached(lines),
+            cached=cache_share(lines),
             dollars=sum(costs) if costs else None,
         )
     ]
@@ -253,7 +251,7 @@ def _span(first: int, last: int) -> str:
     return svg.short(last) if first == last else f"{svg.short(first)} → {svg.short(last)}"
 
 
-def _cached(lines: Sequence[TurnLine]) -> str:
+def cache_share(lines: Sequence[TurnLine]) -> str:
     """Format the share of the input that came from the provider's cache."""
     known = [line for line in lines if line.cached_tokens is not None]
     whole = sum(line.usage.input_tokens if line.usage else line.sizes.sent_tokens for line in known)
@@ -283,8 +281,6 @@ async def _asked(
 
 
 def _with_said(row: _TurnRow, said: Mapping[EntryKey, str]) -> _TurnRow:
-    from dataclasses import replace
-
     figures = None if row.line is None else row.line.sizes.figures
     asked = None if figures is None else figures.asked
     return replace(row, said=said.get(asked, "") if asked is not None else "")
@@ -305,6 +301,28 @@ async def picture(view: View) -> Response:
     return Response(text, headers=headers, media_type="image/svg+xml")
 
 
-PAGES: Final[dict[str, Page]] = {"": sessions, "session": session, "picture.svg": picture}
-ACTIONS: Final[dict[str, tuple[KeyScope, Page]]] = {}
-_ = (Any, when)
+async def messages(view: View) -> Response:
+    """List the stored messages of a session, newest first."""
+    async with view.open() as opened:
+        found = await opened.store.page(
+            after=view.number("after") or 2**62,
+            limit=MESSAGES_PER_PAGE + 1,
+            session=view.session,
+            descending=True,
+        )
+    shown = found[:MESSAGES_PER_PAGE]
+    older = len(found) > MESSAGES_PER_PAGE
+    return view.render(
+        "messages.html",
+        rows=[(one.segment, shown_text(one.segment.text)) for one in shown],
+        before="",
+        after=view.here("messages", after=shown[-1].sequence) if older else "",
+    )
+
+
+PAGES: Final[dict[str, Page]] = {
+    "": sessions,
+    "session": session,
+    "picture.svg": picture,
+    "messages": messages,
+}

@@ -1,0 +1,140 @@
+"""Checks of the installation, as values. They write nothing and send no key."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from recollect.errors import MissingExtra, ModelRefused, SettingsError
+from recollect.system.config.trust import read_project_file
+from recollect.system.places import data_home, user_settings_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from recollect.system.config import LoadedSettings, Settings
+
+CheckState: TypeAlias = Literal["ok", "note", "broken"]
+_CONNECT_SECONDS: Final = 3.0
+_PORTS: Final = {"http": 80, "https": 443}
+_OWN_HOSTS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "openai-chat": "https://api.openai.com",
+    "openai-responses": "https://api.openai.com",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of one check."""
+
+    name: str
+    state: CheckState
+    said: str
+    todo: str = ""
+    """The fix; empty if there is nothing to do."""
+
+
+def check_settings(loaded: LoadedSettings) -> Iterator[Check]:
+    idle = [str(notice) for notice in loaded.notices if notice.without_effect]
+    if idle:
+        todo = "remove these keys from the file, or ignore this"
+        yield Check("settings", "note", "; ".join(idle), todo)
+    else:
+        yield Check("settings", "ok", "every key in the settings has an effect")
+    if loaded.project_notice:
+        todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
+        yield Check("project", "note", loaded.project_notice, todo)
+
+
+def check_data() -> Check:
+    folder = data_home()
+    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
+        return Check("data", "broken", f"{folder} cannot be written", todo)
+    state = "is writable" if there == folder else "is created when Recollect first stores something"
+    return Check("data", "ok", f"{folder} {state}")
+
+
+def check_embedder(settings: Settings) -> Check:
+    """Check the embedder. Nothing is loaded or downloaded."""
+    from recollect.adapters.wiring.models import choose_embedders
+
+    try:
+        chosen = choose_embedders(settings)
+    except (SettingsError, MissingExtra) as problem:
+        return Check("embedder", "broken", str(problem), "correct recall.embedder")
+    if chosen.lacking:
+        todo = "download one of `recollect models list`; without it, search compares words only"
+        return Check("embedder", "note", chosen.said, todo)
+    return Check("embedder", "ok", chosen.said)
+
+
+def check_provider(settings: Settings) -> Check:
+    from recollect.adapters.wiring.models import choose_model
+
+    models = settings.models
+    if models.provider is None and models.main is None:
+        text = (
+            "no model is named: Recollect trims a full window without a summary, and `recollect "
+            "chat` does not work"
+        )
+        return Check("provider", "note", text, _name_a_model())
+    try:
+        choose_model(settings, "main")
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
+        todo = "set the value that it names, or run `recollect init` in a new folder"
+        return Check("provider", "broken", str(problem), todo)
+    assert models.provider is not None
+    address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
+    host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as problem:
+        text = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
+        todo = "start that server, or check the network, a proxy or models.base_url"
+        return Check("provider", "broken", text, todo)
+    model = models.main or models.summary or "no model"
+    reached = f"{host}:{port} accepts connections (nothing else was tested)"
+    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
+
+
+def _name_a_model() -> str:
+    if read_project_file(Path()) is None:
+        if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
+            return "run `recollect init`"
+        return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
+    return (  # the project's file may come from another person
+        f"name one in {user_settings_file()} ([models] with provider and main), or set "
+        "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
+    )
+
+
+def check_permissions(loaded: LoadedSettings) -> Check:
+    private = [data_home() / name for name in ("spaces", "agents", "spool")]
+    readable = [str(path) for path in private if path.is_dir() and path.stat().st_mode & 0o077]
+    if readable:
+        names = " ".join(readable)
+        text = f"other users of this machine can read {names}"
+        return Check("permissions", "note", text, f"chmod 700 {names}")
+    source = loaded.sources["store.url"]
+    url = loaded.settings.store.url or ""
+    if source.kind == "file" and "@" in url and _others_read(Path(source.name)):
+        text = (
+            f"{source.name} contains the store's URL with its password, and other users can read it"
+        )
+        todo = f"chmod 600 {source.name}, or set RECOLLECT_STORE__URL instead"
+        return Check("permissions", "note", text, todo)
+    return Check("permissions", "ok", "only you can read the private folders")
+
+
+def _others_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o044)
+    except OSError:
+        return False

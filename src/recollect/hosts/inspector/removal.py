@@ -1,0 +1,175 @@
+"""Forgets and redacts in every place that holds a memory: store, spool, and files of this machine.
+Commands and pages both plan first, ask, and then act."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from recollect.core.values.upkeep import ForgetOrder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recollect.adapters.session.clean_files import FilesOrder
+    from recollect.core.ports import Spool, Store
+    from recollect.core.upkeep.certificates import Progress, RedactionReport
+    from recollect.core.upkeep.masks import Masks
+    from recollect.core.upkeep.matching import ForgetTargets
+    from recollect.core.values.upkeep import Certificate
+    from recollect.system.config.settings import Redaction
+
+_OWN_PATTERNS = "--pattern masks only data that is stored now. For later messages, run this again."
+_OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
+_NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalPlace:
+    """A memory with its spools and files."""
+
+    store: Store
+    space: str
+    spools: Sequence[Spool] = ()
+    has_files: bool = True
+    """Whether chat transcripts of this machine belong to it."""
+    workspace: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetPlan:
+    """What an order would remove."""
+
+    order: ForgetOrder
+    targets: ForgetTargets = field(repr=False)
+    files: FilesOrder | None = field(default=None, repr=False)
+    """None if files need not be searched."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Findings in files."""
+    cannot: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        return self.files is not None and self.targets.nothing and not any(self.counts.values())
+
+    @property
+    def said(self) -> str:
+        """What would go, in a few words."""
+        from recollect.core.upkeep.certificates import count_text
+
+        digests = sum(fact.type == "digest" for fact in self.targets.facts)
+        counts = {
+            "messages": self.targets.messages,
+            "facts": len(self.targets.facts) - digests,
+            "digests": digests,
+            "records in ledger, jobs and session states": self.targets.records,
+            **self.counts,
+        }
+        return ", ".join(count_text(count, what) for what, count in counts.items() if count)
+
+
+async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool) -> ForgetPlan:
+    """Find what an order would remove. With `look`, the files are searched too."""
+    from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
+    from recollect.core.upkeep.forget import find_targets
+    from recollect.core.upkeep.matching import ForgetTargets, covered_facts
+
+    if order.facts and not order.segments:
+        targets = ForgetTargets(facts=await covered_facts(place.store, order))
+        return ForgetPlan(order=order, targets=targets)
+    targets = ForgetTargets()
+    if look or place.workspace is not None or order.segments:
+        # otherwise not all messages need to be read
+        targets = await find_targets(place.store, place.spools, order)
+    segments = [*(one.segment for one in targets.stored), *targets.spooled]
+    files = FilesOrder(
+        order=order,
+        said=tuple({one.text for one in segments if one.id in frozenset(order.segments)}),
+        all_said=tuple({one.text for one in segments}) if place.workspace is not None else (),
+        workspace=place.workspace,
+    )
+    if not (look and place.has_files):
+        return ForgetPlan(order=order, targets=targets, files=files)
+    seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+    return ForgetPlan(
+        order=order,
+        targets=targets,
+        files=files,
+        counts=dict(seen.counts),
+        cannot=tuple(seen.cannot),
+    )
+
+
+async def forget_planned(place: RemovalPlace, plan: ForgetPlan) -> Certificate:
+    """Forget what was planned, and return the certificate."""
+    from recollect.adapters.session.clean_files import forget_in_files
+    from recollect.core.upkeep.certificates import extend_certificate
+    from recollect.core.upkeep.forget import forget
+
+    # files first: if this is interrupted, the archive still knows the words
+    done = None
+    if plan.files is not None and place.has_files:
+        done = await asyncio.to_thread(forget_in_files, place.space, plan.files)
+    certificate = await forget(place.store, place.spools, plan.order, now=plan.order.at)
+    if done is None:
+        return certificate
+    return extend_certificate(
+        certificate, counts=done.counts, covers=done.covers, cannot=done.cannot
+    )
+
+
+def standing_limits() -> frozenset[str]:
+    """Return what no forgetting reaches, so that it need not be said each time."""
+    from recollect.adapters.session.clean_files import STANDING
+    from recollect.core.upkeep.forget import CANNOT
+
+    return frozenset((*CANNOT, *STANDING))
+
+
+async def redact_stored(
+    place: RemovalPlace,
+    masks: Masks,
+    rules: Redaction,
+    *,
+    apply: bool,
+    progress: Progress | None = None,
+) -> RedactionReport:
+    """Find secrets in everything stored, and with `apply` mask them. The report has no secret."""
+    from recollect import __version__
+    from recollect.adapters.session.clean_files import redact_in_files
+    from recollect.core.upkeep import certificates
+    from recollect.core.upkeep.redact import redact
+
+    now = time.time()
+    files = None
+    if place.has_files:
+        files = await asyncio.to_thread(
+            redact_in_files, place.space, masks, workspace=place.workspace, apply=apply
+        )
+    done = await redact(
+        place.store, place.spools, masks, now=now, apply=apply, progress=progress or _quiet
+    )
+    if files is not None:
+        done.add(files)
+    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
+    if not rules.enabled:
+        notes.append(_OFF)
+    elif masks.pii and not rules.pii:
+        notes.append(_NO_PII)
+    noted = () if place.workspace is None else (certificates.COVERS_NOTES,)
+    return certificates.RedactionReport(
+        at=now,
+        space=place.space,
+        engine=(await place.store.stats()).engine,
+        version=__version__,
+        done=done,
+        covers=certificates.COVERS + noted,
+        notes=tuple(notes),
+    )
+
+
+def _quiet(what: str, done: int, total: int | None) -> None:
+    """Show no progress."""
