@@ -8,13 +8,22 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import httpx2
 import pytest
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Route
 from tests.harness.waiting import PATIENCE_SECONDS
 
 from recollect.errors import RecollectError
-from recollect.hosts.http import BackgroundServer, HttpServer, JsonAnswer, application, read_body
+from recollect.hosts.http import (
+    BackgroundServer,
+    HttpServer,
+    JsonAnswer,
+    OwnPagesOnly,
+    application,
+    read_body,
+)
 from recollect.system.loopback import listen_on
 
 
@@ -108,6 +117,16 @@ def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
                 assert got
                 answer += got
             time.sleep(0.4)  # and then nothing
+
+
+@pytest.mark.parametrize("token", ["plain", "clé-señal"])
+def test_a_token_of_any_letters_is_accepted(token: str) -> None:
+    own = Middleware(OwnPagesOnly, local=True, token=token)
+    app = application([Route("/", count, methods=["POST"])], middleware=[own])
+    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, mend="")) as running:
+        for sent, status in ((token.encode(), 200), (token.encode() + b"\xe9", 401)):
+            headers = {"authorization": b"Bearer " + sent}
+            assert httpx2.post(running.url, headers=headers).status_code == status
 
 
 def test_a_server_that_does_not_start_says_why() -> None:

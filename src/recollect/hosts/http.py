@@ -165,9 +165,8 @@ class OwnPagesOnly:
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
             return PlainTextResponse("requests from web pages of other origins are refused", 403)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if self._token is None or (
-            scheme.lower() == "bearer" and is_token(sent.strip(), self._token)
-        ):
+        sent = sent.strip().encode("latin-1").decode("utf-8", "surrogateescape")  # as it was sent
+        if self._token is None or (scheme.lower() == "bearer" and is_token(sent, self._token)):
             return None
         challenge = {"www-authenticate": 'Bearer realm="recollect"'}
         return PlainTextResponse("the token is missing or wrong", 401, challenge)
