@@ -39,6 +39,10 @@ schema-service *ARGS:
 service-faults *ARGS:
     python -m tools.service_faults {{ARGS}}
 
+# A real Citus: the store's contract, then a worker of Citus killed under load; only its spaces may fail
+citus *ARGS:
+    python -m tools.service_faults.citus {{ARGS}}
+
 # Ten minutes of mixed load on two nodes and a worker: memory stays flat; then an idle node does not grow
 service-soak *ARGS:
     python -m tools.service_faults.soak {{ARGS}}
@@ -76,6 +80,7 @@ full:
     just soak-gateway
     just callers
     just service-soak
+    just citus
     just packages
 
 # Wheel and sdist in empty environments: each extra, lowest dependencies, every Python found; complete types

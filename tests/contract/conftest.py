@@ -39,10 +39,11 @@ CITUS_VARIABLE = "RECOLLECT_TEST_CITUS_URL"
 @pytest.fixture(scope="session")
 def citus() -> TestDatabase:
     """A distributed database, where a cluster is at hand."""
-    return asyncio.run(_distributed(os.environ[CITUS_VARIABLE]))
+    return asyncio.run(distributed(os.environ[CITUS_VARIABLE]))
 
 
-async def _distributed(url: str) -> TestDatabase:
+async def distributed(url: str) -> TestDatabase:
+    """The database of a cluster with our tables, distributed."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     from recollect.adapters.stores.postgres.admin import check_database, distribute

@@ -15,11 +15,14 @@ CREATE TABLE citus.pg_dist_partition (
     logicalrelid regclass PRIMARY KEY, partmethod "char", partkey text, colocationid int);
 CREATE TABLE citus.pg_dist_shard_placement (
     shardid bigint, logicalrelid regclass, nodename text, nodeport int, shardstate int DEFAULT 1);
+CREATE VIEW citus.pg_dist_shard AS
+    SELECT logicalrelid, shardid FROM citus.pg_dist_shard_placement;
+ALTER VIEW citus.pg_dist_shard SET SCHEMA pg_catalog;
 ALTER TABLE citus.pg_dist_node SET SCHEMA pg_catalog;
 ALTER TABLE citus.pg_dist_partition SET SCHEMA pg_catalog;
 ALTER TABLE citus.pg_dist_shard_placement SET SCHEMA pg_catalog;
 GRANT SELECT ON pg_catalog.pg_dist_node, pg_catalog.pg_dist_partition,
-    pg_catalog.pg_dist_shard_placement TO public;
+    pg_catalog.pg_dist_shard, pg_catalog.pg_dist_shard_placement TO public;
 CREATE SEQUENCE citus.shard_ids START 102008;
 
 CREATE FUNCTION pg_catalog.citus_add_node(name text, port int) RETURNS int LANGUAGE sql AS $$
@@ -91,11 +94,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pg_catalog.create_reference_table(table_name regclass)
+CREATE FUNCTION pg_catalog.undistribute_table(table_name regclass)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO citus.calls (call) VALUES (format('reference %s', table_name::text));
-    INSERT INTO pg_dist_partition VALUES (table_name, 'n', NULL, 1);
+    INSERT INTO citus.calls (call) VALUES (format('undistribute %s', table_name::text));
+    DELETE FROM pg_dist_partition WHERE logicalrelid = table_name;
+    DELETE FROM pg_dist_shard_placement WHERE logicalrelid = table_name;
 END
 $$;
 
@@ -151,27 +155,15 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION pg_catalog.run_command_on_shards(
-    table_name regclass, command text, parallel bool DEFAULT true, OUT shardid bigint,
-    OUT success bool, OUT result text)
+-- A shard is named as in the schema of its table, though it is kept apart here.
+CREATE FUNCTION pg_catalog.master_run_on_worker(
+    worker_name text[], port int[], command text[], parallel bool, OUT node_name text,
+    OUT node_port int, OUT success bool, OUT result text)
 RETURNS SETOF record LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN QUERY SELECT p.shardid, r.success, r.result FROM pg_dist_shard_placement p
-        CROSS JOIN LATERAL citus.run(p.nodename || ':' || p.nodeport, format(
-            command, 'citus.' || split_part(table_name::text, '.', 2) || '_' || p.shardid)) AS r
-        WHERE p.logicalrelid = table_name AND p.shardstate = 1 ORDER BY p.shardid;
-END
-$$;
-
--- What the coordinator says to a statement over all shards while a node is away.
-CREATE FUNCTION citus.reach_all() RETURNS bool LANGUAGE plpgsql AS $$
-DECLARE
-    gone text := (SELECT node FROM citus.away LIMIT 1);
-BEGIN
-    IF gone IS NOT NULL THEN
-        RAISE EXCEPTION 'connection to the remote node % failed', gone USING ERRCODE = '08006';
-    END IF;
-    RETURN true;
+    RETURN QUERY SELECT worker_name[1], port[1], r.success, r.result FROM citus.run(
+        worker_name[1] || ':' || port[1],
+        replace(command[1], 'recollect.spaces_', 'citus.spaces_')) AS r;
 END
 $$;
 

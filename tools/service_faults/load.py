@@ -48,6 +48,8 @@ class Answer:
     retry_after: bool = False
     first: bool = True
     """It is not a second try."""
+    place: tuple[int, str] = (0, "")
+    """The number of its tenant, and its space."""
 
 
 @dataclass(slots=True)
@@ -88,7 +90,7 @@ class Load:
         patience_seconds: float = 40.0,
         seed: int = 1,
     ) -> None:
-        self._urls, self._keys = list(urls), list(keys)
+        self.urls, self._keys = list(urls), list(keys)
         self._spaces, self._patience = spaces, patience_seconds
         self._random, self._mark = random.Random(seed), f"{seed}-{time.time_ns():x}"
         self._free: list[Conversation] = []
@@ -132,14 +134,14 @@ class Load:
         """Leave out nodes that are not ready, as what stands before them does: one that is starting
         lets connections wait until it serves."""
         while True:
-            await asyncio.gather(*map(self._look_at, range(len(self._urls))))
+            await asyncio.gather(*map(self._look_at, range(len(self.urls))))
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _look_at(self, node: int) -> None:
         assert self._http is not None
         timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_SECONDS)
         try:
-            async with self._http.get(f"{self._urls[node]}/readyz", timeout=timeout) as reply:
+            async with self._http.get(f"{self.urls[node]}/readyz", timeout=timeout) as reply:
                 ready = reply.status == 200
         except (aiohttp.ClientError, OSError, TimeoutError):
             ready = False
@@ -150,7 +152,7 @@ class Load:
 
     def _node(self, wanted: int) -> int:
         """This node, or the next that is ready; any, where none is."""
-        count = len(self._urls)
+        count = len(self.urls)
         turns = [(wanted + step) % count for step in range(count)]
         return next((node for node in turns if node not in self._unready), turns[0])
 
@@ -267,8 +269,9 @@ class Load:
         until, first = time.monotonic() + self._patience, True
         while True:
             status, told, retry_after = await self._try(
-                operation, self._urls[node] + path, content, headers, first=first
-            )
+                operation, self.urls[node] + path, content, headers, first=first,
+                place=(tenant, path.split("/")[3]),
+            )  # fmt: skip
             if status == 200:
                 return told
             if absent and status == 404:
@@ -287,7 +290,14 @@ class Load:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def _try(
-        self, operation: str, url: str, content: bytes, headers: dict[str, str], *, first: bool
+        self,
+        operation: str,
+        url: str,
+        content: bytes,
+        headers: dict[str, str],
+        *,
+        first: bool,
+        place: tuple[int, str],
     ) -> tuple[int, Any, float]:
         assert self._http is not None
         at, status, told, after = time.monotonic(), 0, {}, ""
@@ -308,6 +318,7 @@ class Load:
                 status=status,
                 retry_after=bool(after),
                 first=first,
+                place=place,
             )
         )
         return status, told, float(after) if after.isdigit() else 0.0

@@ -153,6 +153,7 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
     lines = {
         "set": done.settings,
         "distributed": done.distributed,
+        "moved to the coordinator:": done.returned,
         "truncated on the coordinator:": done.truncated,
         "still to do:": done.cannot,
     }

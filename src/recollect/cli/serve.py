@@ -341,11 +341,15 @@ class ServerWorker:
                 self._log.warn(f"tenants' expired records were not removed: {error}")
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
         skipped = self._visited | self._quiet_until.keys()
-        due = await fleet.spaces_with_due_jobs(now, limit=4 * VISITS + len(skipped))
+        due = await fleet.spaces_with_due_jobs(
+            now, limit=4 * VISITS + len(skipped), every=self._once
+        )
         if due.unreached != self._unreached:
             down = ", ".join(due.unreached)
             self._log.warn(
-                f"down: {down}: the jobs of its spaces wait" if down else "every node answers again"
+                f"no answer from {down}: the jobs of its spaces wait"
+                if down
+                else "every node answers again"
             )
             self._unreached = due.unreached
         if self._metrics is not None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres.admin import check_database, distribute
+from recollect.adapters.stores.postgres.admin import DueSpaces, check_database, distribute
 from recollect.adapters.stores.postgres.schema import initialize, migrate
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.values.batch import Batch, NewJob
@@ -89,9 +89,8 @@ async def test_everything_is_distributed_beside_its_like_and_again_what_a_migrat
     made = calls(database)
     assert made[0] == "distribute recollect.spaces by space_id beside default"
     assert "distribute recollect.vectors by space_id beside recollect.spaces" in made
-    assert "distribute recollect.audit_log by tenant_id beside recollect.api_keys" in made
-    assert "reference recollect.tenants" in made
-    assert not [call for call in made if "schema_versions" in call]
+    on_the_coordinator = ("schema_versions", "tenants", "api_keys", "tenant_usage", "audit_log")
+    assert not [call for call in made if call.split()[1].endswith(on_the_coordinator)]
     tables = run(
         database.admin_url,
         "SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
@@ -155,7 +154,25 @@ def test_a_database_without_citus_or_nodes_is_told_what_is_missing(
         asyncio.run(distribute(database.admin_url))
 
 
-async def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
+async def test_tables_of_tenants_that_an_earlier_version_distributed_return(
+    database: TestDatabase,
+) -> None:
+    run(
+        database.admin_url,
+        "SELECT create_distributed_table('recollect.api_keys', 'tenant_id');"
+        " SELECT create_distributed_table('recollect.tenant_usage', 'tenant_id',"
+        " colocate_with => 'recollect.api_keys')",
+    )
+    before = {each.what for each in (await check_database(database.admin_url)).findings}
+    assert "recollect.api_keys is distributed, so a lost node takes tenants' keys with it" in before
+    await distribute(database.admin_url)
+    after = {each.what for each in (await check_database(database.admin_url)).findings}
+    assert not [what for what in after if "is distributed" in what]
+    undone = {call for call in calls(database) if call.startswith("undistribute")}
+    assert undone == {"undistribute recollect.api_keys", "undistribute recollect.tenant_usage"}
+
+
+async def test_due_jobs_are_found_node_by_node_and_a_lost_node_is_named(
     database: TestDatabase,
 ) -> None:
     names = tuple(f"space {number}" for number in range(12))
@@ -164,32 +181,30 @@ async def test_a_lost_node_leaves_the_jobs_of_the_others_due_and_is_named(
     for at, name in enumerate(names):
         job = NewJob(kind="embed", key="k", payload=b"", run_at=float(at))
         await (await fleet.space(name)).write(Batch(at=0.0, jobs=(job,)))
-    assert (await fleet.spaces_with_due_jobs(100.0)).names == names
     await distribute(database.admin_url)
+
+    async def due(limit: int = 100, **given: bool) -> DueSpaces:
+        return await fleet.spaces_with_due_jobs(100.0, limit, **given)
+
+    first, second = await due(), await due()
+    assert sorted(first.names + second.names) == sorted(names), "each of two nodes was asked once"
+    assert first.names
+    assert second.names
+    assert list(first.names) == [name for name in names if name in first.names], "in their order"
+    assert (await due()).names == first.names, "then the first again"
+    assert (await due(every=True)).names == names
+    assert (await due(2, every=True)).names == names[:2]
+    assert (await due()).oldest_due_at == 0.0, "of all nodes"
+    early = await fleet.spaces_with_due_jobs(0.5, every=True)
+    assert early.names == names[:1]
     run(database.admin_url, "INSERT INTO citus.away VALUES ('w2:5432')")
-    run(
-        database.admin_url,
-        "ALTER POLICY due_work ON recollect.spaces USING (citus.reach_all())",
-    )
-    # the stand-in's coordinator reads no shards: a row of its own lets it try
-    run(database.admin_url, "INSERT INTO recollect.spaces VALUES (gen_random_uuid(), 'x', 1)")
-    due = await fleet.spaces_with_due_jobs(100.0)
-    assert due.unreached == ("w2:5432",)
-    assert 0 < len(due.names) < len(names)
-    assert list(due.names) == [name for name in names if name in due.names], "in their order"
-    few = await fleet.spaces_with_due_jobs(100.0, 1)
-    assert few.names == due.names[:1]
-    early = await fleet.spaces_with_due_jobs(float(names.index(due.names[0])) - 0.5)
-    assert early.names == ()
+    left = await due(every=True)
+    assert left.unreached == ("w2:5432",)
+    assert left.names in (first.names, second.names)
     run(database.admin_url, "INSERT INTO citus.away VALUES ('w1:5432')")
-    assert (await fleet.spaces_with_due_jobs(100.0)).unreached == ("w1:5432", "w2:5432")
-    run(database.admin_url, "DROP FUNCTION recollect.due_spaces; DELETE FROM citus.away")
-    run(
-        database.admin_url,
-        "ALTER POLICY due_work ON recollect.spaces USING (1 / length('') > 0)",
-    )
-    with pytest.raises(StoreError):  # no node is away: what went wrong is told
-        await fleet.spaces_with_due_jobs(100.0)
+    assert (await due(every=True)).unreached == ("w1:5432", "w2:5432")
+    run(database.admin_url, "DELETE FROM citus.away")
+    assert (await due(every=True)).unreached == ()
     await fleet.close()
 
 
@@ -233,7 +248,7 @@ async def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDa
     problems = await found()
     told = "\n".join(f"{what} -> {mend}" for what, mend in problems.items())
     for part in (
-        "without lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
+        "lacks the setting lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
         "log_min_error_statement",
         "recollect.facts is not under forced row-level security -> ALTER TABLE",
         "recollect.turns is not distributed -> recollect db distribute URL",

@@ -1,8 +1,8 @@
 """Tasks of a database's owner: distribute tables on Citus, scrub data files, check the database.
 
-Tables of spaces are distributed by space_id and colocated with `spaces`. Tables of tenants are
-distributed by tenant_id and colocated with `api_keys`. `tenants` is on every node; all others stay
-on the coordinator. `distribute` can be interrupted and repeated. A scrub rewrites tables, which
+Tables of spaces are distributed by space_id and colocated with `spaces`. All others stay on the
+coordinator, so that a lost worker takes no tenant's keys with it. `distribute` can be interrupted
+and repeated. A scrub rewrites tables, which
 locks each one: a plain VACUUM leaves most removed bytes in place (197 of 200 rows). WAL that other
 servers or archives hold cannot be rewritten.
 """
@@ -29,17 +29,13 @@ from recollect.adapters.stores.postgres.pool import Connection, Transaction, con
 from recollect.core.values.upkeep import ScrubResult
 from recollect.errors import StoreError
 
-LEADERS: Final = {"space_id": "spaces", "tenant_id": "api_keys"}
-"""The distribution columns, and the table that each group is colocated with. That table is
-distributed first."""
-ON_EVERY_NODE: Final = frozenset({"tenants"})
+LEADER: Final = "spaces"
+"""The table that all others are colocated with. It is distributed first."""
 DISTRIBUTE_COMMAND: Final = "recollect db distribute URL"
 
 _TABLES: Final = """
-    SELECT c.relname, (
-        SELECT a.attname FROM pg_attribute a WHERE a.attrelid = c.oid
-        AND a.attname IN ('space_id', 'tenant_id') ORDER BY a.attnum LIMIT 1
-    ) FROM pg_class c
+    SELECT c.relname FROM pg_class c
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'space_id'
     WHERE c.relnamespace = 'recollect'::regnamespace AND c.relkind = 'r' ORDER BY c.relname
 """
 _DISTRIBUTED: Final = """
@@ -51,17 +47,23 @@ _NODES: Final = """
     SELECT nodename, nodeport, isactive, shouldhaveshards FROM pg_dist_node
     WHERE noderole = 'primary' ORDER BY nodename, nodeport
 """
-_FIRST: Final = "SELECT create_distributed_table(%s, %s)"
-_FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, %s, shard_count => %s)"
-_BESIDE: Final = "SELECT create_distributed_table(%s, %s, colocate_with => %s)"
-_REFERENCE: Final = "SELECT create_reference_table(%s)"
+_FIRST: Final = "SELECT create_distributed_table(%s, 'space_id')"
+_FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, 'space_id', shard_count => %s)"
+_BESIDE: Final = (
+    f"SELECT create_distributed_table(%s, 'space_id', colocate_with => 'recollect.{LEADER}')"
+)
+_BRING_BACK: Final = "SELECT undistribute_table(%s)"
 _TRUNCATE: Final = "SELECT truncate_local_data_after_distributing_table(%s)"
 _FUNCTION: Final = "SELECT create_distributed_function(%s)"
 _DUE_FUNCTION: Final = "recollect.due_spaces(text, double precision, integer)"
 _ON_WORKERS: Final = "SELECT nodename, nodeport, success, result FROM run_command_on_workers(%s)"
-_PLACES: Final = "SELECT shardid, nodename, nodeport FROM pg_dist_shard_placement"
-_ON_SHARDS: Final = """
-    SELECT shardid, success, result FROM run_command_on_shards('recollect.spaces', %s)
+_PLACES: Final = """
+    SELECT nodename, nodeport, array_agg(shardid) FROM pg_dist_shard_placement
+    JOIN pg_dist_shard USING (shardid)
+    WHERE pg_dist_shard.logicalrelid = 'recollect.spaces'::regclass GROUP BY 1, 2 ORDER BY 1, 2
+"""
+_ON_NODE: Final = """
+    SELECT success, result FROM master_run_on_worker(%s::text[], %s::int[], %s::text[], false)
 """
 
 
@@ -74,25 +76,23 @@ class Cluster:
     """Every node, and whether it is active."""
     takes_shards: bool
     """True if there is an active node for shards."""
-    tables: dict[str, str | None]
-    """Every table of Recollect with its distribution column, if it has one."""
+    tables: tuple[str, ...]
+    """The tables to distribute, the first one first."""
     distributed: dict[str, int]
     """Bytes of each distributed table that are still in the coordinator's own files."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """List the tables to distribute, the first of each group first."""
-        left = [
-            name
-            for name, column in self.tables.items()
-            if (column is not None or name in ON_EVERY_NODE) and name not in self.distributed
-        ]
-        leaders = [name for name in LEADERS.values() if name in left]
-        return (*leaders, *(name for name in left if name not in leaders))
+        return tuple(name for name in self.tables if name not in self.distributed)
+
+    @property
+    def astray(self) -> tuple[str, ...]:
+        """List the distributed tables that belong on the coordinator."""
+        return tuple(name for name in self.distributed if name not in self.tables)
 
     @property
     def remains(self) -> tuple[str, ...]:
-        return tuple(name for name, left in self.distributed.items() if left)
+        return tuple(name for name in self.tables if self.distributed.get(name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +100,8 @@ class Distribution:
     """The result of `distribute`."""
 
     distributed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    """Tables that are on the coordinator again, as an earlier version distributed them."""
     truncated: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """Statements to run because the application's roles lack these settings."""
@@ -110,13 +112,13 @@ async def look_at_cluster(connection: Connection) -> Cluster | None:
     version = await schema.citus_version(connection)
     if version is None:
         return None
-    tables: dict[str, str | None] = dict(await (await connection.execute(_TABLES)).fetchall())
+    tables = [name for (name,) in await (await connection.execute(_TABLES)).fetchall()]
     nodes = await (await connection.execute(_NODES)).fetchall()
     return Cluster(
         version=version,
         nodes={f"{name}:{port}": bool(active) for name, port, active, _ in nodes},
         takes_shards=any(active and takes for _, _, active, takes in nodes),
-        tables={name: None if name in ON_EVERY_NODE else column for name, column in tables.items()},
+        tables=tuple(sorted(tables, key=lambda name: name != LEADER)),
         distributed=dict(await (await connection.execute(_DISTRIBUTED)).fetchall()),
     )
 
@@ -154,34 +156,45 @@ async def distribute(
                 )
             locks = schema.LockRetries(wait_seconds, waiting)
             for name in cluster.missing:
-                step = partial(_distribute, connection, name, cluster.tables[name], shard_count)
+                step = partial(_distribute, connection, name, shard_count)
                 await locks.run(f"recollect.{name}", step)
+            for name in cluster.astray:
+                await locks.run(f"recollect.{name}", partial(_bring_back, connection, name))
             after = await look_at_cluster(connection) or cluster
             for name in after.remains:
                 await locks.run(f"recollect.{name}", partial(_truncate, connection, name))
             cannot = await _share_function(connection)
     return Distribution(
         distributed=cluster.missing,
+        returned=cluster.astray,
         truncated=after.remains,
         settings=tuple(settings),
         cannot=tuple(cannot),
     )
 
 
-async def _distribute(
-    connection: Connection, name: str, column: str | None, shard_count: int | None
-) -> None:
+async def _distribute(connection: Connection, name: str, shard_count: int | None) -> None:
     table = f"recollect.{name}"
     async with connection.transaction():
         await schema.limit_waiting(connection)
-        if column is None:
-            await connection.execute(_REFERENCE, (table,))
-        elif name != LEADERS[column]:
-            await connection.execute(_BESIDE, (table, column, f"recollect.{LEADERS[column]}"))
+        if name != LEADER:
+            await connection.execute(_BESIDE, (table,))
         elif shard_count is not None:
-            await connection.execute(_FIRST_SHARDS, (table, column, shard_count))
+            await connection.execute(_FIRST_SHARDS, (table, shard_count))
         else:
-            await connection.execute(_FIRST, (table, column))
+            await connection.execute(_FIRST, (table,))
+
+
+async def _bring_back(connection: Connection, name: str) -> None:
+    table = psycopg.sql.Identifier("recollect", name)
+    rule = psycopg.sql.SQL("ALTER TABLE {} {} ROW LEVEL SECURITY")
+    async with connection.transaction():
+        await schema.limit_waiting(connection)
+        # Forced row security would hide the rows from an owner who copies them.
+        await connection.execute("SET LOCAL row_security = off")
+        await connection.execute(rule.format(table, psycopg.sql.SQL("NO FORCE")))
+        await connection.execute(_BRING_BACK, (f"recollect.{name}",))
+        await connection.execute(rule.format(table, psycopg.sql.SQL("FORCE")))
 
 
 async def _truncate(connection: Connection, name: str) -> None:
@@ -207,34 +220,57 @@ async def _share_function(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSpaces:
-    """Spaces with jobs that may run, and nodes that did not answer."""
+    """Spaces with jobs that may run, and Citus nodes that did not answer."""
 
     names: tuple[str, ...]
     unreached: tuple[str, ...] = ()
     oldest_due_at: float | None = None
-    """Time at which the earliest of them became due."""
+    """Time at which the earliest job of the database became due."""
 
 
-async def due_by_shard(view: Transaction, now: float, limit: int) -> DueSpaces:
-    """Ask each shard which spaces have due jobs, so that a node that is down does not affect
-    others. Each answer is one JSON array, made by a function on the shard's own node."""
-    command = f"SELECT recollect.due_spaces('%s', {now!r}, {int(limit)})"
-    placing = await view.send(_PLACES)
-    asked = await view.rows(_ON_SHARDS, (command,))
-    nodes = {shard: f"{name}:{port}" for shard, name, port in await placing.fetchall()}
-    found: list[tuple[float, str]] = []
-    unreached: set[str] = set()
-    for shard, success, result in asked:
-        if success:
-            found += msgspec.json.decode(result or "[]", type=list[tuple[float, str]])
-        else:
-            unreached.add(nodes.get(shard, f"shard {shard}"))
-    found.sort(key=lambda due: due[0])
-    return DueSpaces(
-        names=tuple(plain(name) for _, name in found[:limit]),
-        unreached=tuple(sorted(unreached)),
-        oldest_due_at=found[0][0] if found else None,
+class DueByNode:
+    """Finds due jobs on Citus by asking one node after the other, so that the work of a query does
+    not grow with the cluster, and a node that is down does not affect others."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[tuple[float, str]] | None] = {}
+        """What each node answered last, None for no answer. The longest unasked node is first."""
+
+    async def ask(self, view: Transaction, now: float, limit: int, *, every: bool) -> DueSpaces:
+        """Ask the next node, or with `every` all of them."""
+        nodes = {
+            f"{name}:{port}": (name, port, ids) for name, port, ids in await view.rows(_PLACES)
+        }
+        known = {node: due for node, due in self._answers.items() if node in nodes}
+        turns = [*(node for node in nodes if node not in known), *known]
+        found: list[tuple[float, str]] = []
+        for node in turns if every else turns[:1]:
+            known.pop(node, None)
+            known[node] = due = await _due_on(view, *nodes[node], now, limit)
+            found += due or ()
+        self._answers = known
+        return DueSpaces(
+            names=tuple(plain(name) for _, name in sorted(found)[:limit]),
+            unreached=tuple(sorted(node for node, due in known.items() if due is None)),
+            oldest_due_at=min((due[0][0] for due in known.values() if due), default=None),
+        )
+
+
+async def _due_on(
+    view: Transaction, name: str, port: int, shards: list[int], now: float, limit: int
+) -> list[tuple[float, str]] | None:
+    """Ask one node which of its spaces have due jobs. None if it does not answer. The answer is one
+    JSON array, because Citus returns one value per command."""
+    calls = ", ".join(
+        f"(recollect.due_spaces('recollect.spaces_{shard}', {now!r}, {int(limit)})::json)"
+        for shard in shards
     )
+    command = f"SELECT json_agg(due)::text FROM (VALUES {calls}) AS shards (due)"  # noqa: S608
+    ((success, result),) = await view.rows(_ON_NODE, ([name], [port], [command]))
+    if not success:
+        return None
+    answers = msgspec.json.decode(result, type=list[list[tuple[float, str]] | None])
+    return sorted(due for answer in answers for due in answer or ())
 
 
 OUT_OF_REACH: Final = (
@@ -500,6 +536,11 @@ def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
             )
     for name in cluster.missing:
         found.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
+    for name in cluster.astray:
+        found.add(
+            f"recollect.{name} is distributed, so a lost node takes tenants' keys with it",
+            DISTRIBUTE_COMMAND,
+        )
     for name in cluster.remains:
         found.add(
             f"the coordinator's files still contain old rows of recollect.{name}",

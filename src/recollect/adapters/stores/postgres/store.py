@@ -41,7 +41,7 @@ from recollect.core.values.batch import Batch, Lease, WriteResult
 from recollect.core.values.history import SpaceId
 from recollect.core.values.segment import PassageText
 from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
-from recollect.errors import StoreError, StoreUnavailable
+from recollect.errors import StoreError
 
 POOL_SIZE: Final = 8
 P = ParamSpec("P")
@@ -54,6 +54,9 @@ _DUE: Final = """
     WHERE jobs_due_at <= %s ORDER BY jobs_due_at LIMIT %s
 """
 _HAS_SPACE: Final = "SELECT name FROM recollect.spaces WHERE space_id = %s"
+_MESSAGE_BYTES: Final = """
+    SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM recollect.segments WHERE space_id = %s
+"""
 _NAMES: Final = "SELECT name FROM recollect.spaces"
 
 
@@ -69,6 +72,7 @@ class PostgresFleet:
     def __init__(self, pool: Pool, server: Server, *, admin_url: str | None = None) -> None:
         self.pool = pool
         self._tenants = TenantRecords(pool)
+        self._due_by_node = admin.DueByNode()
         self.server = server
         self.admin_url = admin_url
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
@@ -98,23 +102,17 @@ class PostgresFleet:
         """Return the store of a space. Closing it leaves the fleet open."""
         return PostgresStore(self, name)
 
-    async def spaces_with_due_jobs(self, now: float, limit: int = 100) -> admin.DueSpaces:
-        """List spaces with jobs that may run, longest waiting first. If a Citus node is down, the
-        others are asked one by one, and the result names the node."""
-        try:
-            async with self.pool.workers_view() as view:
-                rows = await view.rows(_DUE, (now, limit))
-            oldest = rows[0][1] if rows else None
-            return admin.DueSpaces(names=tuple(name for name, _ in rows), oldest_due_at=oldest)
-        except StoreUnavailable:
-            due = None
+    async def spaces_with_due_jobs(
+        self, now: float, limit: int = 100, *, every: bool = False
+    ) -> admin.DueSpaces:
+        """List spaces with jobs that may run, longest waiting first. On Citus, each call asks the
+        next node, or with `every` all of them."""
+        async with self.pool.workers_view() as view:
             if self.server.citus is not None:
-                with contextlib.suppress(StoreError):
-                    async with self.pool.workers_view() as view:
-                        due = await admin.due_by_shard(view, now, limit)
-            if due is None or not due.unreached:  # no node is down
-                raise
-            return due
+                return await self._due_by_node.ask(view, now, limit, every=every)
+            rows = await view.rows(_DUE, (now, limit))
+        oldest = rows[0][1] if rows else None
+        return admin.DueSpaces(names=tuple(name for name, _ in rows), oldest_due_at=oldest)
 
     async def has_space(self, name: str) -> bool:
         key = space_uuid(name)
@@ -124,6 +122,13 @@ class PostgresFleet:
     async def spaces(self) -> tuple[str, ...]:
         async with self.pool.workers_view() as view:
             return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
+
+    async def message_bytes(self, name: str) -> int:
+        """Return the size of the text of a space's messages."""
+        key = space_uuid(name)
+        async with self.pool.transaction(key, read=True) as work:
+            ((size,),) = await work.rows(_MESSAGE_BYTES, (key,))
+        return int(size)
 
     def tenants(self) -> TenantRecords:
         return self._tenants
