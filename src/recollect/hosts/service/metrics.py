@@ -34,7 +34,16 @@ if TYPE_CHECKING:
 
 BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 REFUSALS: Final = frozenset(
-    {"rate", "tokens", "tenant-busy", "busy", "deadline", "unavailable", "unauthorized"}
+    {
+        "rate",
+        "tokens",
+        "tenant-busy",
+        "busy",
+        "deadline",
+        "unavailable",
+        "unauthorized",
+        "quota-reached",
+    }
 )
 """Problems that an operator may have to fix."""
 
@@ -182,7 +191,8 @@ class PoolCollector(Collector):
             "recollect_pool_connections", "Connections that are open", labels=("state",)
         )
         available = GaugeMetricFamily(
-            "recollect_store_available", "1 if the last attempt reached PostgreSQL, else 0"
+            "recollect_store_available",
+            "1 if the last attempt reached PostgreSQL and its disk is not full, else 0",
         )
         values: dict[str, float] = {}
         if pool is None:
@@ -192,7 +202,7 @@ class PoolCollector(Collector):
             size.add_metric((), pool.size)
             links.add_metric(("in_use",), pool.in_use)
             links.add_metric(("idle",), pool.idle)
-            available.add_metric((), 0.0 if pool.is_away else 1.0)
+            available.add_metric((), 0.0 if pool.is_away or pool.disk_is_full else 1.0)
             values = {
                 "pool_waits": traffic.waits,
                 "pool_wait_seconds": traffic.waited_seconds,

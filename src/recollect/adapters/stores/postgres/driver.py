@@ -99,6 +99,8 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
         return StoreCorrupt("the database reports that its files are damaged")
     if isinstance(error, sql_errors.ReadOnlySqlTransaction):
         return StoreUnavailable("PostgreSQL accepts no writes: it is a replica or read-only")
+    if isinstance(error, sql_errors.DiskFull):
+        return StoreUnavailable("the disk of PostgreSQL is full: free space, or add some")
     if isinstance(error, sql_errors.LockNotAvailable):
         return StoreUnavailable(
             "PostgreSQL is too busy: other transactions held a lock for too long"

@@ -60,6 +60,10 @@ IDLE_SECONDS: Final = 60.0
 """How long an unused connection stays open."""
 PROBE_SECONDS: Final = 0.5
 """After a failure, no caller tries to connect for this long."""
+FULL_SECONDS: Final = 15.0
+"""The disk counts as full for this long after a statement failed for lack of space."""
+_SPILL: Final = "SELECT count(*) FROM generate_series(1, 20000)"
+"""Writes half a megabyte to a temporary file."""
 HOST_SECONDS: Final = 2
 """Time limit per server if a URL lists several."""
 _CANCEL_SECONDS: Final = 2.0
@@ -455,6 +459,7 @@ class Pool:
         self._idle: list[Link] = []
         self._refused_until = 0.0
         self._refused_for = ""
+        self._full_until = 0.0
         self._closed = False
         # waiting here means busy; waiting for a connection means down
         self._turns = asyncio.Semaphore(size)
@@ -473,6 +478,17 @@ class Pool:
     @property
     def is_away(self) -> bool:
         return self._refused_until > 0.0
+
+    @property
+    def disk_is_full(self) -> bool:
+        """True if a statement failed for lack of disk space within the last seconds."""
+        return time.monotonic() < self._full_until
+
+    async def check_disk(self) -> None:
+        """Write a temporary file on the server, which fails if its disk is full."""
+        async with self.workers_view() as work:
+            await work.send("SET LOCAL work_mem = '64kB'")
+            await work.rows(_SPILL)
 
     def act_as(self, role: str) -> None:
         """Run every transaction as this role, because the URL's own role would bypass row-level
@@ -517,12 +533,16 @@ class Pool:
         seconds: float = SECONDS,
     ) -> AsyncIterator[Transaction]:
         with measured("transaction", _MODES[read]), driver_errors(writing=not read):
-            async with self._link() as link:
-                self.traffic.transactions += 1
-                work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
-                work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {setting}")
-                yield work
-                await work.end(wait=not read)
+            try:
+                async with self._link() as link:
+                    self.traffic.transactions += 1
+                    work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
+                    work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {setting}")
+                    yield work
+                    await work.end(wait=not read)
+            except sql_errors.DiskFull:
+                self._full_until = time.monotonic() + FULL_SECONDS
+                raise
 
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[Link]:
