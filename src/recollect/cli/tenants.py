@@ -10,10 +10,10 @@ import getpass
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, get_args
 from uuid import UUID
 
 import click
@@ -30,17 +30,25 @@ from recollect.cli.store_options import (
     when,
     yes_option,
 )
-from recollect.core.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant, tenant_space
+from recollect.core.values.tenant import ApiKey, KeyScope, Tenant
 from recollect.errors import RecollectError
 from recollect.system import config
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.store import PostgresFleet
-    from recollect.core.values.upkeep import Certificate
-    from recollect.hosts.service.keys import MadeKey
+    from recollect.hosts.service.keys import Administration, MadeKey
 
 PAGE: Final = 500
+
+
+@asynccontextmanager
+async def administration(memory: Memory) -> AsyncIterator[Administration]:
+    """Open the database of a service for changes, which the audit log attributes to this user."""
+    from recollect.hosts.service.keys import Administration
+
+    async with service_of(memory) as fleet:
+        yield Administration(fleet, actor())
 
 
 @asynccontextmanager
@@ -83,15 +91,9 @@ def tenant() -> None:
 @service_options
 async def create_tenant(*, name: str, memory: Memory) -> None:
     """Create a tenant. Unlimited unless you set limits with `recollect tenant limits`."""
-    from recollect.hosts.service.keys import new_tenant
-
-    if not name.strip():
-        raise RecollectError("a tenant's name must have at least one character")
     shown = plain_line(name)
-    new = new_tenant(name, now=time.time())
-    async with service_of(memory) as fleet:
-        if not await fleet.tenants().add_tenant(new, actor=actor()):
-            raise RecollectError(f"the tenant {shown!r} already exists: choose another name")
+    async with administration(memory) as service:
+        new = await service.create_tenant(name)
     memory.show(_tenant_json(new), [f"{new.id}  {shown}"])
     click.echo(f"Next: recollect key create {shlex.quote(shown)}", err=True)
 
@@ -113,41 +115,34 @@ async def list_tenants(*, memory: Memory) -> None:
 
 
 def _limits_text(one: Tenant) -> str:
-    requests, tokens = (
-        "no limit" if limit is None else f"{limit:,}"
-        for limit in (one.requests_per_minute, one.tokens_per_day)
+    shown = {
+        name: "no limit" if limit is None else f"{limit:,}" for name, limit in one.limits.items()
+    }
+    return (
+        f"requests per minute: {shown['requests_per_minute']}, tokens per day: "
+        f"{shown['tokens_per_day']}, spaces: {shown['most_spaces']}, bytes: {shown['most_bytes']}"
     )
-    return f"requests per minute: {requests}, tokens per day: {tokens}"
+
+
+def _limit_option(name: str, help_text: str) -> Callable[[Any], Any]:
+    return click.option(name, type=click.IntRange(0), metavar="N", help=help_text)
 
 
 @tenant.command("limits")
 @click.argument("name")
-@click.option(
-    "--requests-per-minute",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Limit requests per minute, over all nodes.",
-)
-@click.option(
-    "--tokens-per-day",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Limit tokens per day, over all nodes.",
-)
+@_limit_option("--requests-per-minute", "Limit requests per minute, over all nodes.")
+@_limit_option("--tokens-per-day", "Limit tokens per day, over all nodes.")
+@_limit_option("--most-spaces", "Limit how many spaces the tenant may have.")
+@_limit_option("--most-bytes", "Limit the bytes of all stored messages, as UTF-8.")
 @service_options
-async def set_limits(
-    *, name: str, requests_per_minute: int | None, tokens_per_day: int | None, memory: Memory
-) -> None:
+async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
     """Show or set a tenant's limits. Limits that you do not pass stay; 0 removes a limit.
 
     Takes effect on all nodes within seconds.
     """
-    given = {"requests_per_minute": requests_per_minute, "tokens_per_day": tokens_per_day}
     limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
-    async with service_of(memory) as fleet:
-        one = replace(await find_tenant(fleet, name), **limits)
-        if limits:
-            await fleet.tenants().set_limits(one, actor=actor(), at=time.time())
+    async with administration(memory) as service:
+        one = await service.set_limits(await find_tenant(service.fleet, name), limits)
     memory.show(_tenant_json(one), [f"{plain_line(name)}  {_limits_text(one)}"])
 
 
@@ -168,35 +163,15 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     if not yes and not confirm(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
 
-    async with service_of(memory) as fleet:
-        owner, records = await find_tenant(fleet, name), fleet.tenants()
-        # Revoke the keys first, so that no client writes meanwhile.
-        for key in await records.keys(owner.id):
-            await records.revoke_key(owner, key.id, actor=actor(), at=time.time())
-        while page := await records.spaces(owner.id, limit=PAGE):
-            for one in page:
-                async for done in _delete_space(fleet, owner, one.name):
-                    count = f"{done.counts.get('segments', 0):,} messages"
-                    text = f"{plain_line(one.name)}  {count}  certificate {done.checksum}"
-                    click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
-        await records.remove_tenant(owner, actor=actor(), at=time.time())
+    async with administration(memory) as service:
+        owner = await find_tenant(service.fleet, name)
+        async for space_name, done in service.delete_tenant(owner):
+            count = done.counts.get("segments", 0)
+            text = f"{plain_line(space_name)}  {count:,} messages  certificate {done.checksum}"
+            click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
     shown = json.dumps({"deleted": name, "id": str(owner.id)})
     click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
     click.echo(f"Its log stays: recollect tenant audit {owner.id}", err=True)
-
-
-async def _delete_space(
-    fleet: PostgresFleet, owner: Tenant, name: str
-) -> AsyncIterator[Certificate]:
-    from recollect.core.upkeep.forget import delete_space as delete
-
-    store = await fleet.space(tenant_space(owner.id, name))
-    yield await delete(store, named=name, now=time.time())
-    await fleet.tenants().remove_space(owner, name, actor=actor(), at=time.time())
-    # a node that still has the key cached may have written until then
-    late = await delete(store, named=name, now=time.time())
-    if any(late.counts.values()):
-        yield late
 
 
 @tenant.command("audit")
@@ -256,7 +231,7 @@ def key() -> None:
     "--scope",
     "scopes",
     multiple=True,
-    type=click.Choice(KEY_SCOPES),
+    type=click.Choice(get_args(KeyScope)),
     help="Grant this permission; may be repeated. Default: read and write.",
 )
 @click.option("--name", default="", help="Name of the key in lists.")
@@ -271,14 +246,10 @@ async def create_key(
     memory: Memory,
 ) -> None:
     """Create a key and print it. Recollect cannot show the key again."""
-    from recollect.hosts.service.keys import DEFAULT_SCOPES, make_key
-
-    now = time.time()
-    ends = None if expires is None else now + _age(expires, "--expires")
-    async with service_of(memory) as fleet:
-        owner = (await find_tenant(fleet, tenant_name)).id
-        new = make_key(owner, name=name, scopes=scopes or DEFAULT_SCOPES, now=now, expires_at=ends)
-        await fleet.tenants().add_key(new.record, actor=actor())
+    seconds = None if expires is None else _age(expires, "--expires")
+    async with administration(memory) as service:
+        owner = await find_tenant(service.fleet, tenant_name)
+        new = await service.create_key(owner, scopes=scopes, name=name, seconds=seconds)
     _print_key(memory, new)
 
 
@@ -314,9 +285,9 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     """Revoke a key. Takes effect on all nodes within seconds."""
     from recollect.hosts.service.keys import KEY_SECONDS
 
-    async with service_of(memory) as fleet:
-        owner = await find_tenant(fleet, tenant_name)
-        if not await fleet.tenants().revoke_key(owner, key_id, actor=actor(), at=time.time()):
+    async with administration(memory) as service:
+        owner = await find_tenant(service.fleet, tenant_name)
+        if not await service.revoke_key(owner, key_id):
             raise _no_such_key(tenant_name, key_id)
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
     memory.show({"revoked": key_id}, [text])
@@ -330,22 +301,16 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     metavar="AGE",
     default="24h",
     show_default=True,
-    help="Keep the old key working for this long.",
+    help="How long the old key keeps working.",
 )
 @service_options
 async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
     """Create a replacement key. The old one keeps working for --grace."""
-    from recollect.hosts.service.keys import rotated_key
-
-    now = time.time()
-    ends = now + _age(grace, "--grace")
-    async with service_of(memory) as fleet:
-        owner, records = await find_tenant(fleet, tenant_name), fleet.tenants()
-        found = await records.key(owner.id, key_id)
-        if found is None:
-            raise _no_such_key(tenant_name, key_id)
-        new = rotated_key(found[0], now=now)
-        if not await records.rotate_key(owner, key_id, new.record, ends_at=ends, actor=actor()):
+    seconds = _age(grace, "--grace")
+    async with administration(memory) as service:
+        owner = await find_tenant(service.fleet, tenant_name)
+        new = await service.rotate_key(owner, key_id, grace=seconds)
+        if new is None:
             raise _no_such_key(tenant_name, key_id)
     _print_key(memory, new)
 
@@ -440,12 +405,12 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
         certificate = await delete_stored_space(memory.settings, name, memory.url)
         memory.show(certificate_json(certificate), [certificate_text(certificate)])
     else:
-        async with service_of(memory) as fleet:
-            owner = await find_tenant(fleet, tenant)
-            if not await fleet.tenants().has_space(owner.id, name):
+        async with administration(memory) as service:
+            owner = await find_tenant(service.fleet, tenant)
+            if not await service.records.has_space(owner.id, name):
                 raise RecollectError(
                     f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "
                     "`recollect space list` shows all, by the tenant's id"
                 )
-            async for certificate in _delete_space(fleet, owner, name):
+            async for certificate in service.delete_space(owner, name):
                 memory.show(certificate_json(certificate), [certificate_text(certificate)])

@@ -32,6 +32,12 @@ def cli(database: TestDatabase, *arguments: str, code: int = 0) -> Any:
     return json.loads(done.stdout) if done.stdout.strip() else None
 
 
+async def add_space(fleet: PostgresFleet, tenant: UUID, name: str) -> None:
+    owner = await fleet.tenants().tenant(tenant)
+    assert owner is not None
+    assert await fleet.tenants().add_space(owner, name, at=1.0)
+
+
 def text_of(database: TestDatabase, *arguments: str, code: int = 0) -> str:
     done = CliRunner().invoke(main, [*arguments, "--store", database.app_url])
     assert done.exit_code == code, done.output
@@ -127,7 +133,7 @@ def test_an_operator_deletes_a_tenants_space_by_its_name(
 
     async def fill() -> None:
         fleet = await PostgresFleet.open(database.app_url)
-        await fleet.tenants().add_space(owner, "user-17", at=1.0)
+        await add_space(fleet, owner, "user-17")
         await (await fleet.space(tenant_space(owner, "user-17"))).write(examples.full_batch(1))
         await fleet.close()
 
@@ -187,7 +193,7 @@ def test_what_was_deleted_is_certified_although_its_name_could_not_be_removed(
 
     async def fill() -> None:
         fleet = await PostgresFleet.open(database.app_url)
-        await fleet.tenants().add_space(tenant, "talks", at=1.0)
+        await add_space(fleet, tenant, "talks")
         await (await fleet.space(tenant_space(tenant, "talks"))).write(
             examples.full_batch(1, session="s")
         )
@@ -217,7 +223,7 @@ def test_a_deleted_tenant_leaves_nothing_but_the_log(
     async def fill() -> None:
         fleet = await PostgresFleet.open(database.app_url)
         for tenant in (gone, stays):
-            await fleet.tenants().add_space(tenant, "talks", at=1.0)
+            await add_space(fleet, tenant, "talks")
             store = await fleet.space(tenant_space(tenant, "talks"))
             await store.write(examples.full_batch(1, session="s"))
             await fleet.tenants().spend(tenant, "tokens per day", 1, 5)
@@ -270,7 +276,7 @@ def test_a_query_without_its_filter_finds_nothing_of_other_tenants(database: Tes
         found = []
         for name in ("mine", "theirs"):
             tenant = UUID(cli_tenant[name]["id"])
-            await records.add_space(tenant, "talks", at=1.0)
+            await add_space(fleet, tenant, "talks")
             await records.spend(tenant, "tokens per day", 1, 5)
             await records.claim(
                 tenant, b"key", b"request", now=1.0, lease_seconds=1, keep_seconds=1

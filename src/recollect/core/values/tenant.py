@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 from uuid import UUID
 
 if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
 
-KeyScope: TypeAlias = Literal["read", "write", "forget", "admin"]
-"""What a key may do: read, write, delete permanently, read the tenant's own audit records."""
+KeyScope: TypeAlias = Literal["read", "write", "forget", "admin", "operator"]
+"""What a key may do: read, write, delete permanently, read the tenant's own audit records, manage
+all tenants of the service."""
 KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
+"""The scopes that concern the tenant of a key only."""
+LimitName: TypeAlias = Literal["requests_per_minute", "tokens_per_day", "most_spaces", "most_bytes"]
+LIMITS: Final[tuple[LimitName, ...]] = get_args(LimitName)
+QuotaName: TypeAlias = Literal["spaces", "bytes"]
 BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
 PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
     "requests per minute": 60,
@@ -34,6 +40,21 @@ class Tenant:
     requests_per_minute: int | None = None
     """Limit per minute; None means no limit."""
     tokens_per_day: int | None = None
+    most_spaces: int | None = None
+    most_bytes: int | None = None
+    """Limit of the text of all stored messages, in UTF-8."""
+
+    @property
+    def limits(self) -> dict[LimitName, int | None]:
+        return {name: getattr(self, name) for name in LIMITS}
+
+    def limited(self, limits: Mapping[LimitName, int | None]) -> Tenant:
+        """Return the tenant with these limits, and its others."""
+        changed: dict[str, Any] = {str(name): limit for name, limit in limits.items()}
+        return replace(self, **changed)
+
+    def quota(self, quota: QuotaName) -> int | None:
+        return self.most_spaces if quota == "spaces" else self.most_bytes
 
     def limit(self, budget: BudgetName) -> int | None:
         """Return the budget of one period; None if unlimited."""

@@ -10,11 +10,12 @@ import msgspec
 
 import recollect
 from recollect.core.values.tenant import KeyScope
+from recollect.hosts.service import admin, operations
 from recollect.hosts.service import models as m
-from recollect.hosts.service import operations
 from recollect.hosts.service.requests import Call
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Operation: TypeAlias = Callable[[Call], Awaitable[m.ApiAnswer]]
 Idempotency: TypeAlias = Literal["none", "again", "kept"]
 """What an Idempotency-Key does if a request is repeated. "none": nothing, for reads. "again": the
 request runs again, which changes nothing. "kept": the first answer is returned."""
@@ -26,6 +27,8 @@ _DESCRIPTIONS: Final = {
     "session": "The session, percent-encoded",
     "number": "Its number, from 1",
     "fact": "The fact's id",
+    "tenant": "The tenant's id",
+    "key": "The key's id",
 }
 
 
@@ -36,7 +39,7 @@ class ApiRoute:
     method: Method
     path: str
     scope: KeyScope
-    call: Callable[[Call], Awaitable[m.ApiAnswer]]
+    call: Operation
     answer: type[m.ApiAnswer]
     body: type[m.ApiBody] | None = None
     query: type[m.ApiBody] = m.NoQuery
@@ -59,6 +62,16 @@ class ApiRoute:
         return self.scope == "write"
 
 
+def _admin(
+    method: Method, path: str, call: Operation, answer: type[m.ApiAnswer], **others: Any
+) -> ApiRoute:
+    return ApiRoute(
+        method=method, path=f"/admin{path}", scope="operator", call=call, answer=answer,
+        counted=False, **others,
+    )  # fmt: skip
+
+
+_TENANT: Final = "/tenants/{tenant}"
 _SESSION: Final = "/spaces/{space}/sessions/{session}"
 ROUTES: Final[tuple[ApiRoute, ...]] = (
     ApiRoute(
@@ -142,13 +155,27 @@ ROUTES: Final[tuple[ApiRoute, ...]] = (
         method="GET", path="/audit", scope="admin", call=operations.audit, query=m.PageQuery,
         answer=m.AuditAnswer,
     ),
+    _admin("GET", "/tenants", admin.tenants, m.TenantsAnswer, query=m.PageQuery),
+    _admin("POST", "/tenants", admin.create_tenant, m.TenantItem, body=m.TenantBody,
+           idempotency="kept"),
+    _admin("GET", _TENANT, admin.show_tenant, m.TenantItem),
+    _admin("POST", f"{_TENANT}/limits", admin.set_limits, m.TenantItem, body=m.LimitsBody,
+           idempotency="again"),
+    _admin("DELETE", _TENANT, admin.delete_tenant, m.TenantDeletedAnswer, idempotency="kept",
+           to_the_end=True),
+    _admin("GET", f"{_TENANT}/keys", admin.keys, m.KeysAnswer),
+    _admin("POST", f"{_TENANT}/keys", admin.create_key, m.KeyMadeAnswer, body=m.KeyBody),
+    _admin("POST", f"{_TENANT}/keys/{{key}}/rotate", admin.rotate_key, m.KeyMadeAnswer,
+           body=m.RotateBody),
+    _admin("DELETE", f"{_TENANT}/keys/{{key}}", admin.revoke_key, m.KeyItem, idempotency="again"),
+    _admin("GET", "/audit", admin.operator_audit, m.OperatorAuditAnswer, query=m.PageQuery),
 )  # fmt: skip
 
 
 _STATUSES: Final[Mapping[str, str]] = {
     "400": "The request cannot be read",
     "401": "No valid key",
-    "403": "The key lacks the scope",
+    "403": "The key lacks the scope, or a quota of the tenant is reached",
     "404": "Not found",
     "409": "The same request is being carried out, or something was written meanwhile",
     "413": "It is too large",

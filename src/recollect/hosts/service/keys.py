@@ -1,7 +1,7 @@
-"""API keys and their tenants. A key is `rk_TENANT_ID_SECRET`: two ids that may be shown, and 256
-random bits with a checksum. The checksum refuses mistyped keys without a query. Only a hash is
-stored. A node caches a key for `KEY_SECONDS`. Invented keys neither evict valid ones nor delay
-other requests."""
+"""API keys, their tenants, and changes to both. A key is `rk_TENANT_ID_SECRET`: two ids that may be
+shown, and 256 random bits with a checksum. The checksum refuses mistyped keys without a query. Only
+a hash is stored. A node caches a key for `KEY_SECONDS`. Invented keys neither evict valid ones nor
+delay other requests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ import secrets
 import time
 from base64 import b32decode, b32encode
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final, get_args
 from uuid import UUID, uuid4
 
-from recollect.core.values.tenant import KEY_SCOPES, ApiKey, KeyScope, Tenant
+from recollect.core.upkeep.forget import delete_space
+from recollect.core.values.tenant import ApiKey, KeyScope, LimitName, Tenant, tenant_space
+from recollect.errors import RecollectError
 from recollect.hosts.service.memories import TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.system.plain_text import plain_line
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres.store import PostgresFleet
+    from recollect.adapters.stores.postgres.tenants import TenantRecords
+    from recollect.core.values.upkeep import Certificate
 
 _SECRET_BYTES: Final = 32
 _CHECK_CHARS: Final = 6
@@ -61,7 +69,7 @@ def make_key(
         id=key_id,
         name=name,
         hash=_hash(text),
-        scopes=tuple(scope for scope in KEY_SCOPES if scope in scopes),
+        scopes=tuple(scope for scope in get_args(KeyScope) if scope in scopes),
         created_at=now,
         expires_at=expires_at,
     )
@@ -100,6 +108,97 @@ def shown_key(key: ApiKey) -> str:
 def new_tenant(name: str, *, now: float) -> Tenant:
     """Make a tenant with a new id, even if the name is in use."""
     return Tenant(id=uuid4(), name=name, created_at=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Administration:
+    """Changes to tenants and keys, by a command or by the admin API. Each is in the audit log."""
+
+    fleet: PostgresFleet
+    actor: str
+
+    @property
+    def records(self) -> TenantRecords:
+        return self.fleet.tenants()
+
+    async def create_tenant(
+        self, name: str, limits: Mapping[LimitName, int | None] | None = None
+    ) -> Tenant:
+        if not name.strip():
+            raise RecollectError("a tenant's name must have at least one character")
+        made = new_tenant(name, now=time.time()).limited(limits or {})
+        if not await self.records.add_tenant(made, actor=self.actor):
+            raise RecollectError(
+                f"the tenant {plain_line(name)!r} already exists: choose another name"
+            )
+        return made
+
+    async def set_limits(self, tenant: Tenant, limits: Mapping[LimitName, int | None]) -> Tenant:
+        """Set the limits that are given. None removes a limit."""
+        changed = tenant.limited(limits)
+        if limits:
+            await self.records.set_limits(changed, actor=self.actor, at=time.time())
+        if changed.most_bytes is not None and tenant.most_bytes is None:
+            async for name in self._spaces(tenant):
+                size = await self.fleet.message_bytes(tenant_space(tenant.id, name))
+                await self.records.set_bytes(tenant.id, name, size)
+        return changed
+
+    async def create_key(
+        self, tenant: Tenant, *, scopes: Sequence[KeyScope] = (), name: str = "",
+        seconds: float | None = None,
+    ) -> MadeKey:  # fmt: skip
+        now = time.time()
+        ends = None if seconds is None else now + seconds
+        scopes = scopes or DEFAULT_SCOPES
+        made = make_key(tenant.id, name=name, scopes=scopes, now=now, expires_at=ends)
+        await self.records.add_key(made.record, actor=self.actor)
+        return made
+
+    async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
+        """Replace a key. The old one works for `grace` seconds. None if there is no such key."""
+        now = time.time()
+        found = await self.records.key(tenant.id, key_id)
+        if found is None:
+            return None
+        made = rotated_key(found[0], now=now)
+        done = await self.records.rotate_key(
+            tenant, key_id, made.record, ends_at=now + grace, actor=self.actor
+        )
+        return made if done else None
+
+    async def revoke_key(self, tenant: Tenant, key_id: str) -> bool:
+        """Return False if there is no active key with this id."""
+        return await self.records.revoke_key(tenant, key_id, actor=self.actor, at=time.time())
+
+    async def delete_space(self, tenant: Tenant, name: str) -> AsyncGenerator[Certificate]:
+        """Delete a space. Yield its certificate, then a second one if it was written to
+        meanwhile."""
+        store = await self.fleet.space(tenant_space(tenant.id, name))
+        yield await delete_space(store, named=name, now=time.time())
+        await self.records.remove_space(tenant, name, actor=self.actor, at=time.time())
+        # a node that still has the key cached may have written until then
+        late = await delete_space(store, named=name, now=time.time())
+        if any(late.counts.values()):
+            yield late
+
+    async def delete_tenant(self, tenant: Tenant) -> AsyncGenerator[tuple[str, Certificate]]:
+        """Delete a tenant. Yield the name and certificates of each space. If the iteration stops
+        early, a further call continues."""
+        # Revoke the keys first, so that no client writes meanwhile.
+        for key in await self.records.keys(tenant.id):
+            await self.revoke_key(tenant, key.id)
+        async for name in self._spaces(tenant):
+            async for certificate in self.delete_space(tenant, name):
+                yield name, certificate
+        await self.records.remove_tenant(tenant, actor=self.actor, at=time.time())
+
+    async def _spaces(self, tenant: Tenant) -> AsyncIterator[str]:
+        after = ""
+        while page := await self.records.spaces(tenant.id, after=after):
+            for one in page:
+                yield one.name
+            after = page[-1].name
 
 
 def _spelled(raw: bytes) -> str:

@@ -6,19 +6,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, Protocol
 from uuid import UUID
 
-from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, Tenant
+from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, QuotaName, Tenant
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
 TOKENS_SECONDS: Final = 2.0
 """How long a node caches its last count of a day's tokens."""
+BYTES_SECONDS: Final = 10.0
+"""How long a node caches the stored bytes of a tenant."""
+MOST_TENANTS: Final = 100_000
+"""Tenants whose counts a node caches."""
 READING_PART: Final = 4
 """Of the requests that a node reads at the same time, a tenant may have a fourth."""
 BODY_BYTES: Final = 256_000_000
@@ -201,6 +205,23 @@ def _too_many(said: str) -> Problem:
     )
 
 
+def quota_reached(quota: QuotaName, tenant: Tenant) -> Problem:
+    limit = tenant.quota(quota)
+    return Problem(
+        ProblemKind.QUOTA,
+        f"the tenant may have {limit:,} {quota}: delete what is not needed, or ask the operator of "
+        "the service for more",
+        budget=quota,
+    )
+
+
+class CountsStored(Protocol):
+    """Knows the size of what tenants store."""
+
+    async def used(self, tenant: UUID) -> Mapping[QuotaName, int]:
+        """Return what the tenant has stored."""
+
+
 class CountsSpending(Protocol):
     """Counts the spending of all nodes."""
 
@@ -226,6 +247,8 @@ class Budgets:
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._shares: OrderedDict[tuple[UUID, BudgetName], _Share] = OrderedDict()
+        self._bytes: OrderedDict[UUID, tuple[float, int]] = OrderedDict()
+        """Stored bytes of tenants with a quota, and when they were read."""
 
     async def take_request(self, tenant: Tenant, records: CountsSpending) -> None:
         """Count one request. Raise a Problem if the minute's budget is used up."""
@@ -265,6 +288,20 @@ class Budgets:
             heard = await records.spend(tenant.id, "tokens per day", share.period, tokens)
             share.spent, share.heard_at = max(heard, share.spent), now
 
+    async def check_bytes(self, tenant: Tenant, records: CountsStored) -> None:
+        """Raise a Problem if the messages of the tenant have reached their quota."""
+        if tenant.most_bytes is None:
+            return
+        heard_at, used = self._bytes.get(tenant.id, (0.0, 0))
+        if self._now() - heard_at > BYTES_SECONDS or used >= tenant.most_bytes:
+            used = (await records.used(tenant.id))["bytes"]
+            self._bytes[tenant.id] = (self._now(), used)
+            self._bytes.move_to_end(tenant.id)
+            while len(self._bytes) > MOST_TENANTS:
+                self._bytes.popitem(last=False)
+        if used >= tenant.most_bytes:
+            raise quota_reached("bytes", tenant)
+
     def _is_old(self, share: _Share) -> bool:
         return share.heard_at is None or self._now() - share.heard_at > TOKENS_SECONDS
 
@@ -281,7 +318,7 @@ class Budgets:
         if share is None or share.period != period:
             share = self._shares[key] = _Share(period)
         self._shares.move_to_end(key)
-        while len(self._shares) > 100_000:
+        while len(self._shares) > MOST_TENANTS:
             self._shares.popitem(last=False)
         return share
 

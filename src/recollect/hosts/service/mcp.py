@@ -20,10 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from recollect.errors import RecollectError
 from recollect.hosts.http import Message
 from recollect.hosts.mcp.server import server_over
 from recollect.hosts.service.app import AnswerMcp
 from recollect.hosts.service.keys import Principal
+from recollect.hosts.service.limits import quota_reached
 from recollect.hosts.service.memories import TenantMemories
 
 if TYPE_CHECKING:
@@ -55,19 +57,24 @@ class RequestMemory:
         """Return the engine of the request's tenant and space. The space is created if a tool
         writes to it."""
         asked = _ASKED.get()
-        await self._keep_space(asked.principal, scope)
+        tenant, space = asked.principal.tenant, asked.principal.space
+        if scope != "write":
+            yield asked.engine
+            return
+        records = await self._memories.records()
+        if not await records.add_space(tenant, space, at=time.time()):
+            raise RecollectError(quota_reached("spaces", tenant).detail)
+        most = tenant.most_bytes
+        if most is not None and (await records.used(tenant.id))["bytes"] >= most:
+            raise RecollectError(quota_reached("bytes", tenant).detail)
         try:
             yield asked.engine
         finally:
             # List the space again, because it may have been deleted meanwhile. Otherwise writes,
             # even those of a cancelled request, could not be found.
-            listing = self._memories.beside(self._keep_space(asked.principal, scope))
+            listing = self._memories.beside(records.add_space(tenant, space, at=time.time()))
+            self._memories.measure(tenant, space)
         await asyncio.shield(listing)
-
-    async def _keep_space(self, principal: Principal, scope: KeyScope) -> None:
-        if scope == "write":
-            records = await self._memories.records()
-            await records.add_space(principal.tenant.id, principal.space, at=time.time())
 
     def refusal(self, scope: KeyScope) -> str:
         """Return why the key lacks this scope; empty if it has it."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +20,7 @@ from recollect.adapters.wiring.models import choose_embedders
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Engine
 from recollect.core.ports import Store
-from recollect.core.values.tenant import tenant_space
+from recollect.core.values.tenant import Tenant, tenant_space
 from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
 from recollect.hosts.memories import MemoryPool, OpenMemory
 from recollect.hosts.service.models import NotReady
@@ -43,8 +44,12 @@ OPEN_SPACES: Final = 512
 """Most memories open at once on a node. The least recently used ones are closed."""
 PROBE_SECONDS: Final = 1.0
 """How long the result of the database check is cached."""
+DISK_SECONDS: Final = 5.0
+"""How often a readiness check tries to write to the server's disk."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
+MEASURE_SECONDS: Final = 60.0
+"""How often a node measures a space that is written to."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
     "missing": "schema-missing",
     "old": "schema-old",
@@ -58,6 +63,8 @@ class TenantMemory(OpenMemory):
 
     is_listed: bool = False
     """True if this node has listed the space under its tenant."""
+    measured_at: float = 0.0
+    """When its size was measured last, by the monotonic clock."""
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
@@ -93,6 +100,7 @@ class TenantMemories:
         )
         self._probe: asyncio.Task[NotReady | Failure | None] | None = None
         self._probed_at = 0.0
+        self._disk_checked_at = 0.0
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
@@ -162,6 +170,25 @@ class TenantMemories:
     async def _space_of_fleet(self, space: str) -> Store:
         return await (await self.fleet()).space(space)
 
+    def measure(
+        self, tenant: Tenant, space: str, memory: TenantMemory | None = None
+    ) -> asyncio.Task[None] | None:
+        """Count the bytes of a space's messages, if the tenant has a quota. With `memory`, at most
+        once per minute."""
+        if tenant.most_bytes is None:
+            return None
+        if memory is not None:
+            now = time.monotonic()
+            if memory.measured_at and now - memory.measured_at < MEASURE_SECONDS:
+                return None
+            memory.measured_at = now
+        return self.beside(self._measured(tenant.id, space))
+
+    async def _measured(self, tenant: UUID, space: str) -> None:
+        fleet = await self.fleet()
+        size = await fleet.message_bytes(tenant_space(tenant, space))
+        await fleet.tenants().set_bytes(tenant, space, size)
+
     def drop(self, tenant: UUID, space: str) -> None:
         """Close a memory whose space was deleted."""
         self._memories.drop((tenant, space))
@@ -195,10 +222,16 @@ class TenantMemories:
 
     async def _asked(self) -> NotReady | None:
         try:
-            await (await self.records()).tenant(UUID(int=0))
+            fleet = await self.fleet()
+            await fleet.tenants().tenant(UUID(int=0))
         except SchemaMismatch as mismatch:
             return _MISMATCHES[mismatch.state]
-        return None
+        now = time.monotonic()
+        if now - self._disk_checked_at > DISK_SECONDS:
+            self._disk_checked_at = now
+            with suppress(StoreUnavailable):
+                await fleet.pool.check_disk()
+        return "disk-full" if fleet.pool.disk_is_full else None
 
     async def close(self) -> None:
         """Finish pending writes, and close everything."""

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field
 
 from recollect.core.values.fact import FactType
 from recollect.core.values.model import FormatName
-from recollect.core.values.tenant import KeyScope
+from recollect.core.values.tenant import KeyScope, QuotaName
 
 Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=512)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=100_000)]
@@ -43,9 +43,11 @@ def about(text: str) -> Meta:
     return Meta(description=text)
 
 
+Limit: TypeAlias = Annotated[int, Meta(ge=0)] | msgspec.UnsetType | None
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=3_200_000_000)]
 NextPage: TypeAlias = Annotated[str | None, about("The `cursor` of the next page")]
 NotReady: TypeAlias = Literal[
-    "schema-missing", "schema-old", "schema-new", "unreachable", "draining"
+    "schema-missing", "schema-old", "schema-new", "unreachable", "disk-full", "draining"
 ]
 MOST_PREVIEWED: Final = 1_000
 
@@ -434,6 +436,14 @@ class BudgetItem(ApiAnswer):
     renews_in_seconds: Annotated[float, about("Seconds until the next period begins")]
 
 
+class QuotaItem(ApiAnswer):
+    """A quota, and how much of it is used."""
+
+    quota: Annotated[QuotaName, about("`spaces`, or `bytes` of stored messages")]
+    limit: Annotated[int | None, about("The quota; null: none")]
+    used: Annotated[int, about("How much is used; bytes may be a minute old")]
+
+
 class TenantAnswer(ApiAnswer):
     """The key's tenant and scopes."""
 
@@ -442,6 +452,7 @@ class TenantAnswer(ApiAnswer):
     key: Annotated[str, about("The id of the key")]
     scopes: Annotated[list[KeyScope], about("What the key may do")]
     budgets: Annotated[list[BudgetItem], about("Each budget, and how much of it is used")]
+    quotas: Annotated[list[QuotaItem], about("Each quota, and how much of it is used")]
 
 
 class AuditItem(ApiAnswer):
@@ -457,6 +468,102 @@ class AuditAnswer(ApiAnswer):
     """A page of the tenant's audit log, newest first."""
 
     acts: Annotated[list[AuditItem], about("Administrative actions, newest first")]
+    next: NextPage
+
+
+class LimitsBody(ApiBody):
+    """Limits of a tenant. A missing field leaves its limit as it is; null removes the limit."""
+
+    requests_per_minute: Annotated[Limit, about("Requests per minute")] = msgspec.UNSET
+    tokens_per_day: Annotated[Limit, about("Tokens per day")] = msgspec.UNSET
+    most_spaces: Annotated[Limit, about("Spaces")] = msgspec.UNSET
+    most_bytes: Annotated[Limit, about("Bytes of stored messages, as UTF-8")] = msgspec.UNSET
+
+
+class TenantBody(LimitsBody, kw_only=True):
+    """A tenant to create, and its limits. Missing limits are unlimited."""
+
+    name: Annotated[Name, about("Its name, unique in the service")]
+
+
+class TenantItem(ApiAnswer):
+    """A tenant and its limits; null: none."""
+
+    id: Annotated[str, about("Its id, for the paths of this API")]
+    name: Annotated[str, about("Its name")]
+    created_at: Annotated[float, about("When it was created")]
+    requests_per_minute: Annotated[int | None, about("Requests per minute")]
+    tokens_per_day: Annotated[int | None, about("Tokens per day")]
+    most_spaces: Annotated[int | None, about("Spaces")]
+    most_bytes: Annotated[int | None, about("Bytes of stored messages, as UTF-8")]
+
+
+class TenantsAnswer(ApiAnswer):
+    """A page of the service's tenants."""
+
+    tenants: Annotated[list[TenantItem], about("Tenants by name")]
+    next: NextPage
+
+
+class TenantDeletedAnswer(ApiAnswer):
+    """What was deleted of a tenant."""
+
+    certificates: Annotated[list[Record], about("One per deleted space")]
+    done: Annotated[bool, about("False if spaces are left: send the request again, as a new one")]
+
+
+class KeyBody(ApiBody):
+    """A key to create."""
+
+    name: Annotated[str, Meta(max_length=512), about("Its name in lists")] = ""
+    scopes: Annotated[
+        list[Literal["read", "write", "forget", "admin"]],
+        about("What it may do; default: `read` and `write`"),
+    ] = []
+    expires_in_seconds: Annotated[Seconds | None, about("Its lifetime; default: unlimited")] = None
+
+
+class RotateBody(ApiBody):
+    """How to replace a key."""
+
+    grace_seconds: Annotated[Seconds, about("How long the old key keeps working")] = 86_400.0
+
+
+class KeyItem(ApiAnswer):
+    """A key, without its secret."""
+
+    id: Annotated[str, about("Its id")]
+    prefix: Annotated[str, about("The part of the key that is not secret")]
+    name: Annotated[str, about("Its name")]
+    scopes: Annotated[list[KeyScope], about("What it may do")]
+    created_at: Annotated[float, about("When it was created")]
+    expires_at: Annotated[float | None, about("When it ends; null: never")]
+    revoked_at: Annotated[float | None, about("When it was revoked, if it was")]
+
+
+class KeysAnswer(ApiAnswer):
+    """The keys of a tenant."""
+
+    keys: Annotated[list[KeyItem], about("Keys, oldest first")]
+
+
+class KeyMadeAnswer(ApiAnswer):
+    """A new key. Save it now: it cannot be shown again."""
+
+    key: Annotated[str, about("The key itself")]
+    record: Annotated[KeyItem, about("What is stored about it")]
+
+
+class OperatorAuditItem(AuditItem, kw_only=True):
+    """An administrative action on any tenant."""
+
+    tenant: Annotated[str, about("The tenant's id")]
+
+
+class OperatorAuditAnswer(ApiAnswer):
+    """A page of the service's audit log, newest first."""
+
+    acts: Annotated[list[OperatorAuditItem], about("Administrative actions, newest first")]
     next: NextPage
 
 

@@ -26,7 +26,7 @@ from recollect.core.values.fact import Fact
 from recollect.core.values.reason import Cause
 from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
-from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
+from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
@@ -147,7 +147,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         where = _kept(learned.archived)  # None if nothing of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
-    return _copy(
+    return copied(
         m.ObservedAnswer, learned, archived=where, usage=told["usage"], failures=told["failures"]
     )
 
@@ -175,7 +175,7 @@ async def ingest(call: Call) -> m.IngestedAnswer:
             call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
         )
     call.tokens += done.tokens
-    return _copy(m.IngestedAnswer, done)
+    return copied(m.IngestedAnswer, done)
 
 
 async def compact(call: Call) -> m.CompactedAnswer:
@@ -191,7 +191,7 @@ async def compact(call: Call) -> m.CompactedAnswer:
             window_tokens=body.window_tokens,
         )
         _kept(await engine._hand_over(session, call.seconds))
-    return _copy(
+    return copied(
         m.CompactedAnswer,
         done,
         cause=done.reason.cause.name.lower(),
@@ -223,8 +223,8 @@ async def search(call: Call) -> m.FoundAnswer:
         call.tokens += sum(weigh(one.text) for one in found.passages)
         call.tokens += sum(weigh(one.text) for one in found.facts)
     return m.FoundAnswer(
-        passages=[_copy(m.FoundPassage, one, said_at=one.order[0]) for one in found.passages],
-        facts=[_copy(m.FoundFact, one) for one in found.facts],
+        passages=[copied(m.FoundPassage, one, said_at=one.order[0]) for one in found.passages],
+        facts=[copied(m.FoundFact, one) for one in found.facts],
     )
 
 
@@ -233,9 +233,9 @@ async def sessions(call: Call) -> m.SessionsAnswer:
     async with call.store() as store:
         found = sorted(await store.sessions(), key=lambda one: one.session)
     after = call.after("")
-    page, more = _page([one for one in found if one.session > after], call.query.limit)
+    page, more = page_of([one for one in found if one.session > after], call.query.limit)
     return m.SessionsAnswer(
-        sessions=[_copy(m.SessionItem, one, messages=one.segments) for one in page],
+        sessions=[copied(m.SessionItem, one, messages=one.segments) for one in page],
         next=call.cursor(page[-1].session) if more else None,
     )
 
@@ -245,9 +245,9 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
     async with call.store() as store:
         found = await store.compactions(call.session)
     after = call.after(0)
-    page, more = _page([one for one in found if one.number > after], call.query.limit)
+    page, more = page_of([one for one in found if one.number > after], call.query.limit)
     return m.ReceiptsAnswer(
-        receipts=[_copy(m.ReceiptItem, one) for one in page],
+        receipts=[copied(m.ReceiptItem, one) for one in page],
         next=call.cursor(page[-1].number) if more else None,
     )
 
@@ -267,7 +267,7 @@ async def turns(call: Call) -> m.TurnsAnswer:
     async with call.store() as store:
         found = await store.turns(call.session)
     after = call.after(0)
-    page, more = _page([number for number in found if number > after], call.query.limit)
+    page, more = page_of([number for number in found if number > after], call.query.limit)
     return m.TurnsAnswer(turns=page, next=call.cursor(page[-1]) if more else None)
 
 
@@ -306,10 +306,10 @@ async def export(call: Call) -> m.ExportAnswer:
             cursor = call.cursor(behind)
         else:
             found = await store.facts(superseded=True)
-            facts, more = _page([one for one in found if [one.at, one.id] > place], limit)
+            facts, more = page_of([one for one in found if [one.at, one.id] > place], limit)
             cursor = call.cursor(["facts", facts[-1].at, facts[-1].id]) if more else None
     return m.ExportAnswer(
-        segments=[_copy(m.SegmentItem, one.segment, sequence=one.sequence) for one in segments],
+        segments=[copied(m.SegmentItem, one.segment, sequence=one.sequence) for one in segments],
         facts=[_fact(one) for one in facts],
         next=cursor,
     )
@@ -323,7 +323,7 @@ async def facts(call: Call) -> m.FactsAnswer:
     found = [one for one in facts if query.session is None or one.session in (None, query.session)]
     found.sort(key=_fact_place)
     after = call.after([False, *_BEFORE_FACTS])
-    page, more = _page([one for one in found if _fact_place(one) > after], query.limit)
+    page, more = page_of([one for one in found if _fact_place(one) > after], query.limit)
     return m.FactsAnswer(
         facts=[_fact(one) for one in page],
         next=call.cursor(_fact_place(page[-1])) if more else None,
@@ -360,6 +360,7 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
             [call.path["fact"]], sources=query.sources, versions=query.versions
         )
         certificate = await book.forget(order)
+    call.memories.measure(call.tenant, call.space)
     await _note(call, "fact forgotten", f"{call.space}: {call.path['fact']}")
     return _certify(call, certificate)
 
@@ -385,6 +386,7 @@ async def forget(call: Call) -> m.ForgottenAnswer:
             meant = await find_targets(store, (), order)
             return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
         certificate = await forget_all(store, (), order, now=call.now)
+    call.memories.measure(call.tenant, call.space)
     await _note(call, "messages forgotten", call.space)
     return m.ForgottenAnswer(certificate=_certify(call, certificate).certificate, preview=None)
 
@@ -404,9 +406,9 @@ async def spaces(call: Call) -> m.SpacesAnswer:
     records = await call.memories.records()
     limit = call.query.limit
     found = await records.spaces(call.tenant.id, after=call.after(""), limit=limit + 1)
-    page, more = _page(found, limit)
+    page, more = page_of(found, limit)
     return m.SpacesAnswer(
-        spaces=[_copy(m.SpaceItem, one) for one in page],
+        spaces=[copied(m.SpaceItem, one) for one in page],
         next=call.cursor(page[-1].name) if more else None,
     )
 
@@ -416,16 +418,16 @@ async def delete(call: Call) -> m.CertificateAnswer:
     records = await call.memories.records()
     if not await records.has_space(call.tenant.id, call.space):
         raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
-    fleet = await call.memories.fleet()
-    store = await fleet.space(tenant_space(call.tenant.id, call.space))
     call.memories.drop(call.tenant.id, call.space)
-    let_go = partial(records.remove_space, call.tenant, call.space, actor=_actor(call), at=call.now)
+    store = await call.memories.store(call.tenant.id, call.space)
+    actor = actor_of(call)
+    let_go = partial(records.remove_space, call.tenant, call.space, actor=actor, at=call.now)
     certificate = await delete_space(store, named=call.space, now=call.now, let_go=let_go)
     return m.CertificateAnswer(certificate=certificate_json(certificate))
 
 
 async def tenant(call: Call) -> m.TenantAnswer:
-    """Show the key's tenant, its scopes and used budgets."""
+    """Show the key's tenant, its scopes, and what is used of its budgets and quotas."""
     records = await call.memories.records()
     budgets = []
     for budget in PERIOD_SECONDS:
@@ -443,6 +445,10 @@ async def tenant(call: Call) -> m.TenantAnswer:
         key=call.key.id,
         scopes=list(call.key.scopes),
         budgets=budgets,
+        quotas=[
+            m.QuotaItem(quota=name, limit=call.tenant.quota(name), used=size)
+            for name, size in (await records.used(call.tenant.id)).items()
+        ],
     )
 
 
@@ -452,24 +458,24 @@ async def audit(call: Call) -> m.AuditAnswer:
     at, id_ = call.after([1e18, ""])
     limit = call.query.limit
     found = await records.log(call.tenant.id, before=(at, id_), limit=limit + 1)
-    page, more = _page(found, limit)
+    page, more = page_of(found, limit)
     return m.AuditAnswer(
-        acts=[_copy(m.AuditItem, one) for one in page],
+        acts=[copied(m.AuditItem, one) for one in page],
         next=call.cursor([page[-1].at, page[-1].id]) if more else None,
     )
 
 
-def _page(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
+def page_of(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
     return list(found[:limit]), len(found) > limit
 
 
-def _copy(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
+def copied(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
     same = {name: getattr(one, name) for name in kind.__struct_fields__ if name not in others}
     return kind(**same, **others)
 
 
 def _fact(one: Fact) -> m.FactItem:
-    return _copy(m.FactItem, one, sources=list(one.sources))
+    return copied(m.FactItem, one, sources=list(one.sources))
 
 
 def _certify(call: Call, certificate: Certificate) -> m.CertificateAnswer:
@@ -478,14 +484,14 @@ def _certify(call: Call, certificate: Certificate) -> m.CertificateAnswer:
     )
 
 
-def _actor(call: Call) -> str:
+def actor_of(call: Call) -> str:
     return f"key {call.key.id}"
 
 
 async def _note(call: Call, act: str, subject: str) -> None:
     from recollect.adapters.stores.postgres.tenants import audit_record
 
-    record = audit_record(call.tenant.id, _actor(call), act, subject, call.now)
+    record = audit_record(call.tenant.id, actor_of(call), act, subject, call.now)
     for seconds in (*_NOTE_AGAIN_SECONDS, None):
         noted = await attempted(_noted(call.memories, record))
         if not isinstance(noted, Failure):

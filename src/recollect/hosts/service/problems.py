@@ -27,6 +27,7 @@ class ProblemKind(Enum):
     BAD_REQUEST = ("bad-request", 400, "The request cannot be read")
     UNAUTHORIZED = ("unauthorized", 401, "No valid key")
     FORBIDDEN = ("forbidden", 403, "The key may not do this")
+    QUOTA = ("quota-reached", 403, "A quota of the tenant is reached")
     NOT_FOUND = ("not-found", 404, "Not found")
     METHOD = ("method-not-allowed", 405, "The path does not support this method")
     IN_PROGRESS = ("in-progress", 409, "The same request is still running")

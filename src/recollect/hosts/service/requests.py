@@ -31,7 +31,7 @@ from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
 from recollect.core.values.tenant import ApiKey, Tenant
 from recollect.hosts.service import models as m
-from recollect.hosts.service.limits import Budgets
+from recollect.hosts.service.limits import Budgets, quota_reached
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
 from recollect.hosts.service.problems import Problem, ProblemKind
 
@@ -169,13 +169,16 @@ class Call:
         records = await self.memories.records()
         if not self.writes and not await records.has_space(self.tenant.id, self.space):
             raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+        if self.writes:
+            await self.budgets.check_bytes(self.tenant, records)
         async with self.memories.memory(self.tenant.id, self.space) as memory:
             if self.writes and not memory.is_listed:
                 if self.needs_space and not await records.has_space(self.tenant.id, self.space):
                     raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
-                await records.add_space(self.tenant.id, self.space, at=self.now)
+                if not await records.add_space(self.tenant, self.space, at=self.now):
+                    raise quota_reached("spaces", self.tenant)
                 memory.is_listed = True
-            listing: asyncio.Task[None] | None = None
+            listing: asyncio.Task[bool] | None = None
             try:
                 yield memory
             finally:
@@ -184,8 +187,9 @@ class Call:
                 # not be found.
                 if self.writes:
                     listing = self.memories.beside(
-                        records.add_space(self.tenant.id, self.space, at=self.now)
+                        records.add_space(self.tenant, self.space, at=self.now)
                     )
+                    self.memories.measure(self.tenant, self.space, memory)
             if listing is not None:
                 await asyncio.shield(listing)
 

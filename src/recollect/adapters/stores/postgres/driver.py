@@ -83,6 +83,19 @@ def driver_errors(*, writing: bool = False) -> Iterator[None]:
         raise _ours(error, writing=writing) from error
 
 
+_PASSING: Final = (
+    (
+        sql_errors.ReadOnlySqlTransaction,
+        "PostgreSQL accepts no writes: it is a replica or read-only",
+    ),
+    (sql_errors.DiskFull, "the disk of PostgreSQL is full: free space, or add some"),
+    (
+        sql_errors.LockNotAvailable,
+        "PostgreSQL is too busy: other transactions held a lock for too long",
+    ),
+)
+
+
 def _ours(error: Exception, *, writing: bool) -> StoreError:
     if isinstance(error, sql_errors.UndefinedTable | sql_errors.InvalidSchemaName):
         return StoreError(f"the database has no schema of Recollect: run `{MIGRATE_COMMAND}`")
@@ -97,18 +110,9 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
         )
     if isinstance(error, sql_errors.DataCorrupted | sql_errors.IndexCorrupted):
         return StoreCorrupt("the database reports that its files are damaged")
-    if isinstance(error, sql_errors.ReadOnlySqlTransaction):
-        return StoreUnavailable("PostgreSQL accepts no writes: it is a replica or read-only")
-    if isinstance(error, sql_errors.DiskFull):
-        return StoreUnavailable("the disk of PostgreSQL is full: free space, or add some")
-    if isinstance(error, sql_errors.LockNotAvailable):
-        return StoreUnavailable(
-            "PostgreSQL is too busy: other transactions held a lock for too long"
-        )
-    if isinstance(
-        error, sql_errors.InvalidSqlStatementName | sql_errors.DuplicatePreparedStatement
-    ):
-        return StoreUnavailable("a pooler does not know a prepared statement: try again")
+    for kind, said in _PASSING:
+        if isinstance(error, kind):
+            return StoreUnavailable(said)
     if isinstance(error, sql_errors.UniqueViolation | sql_errors.ExclusionViolation):
         return StoreUnavailable(f"two writes conflicted in PostgreSQL: try again ({_kind(error)})")
     unfit = psycopg.DataError | psycopg.IntegrityError | sql_errors.ProgramLimitExceeded

@@ -171,7 +171,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 9
+VERSION: Final = 10
 _OLDEST: Final = 7
 """The version of `schema.sql`. Older versions are not migrated."""
 SERVER_VERSION: Final = 16

@@ -19,23 +19,27 @@ from recollect.core.values.tenant import (
     AuditRecord,
     BudgetName,
     IdempotentAnswer,
+    QuotaName,
     Tenant,
     TenantSpace,
 )
 
 _NEW_TENANT: Final = """
     INSERT INTO recollect.tenants
-        (tenant_id, name, created_at, requests_per_minute, tokens_per_day)
-    VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING tenant_id
+        (tenant_id, name, created_at, requests_per_minute, tokens_per_day, most_spaces, most_bytes)
+    VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING tenant_id
 """
 _TENANT_COLUMNS: Final = (
-    "tenant_id AS id, name, created_at, requests_per_minute, tokens_per_day FROM recollect.tenants"
+    "tenant_id AS id, name, created_at, requests_per_minute, tokens_per_day, most_spaces,"
+    " most_bytes FROM recollect.tenants"
 )
 _TENANT: Final = f"SELECT {_TENANT_COLUMNS} WHERE tenant_id = %s"
 _TENANT_NAMED: Final = f"SELECT {_TENANT_COLUMNS} WHERE name = %s"
 _TENANTS: Final = f"SELECT {_TENANT_COLUMNS} WHERE name > %s ORDER BY name LIMIT %s"
 _SET_LIMITS: Final = """
-    UPDATE recollect.tenants SET requests_per_minute = %s, tokens_per_day = %s WHERE tenant_id = %s
+    UPDATE recollect.tenants SET requests_per_minute = %s, tokens_per_day = %s, most_spaces = %s,
+        most_bytes = %s
+    WHERE tenant_id = %s
 """
 _DROP_ALL: Final = tuple(
     f"DELETE FROM recollect.{table} WHERE tenant_id = %s"  # noqa: S608
@@ -65,6 +69,14 @@ _EXPIRE_KEY: Final = """
 _NEW_SPACE: Final = """
     INSERT INTO recollect.tenant_spaces (tenant_id, name, created_at) VALUES (%s, %s, %s)
     ON CONFLICT DO NOTHING
+"""
+_LOCK_TENANT: Final = "SELECT 1 FROM recollect.tenants WHERE tenant_id = %s FOR UPDATE"
+_USED: Final = """
+    SELECT count(*) AS spaces, coalesce(sum(bytes), 0)::bigint AS bytes
+    FROM recollect.tenant_spaces WHERE tenant_id = %s
+"""
+_SET_BYTES: Final = """
+    UPDATE recollect.tenant_spaces SET bytes = %s WHERE tenant_id = %s AND name = %s
 """
 _HAS_SPACE: Final = """
     SELECT name FROM recollect.tenant_spaces WHERE tenant_id = %s AND name = %s
@@ -165,9 +177,8 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             added = await work.row(
                 _NEW_TENANT,
-                (tenant.id, tenant.name, tenant.created_at, tenant.requests_per_minute,
-                 tenant.tokens_per_day),
-            )  # fmt: skip
+                (tenant.id, tenant.name, tenant.created_at, *tenant.limits.values()),
+            )
             if added is not None:
                 act = (actor, "tenant created", tenant.name, tenant.created_at)
                 await _note(work, audit_record(tenant.id, *act))
@@ -185,10 +196,12 @@ class TenantRecords:
         return tuple(Tenant(**row) for row in await self._fetch(None, _TENANTS, after, limit))
 
     async def set_limits(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        limits = (tenant.requests_per_minute, tenant.tokens_per_day)
         async with self._pool.tenant_transaction(tenant.id) as work:
-            await work.send(_SET_LIMITS, (*limits, tenant.id))
-            shown = ", ".join("no limit" if limit is None else str(limit) for limit in limits)
+            await work.send(_SET_LIMITS, (*tenant.limits.values(), tenant.id))
+            shown = ", ".join(
+                f"{name}: {'no limit' if limit is None else limit}"
+                for name, limit in tenant.limits.items()
+            )
             await _note(work, audit_record(tenant.id, actor, "limits set", shown, at))
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
@@ -234,9 +247,28 @@ class TenantRecords:
                 await _note(work, audit_record(tenant.id, *act))
         return ended is not None
 
-    async def add_space(self, tenant: UUID, name: str, *, at: float) -> None:
+    async def add_space(self, tenant: Tenant, name: str, *, at: float) -> bool:
+        """Add a space, unless it exists. Return False if the tenant may have no more."""
+        async with self._pool.tenant_transaction(tenant.id) as work:
+            if tenant.most_spaces is not None:
+                if await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
+                    return True
+                await work.send(_LOCK_TENANT, (tenant.id,))  # so that no other request counts now
+                used = await work.row(_USED, (tenant.id,))
+                if used is None or used[0] >= tenant.most_spaces:
+                    return False
+            await work.send(_NEW_SPACE, (tenant.id, name, at))
+        return True
+
+    async def used(self, tenant: UUID) -> dict[QuotaName, int]:
+        """Return how many spaces the tenant has, and the bytes of messages in them."""
+        (row,) = await self._fetch(tenant, _USED, tenant)
+        return {"spaces": row["spaces"], "bytes": row["bytes"]}
+
+    async def set_bytes(self, tenant: UUID, name: str, size: int) -> None:
+        """Store how many bytes of messages a space holds."""
         async with self._pool.tenant_transaction(tenant) as work:
-            await work.send(_NEW_SPACE, (tenant, name, at))
+            await work.send(_SET_BYTES, (size, tenant, name))
 
     async def has_space(self, tenant: UUID, name: str) -> bool:
         return bool(await self._fetch(tenant, _HAS_SPACE, tenant, name))

@@ -1,0 +1,155 @@
+"""The operations of the admin API, for keys with the scope `operator`. Only the command line
+creates such keys. The answers with a new key are never stored for an Idempotency-Key."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
+
+import msgspec
+
+from recollect.core.upkeep.certificates import certificate_json
+from recollect.core.values.tenant import LIMITS, ApiKey, LimitName, Tenant
+from recollect.errors import RecollectError
+from recollect.hosts.service import models as m
+from recollect.hosts.service.keys import Administration, MadeKey, shown_key
+from recollect.hosts.service.operations import actor_of, copied, page_of
+from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.requests import Call
+
+if TYPE_CHECKING:
+    from recollect.core.values.tenant import AuditRecord
+
+SPACES_A_CALL: Final = 20
+"""Spaces that one request deletes, so that it ends before its deadline."""
+_NO_KEY: Final = "the tenant has no working key with this id"
+
+
+async def tenants(call: Call) -> m.TenantsAnswer:
+    """List the tenants of the service, by name."""
+    records = await call.memories.records()
+    limit = call.query.limit
+    found = await records.tenants(after=call.after(""), limit=limit + 1)
+    page, more = page_of(found, limit)
+    return m.TenantsAnswer(
+        tenants=[_tenant(one) for one in page], next=call.cursor(page[-1].name) if more else None
+    )
+
+
+async def create_tenant(call: Call) -> m.TenantItem:
+    """Create a tenant."""
+    body = cast(m.TenantBody, call.body)
+    try:
+        return _tenant(await (await _admin(call)).create_tenant(body.name, _limits(body)))
+    except RecollectError as error:
+        if type(error) is not RecollectError:  # the store's
+            raise
+        raise Problem(ProblemKind.INVALID, str(error)) from None
+
+
+async def show_tenant(call: Call) -> m.TenantItem:
+    """Show a tenant and its limits."""
+    return _tenant(await _asked(call))
+
+
+async def set_limits(call: Call) -> m.TenantItem:
+    """Change limits of a tenant. Nodes notice within seconds."""
+    one = await _asked(call)
+    return _tenant(await (await _admin(call)).set_limits(one, _limits(call.body)))
+
+
+async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat it until `done`."""
+    one, certificates = await _asked(call), list[m.Record]()
+    async with aclosing((await _admin(call)).delete_tenant(one)) as deleting:
+        async for name, certificate in deleting:
+            call.memories.drop(one.id, name)
+            certificates.append(certificate_json(certificate))
+            if len(certificates) == SPACES_A_CALL:
+                return m.TenantDeletedAnswer(certificates=certificates, done=False)
+    return m.TenantDeletedAnswer(certificates=certificates, done=True)
+
+
+async def keys(call: Call) -> m.KeysAnswer:
+    """List the keys of a tenant."""
+    records = await call.memories.records()
+    return m.KeysAnswer(keys=[_key(one) for one in await records.keys((await _asked(call)).id)])
+
+
+async def create_key(call: Call) -> m.KeyMadeAnswer:
+    """Create a key of a tenant. The answer is the only place that shows it."""
+    body = cast(m.KeyBody, call.body)
+    made = await (await _admin(call)).create_key(
+        await _asked(call), scopes=body.scopes, name=body.name, seconds=body.expires_in_seconds
+    )
+    return _made(made)
+
+
+async def rotate_key(call: Call) -> m.KeyMadeAnswer:
+    """Replace a key of a tenant. The old one keeps working for a while."""
+    grace = cast(m.RotateBody, call.body).grace_seconds
+    one = await _asked(call)
+    made = await (await _admin(call)).rotate_key(one, call.path["key"], grace=grace)
+    if made is None:
+        raise Problem(ProblemKind.NOT_FOUND, _NO_KEY)
+    return _made(made)
+
+
+async def revoke_key(call: Call) -> m.KeyItem:
+    """Revoke a key of a tenant. Nodes refuse it within seconds."""
+    one, records = await _asked(call), await call.memories.records()
+    await (await _admin(call)).revoke_key(one, call.path["key"])
+    found = await records.key(one.id, call.path["key"])
+    if found is None:
+        raise Problem(ProblemKind.NOT_FOUND, _NO_KEY)
+    return _key(found[0])
+
+
+async def operator_audit(call: Call) -> m.OperatorAuditAnswer:
+    """List administrative actions on all tenants, newest first."""
+    records = await call.memories.records()
+    at, id_ = call.after([1e18, ""])
+    limit = call.query.limit
+    page, more = page_of(await records.log(None, before=(at, id_), limit=limit + 1), limit)
+    return m.OperatorAuditAnswer(
+        acts=[_act(one) for one in page],
+        next=call.cursor([page[-1].at, page[-1].id]) if more else None,
+    )
+
+
+async def _admin(call: Call) -> Administration:
+    return Administration(await call.memories.fleet(), actor_of(call))
+
+
+async def _asked(call: Call) -> Tenant:
+    """Return the tenant that the path names by its id."""
+    try:
+        id_ = UUID(call.path["tenant"])
+    except ValueError:
+        raise Problem(ProblemKind.NOT_FOUND, "no tenant has this id") from None
+    found = await (await call.memories.records()).tenant(id_)
+    if found is None:
+        raise Problem(ProblemKind.NOT_FOUND, "no tenant has this id")
+    return found
+
+
+def _limits(body: m.LimitsBody) -> dict[LimitName, int | None]:
+    given: dict[LimitName, Any] = {name: getattr(body, name) for name in LIMITS}
+    return {name: limit for name, limit in given.items() if limit is not msgspec.UNSET}
+
+
+def _tenant(one: Tenant) -> m.TenantItem:
+    return copied(m.TenantItem, one, id=str(one.id))
+
+
+def _key(one: ApiKey) -> m.KeyItem:
+    return copied(m.KeyItem, one, prefix=shown_key(one), scopes=list(one.scopes))
+
+
+def _made(made: MadeKey) -> m.KeyMadeAnswer:
+    return m.KeyMadeAnswer(key=made.text, record=_key(made.record))
+
+
+def _act(one: AuditRecord) -> m.OperatorAuditItem:
+    return copied(m.OperatorAuditItem, one, tenant=str(one.tenant))
