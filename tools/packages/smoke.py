@@ -273,8 +273,21 @@ def use_mcp(_: Path) -> None:
         {"id": 3, "method": "tools/call", "params": search},
     ]
     lines = [json.dumps({"jsonrpc": "2.0", **call}) for call in calls]
-    printed = command("mcp", given="".join(f"{line}\n" for line in lines))
-    answers = {answer["id"]: answer["result"] for answer in map(json.loads, printed.splitlines())}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    answers: dict[int, Any] = {}
+    with subprocess.Popen([BIN / "recollect", "mcp"], text=True, **pipes) as server:
+        assert server.stdin is not None and server.stdout is not None and server.stderr is not None
+        with suppress(BrokenPipeError):
+            server.stdin.write("".join(f"{line}\n" for line in lines))
+            server.stdin.flush()
+        # on a busy machine an answer can take longer than the server waits after the input's end
+        while 3 not in answers and (line := server.stdout.readline()):
+            answer = json.loads(line)
+            answers[answer["id"]] = answer["result"]
+        with suppress(BrokenPipeError):
+            server.stdin.close()
+        if not answers:
+            raise_missing(server.stderr.read())
     assert answers[2]["tools"], answers
     assert not answers[3].get("isError"), answers
 

@@ -189,7 +189,8 @@ class SpaceWorker:
         self._settings, self._of_tenants = settings, settings.across_sessions()
         self._embedders = choose_embedders(settings).used
         self._reader = choose_model(settings, "extraction")
-        self.log, self.once = log, once
+        self.log: WorkLog = log
+        self.once: bool = once
         self.stop: asyncio.Event = asyncio.Event()
 
     async def run(self, url: str | None, named: tuple[str, ...]) -> None:

@@ -41,11 +41,11 @@ class BackgroundGateway(BackgroundServer):
     ) -> None:
         """`agent` is the agent that this gateway is started for. Only that agent gets the token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
-        self.gateway = Gateway(
+        self.gateway: Gateway = Gateway(
             settings, token=token, open_engine=open_engine, tell=tell, own_user_only=bool(agent)
         )
         super().__init__(server_of(self.gateway), listening_socket(settings))
-        self.url = with_token(self.address, token)
+        self.url: str = with_token(self.address, token)
         self._announced = announced(
             RunningGateway(
                 address=self.address,

@@ -39,7 +39,7 @@ class ClientMemory:
     def __init__(
         self, order: MemoryOrder, pool: MemoryPool[Any, OpenMemory], key: Hashable
     ) -> None:
-        self.session = order.session
+        self.session: str | None = order.session
         self._order = order
         self._pool, self._key = pool, key
         self._opened: Engine | None = None

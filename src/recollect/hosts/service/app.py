@@ -509,6 +509,8 @@ def watch(service: Service, metrics: Metrics) -> None:
 class NodeServer(HttpServer):
     """The HTTP server of a node, which drains before it stops."""
 
+    force_exit: bool
+
     def __init__(
         self,
         service: Service,

@@ -276,7 +276,7 @@ class RowInsert:
         )
         given = ", ".join(f"%s::{kind.removesuffix('[]')}[]" for kind in types.values())
         self._types = tuple(types.values())
-        self.sql = f"""
+        self.sql: str = f"""
             INSERT INTO recollect.{table} (space_id, {names}) SELECT c.space_id, {values}
             FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
             CROSS JOIN unnest({given}) AS u ({names})

@@ -199,8 +199,8 @@ class Caches:
     last few queries. A recall runs the same query twice. Only one thread uses this object."""
 
     def __init__(self) -> None:
-        self.passages = Matrices()
-        self.facts = Matrices(MEMBERS, load_fact_vectors)
+        self.passages: Matrices = Matrices()
+        self.facts: Matrices = Matrices(MEMBERS, load_fact_vectors)
         self._state: Row = ()
         self._postings: dict[tuple[str, ...], list[Postings]] = {}
         self._left_out: dict[frozenset[SegmentId], LeftOut] = {}
