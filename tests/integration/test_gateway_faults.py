@@ -21,7 +21,6 @@ from tests.harness.gateway import (
     gateway,
     leave_in_mid_stream,
     records,
-    settings_for,
     turn,
 )
 from tests.harness.model_server import Asked, ModelServer, Step
@@ -32,8 +31,6 @@ from tests.harness.waiting import (
     wait_until,
 )
 
-from recollect import Engine, open_memory
-from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.wiring import open_store
 from recollect.core.values.model import Usage
 from recollect.hosts.gateway.running import BackgroundGateway
@@ -140,29 +137,6 @@ def test_a_server_that_stops_and_comes_back_loses_nothing() -> None:
             talk.say(1)
             wait_until(lambda: len(stored(database.app_url)) >= 12)
         talk.check(stored(database.app_url))
-
-
-class HangingEmbedder(HashEmbedder):
-    """Ready, and never done."""
-
-    async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        await asyncio.sleep(3_600)
-        raise AssertionError("nobody waits for this")
-
-
-def test_an_embedder_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    file = tmp_path / "memory.db"
-
-    def opened(space: str) -> Engine:
-        return open_memory(store=file, space=space, embedders=[HangingEmbedder()])
-
-    with (
-        ModelServer(lambda _: SAYS) as server,
-        BackgroundGateway(settings_for(server), open_engine=opened) as running,
-    ):
-        talk = Talk(running)
-        talk.say(4)
-    talk.check(stored(str(file)))
 
 
 @pytest.mark.parametrize("wire", list(PATHS))

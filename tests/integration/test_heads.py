@@ -125,7 +125,7 @@ def test_a_token_of_any_letters_is_accepted(token: str) -> None:
     app = application([Route("/", count, methods=["POST"])], middleware=[own])
     with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, mend="")) as running:
         for sent, status in ((token.encode(), 200), (token.encode() + b"\xe9", 401)):
-            headers = {"authorization": b"Bearer " + sent}
+            headers = {b"authorization": b"Bearer " + sent}
             assert httpx2.post(running.url, headers=headers).status_code == status
 
 
