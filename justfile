@@ -1,65 +1,65 @@
 # `just` alone runs what CI runs first.
 
-# Lint, strict types, layering
+# Check lint, strict types and layering
 check:
     ruff check .
     ruff format --check .
     mypy
     lint-imports
 
-# Every test, on two cores
+# Run every test, on two cores
 test *ARGS:
     pytest -q -n 2 --dist worksteal {{ARGS}}
 
-# Everything CI does, in an environment of its own
+# Run what CI runs, in an environment of its own
 ci:
     bash .ci/run
 
-# 20,000 generated conversations a wire format instead of 300, 10,000 mutated requests to the gateway
+# Test 20,000 generated conversations per wire format, and 10,000 mutated requests to the gateway
 soak:
     RECOLLECT_SOAK=1 pytest -q -n 2 --dist worksteal --timeout 0 tests/property/test_every_request.py tests/integration/test_gateway_mutated.py
 
-# Ten minutes of mixed traffic through a gateway: nothing leaks, nothing acknowledged is lost
+# Send ten minutes of mixed traffic through a gateway; check for leaks and lost messages
 soak-gateway *ARGS:
     python -m tools.gateway_soak {{ARGS}}
 
-# 2,000 pairs of callers whose conversations begin alike, through a gateway that is restarted: nobody reads another's words
+# Run 2,000 pairs of callers with similar conversations; check that a restarted gateway keeps them apart
 callers *ARGS:
     python -m tools.gateway_callers {{ARGS}}
 
-# Requests that schemathesis makes from a description of the gateway's routes: no 5xx of its making
+# Send generated requests to the gateway (schemathesis); no answer may be a 5xx of its own
 schema-gateway *ARGS:
     python -m tools.gateway_schema {{ARGS}}
 
-# The same of the service's OpenAPI document: no 500, and every answer as the document says
+# Send generated requests to the service; every answer must match its OpenAPI document
 schema-service *ARGS:
     python -m tools.service_schema {{ARGS}}
 
-# Nodes under load while PostgreSQL, a replica's primary, a node, the worker or PgBouncer is killed; and its backup
+# Kill each component of a service under load, and restore its backups
 service-faults *ARGS:
     python -m tools.service_faults {{ARGS}}
 
-# A real Citus: the store's contract, then a worker of Citus killed under load; only its spaces may fail
+# Test the store's contract on a real Citus, then kill a Citus worker under load
 citus *ARGS:
     python -m tools.service_faults.citus {{ARGS}}
 
-# Ten minutes of mixed load on two nodes and a worker: memory stays flat; then an idle node does not grow
+# Put ten minutes of mixed load on two nodes and a worker; check that RAM does not grow
 service-soak *ARGS:
     python -m tools.service_faults.soak {{ARGS}}
 
-# Sessions of 3,000 turns at 16k and 64k: nothing over the limit or lost, and bounds on disk, CPU and memory
+# Run sessions of 3,000 turns; check limits, losses, disk, CPU and RAM
 long-session *ARGS:
     python -m tools.long_session {{ARGS}}
 
-# Processes and servers killed, stopped and taken away at full size; non-zero on any loss
+# Kill and stop processes and servers at full size; fail on any loss
 crash *ARGS:
     python -m tools.crash {{ARGS}}
 
-# Three restarts and 400 turns without a pause beside 8 busy processes, on SQLite and PostgreSQL
+# Restart stores during 400 turns next to 8 busy processes, on SQLite and PostgreSQL
 restarts *ARGS:
     python -m tools.crash --scenario restarts --store sqlite --store pg18 {{ARGS}}
 
-# CI with every test at its full size, then every figure of the docs
+# Run CI with every test at full size, then measure every figure of the docs
 full:
     RECOLLECT_FULL=1 bash .ci/run
     recollect bench turn --json
@@ -83,7 +83,7 @@ full:
     just citus
     just packages
 
-# Wheel and sdist in empty environments: each extra, lowest dependencies, every Python found; complete types
+# Test wheel and sdist in empty environments: each extra, lowest dependencies, every Python found; complete types
 packages *ARGS:
     python -m tools.packages {{ARGS}}
 
@@ -91,35 +91,35 @@ packages *ARGS:
 release *ARGS:
     python -m tools.release {{ARGS}}
 
-# A real model at a 4,096-token window: 30,000 tokens through real overflows and compactions
+# Run a real model with a window of 4,096 tokens through overflows and compactions
 real-model *ARGS:
     python -m tools.real_model {{ARGS}}
 
-# Claude Code, Codex, pi and opencode themselves through the gateway, and OpenClaw with our context engine
+# Run Claude Code, Codex, pi and opencode through the gateway, and OpenClaw with our context engine
 clients *ARGS:
     python -m tools.clients {{ARGS}}
 
-# The newest Claude Code, Codex, pi, opencode and OpenClaw: what of theirs does no reader of ours know?
+# List fields of the newest Claude Code, Codex, pi, opencode and OpenClaw that no reader knows
 compatibility *ARGS:
     python -m tools.compatibility {{ARGS}}
 
-# The official conformance suite of MCP against `recollect mcp --http`
+# Run the official conformance suite of MCP against `recollect mcp --http`
 conformance *ARGS:
     python -m tools.mcp_conformance {{ARGS}}
 
-# What strategies cost under prompt caching and what they keep, beside plain compaction and OpenClaw
+# Compare cost and recovered identifiers with plain compaction and OpenClaw
 cost *ARGS:
     recollect bench cost {{ARGS}}
 
-# What an agent waits for its hooks, with the daemon and without
+# Measure how long an agent waits for its hooks, with the daemon and without
 hooks *ARGS:
     recollect bench hooks {{ARGS}}
 
-# What one machine serves, and what a fleet needs: docs/operations/capacity.md with its figures and pictures; about 15 minutes
+# Measure the capacity of a service and write docs/operations/capacity.md; takes about 15 minutes
 scale *ARGS:
     recollect bench scale --write docs {{ARGS}}
 
-# What recall finds, what it recalls for nothing, what it costs, and that both stores rank alike
+# Measure recall: what it finds, wrong recalls, time, and equal ranking in both stores
 recall:
     recollect bench recall --set locomo --set longmemeval --set beam --embedder minilm+static --json
     recollect bench recall --set locomo --embedder minilm --json
@@ -129,7 +129,7 @@ recall:
     recollect bench recall --compare sqlite,pg18 --set locomo --set longmemeval --set beam --set madial --set memdaily --embedder minilm+static --json
     recollect bench turn --recall --json
 
-# What stands in the request when a user asks: tool agents, chats and coding sessions fed turn by turn
+# Measure which evidence is in the request when a user asks, turn by turn
 live:
     recollect bench live --set agent --half held-out --embedder static --json
     recollect bench live --set agent --half held-out --embedder none --window 16k --statements 0 --json
@@ -141,20 +141,20 @@ live:
     recollect bench live --set agent --half held-out --embedder static --summaries none --statements 0 --json
     recollect bench live --set locomo --embedder static --summaries none --most-questions 300 --strategy recollect --json
 
-# The same with a real model that summarises (SmolLM2 by llama.cpp): hours on two cores
+# Measure the same with summaries of a real model (SmolLM2 by llama.cpp); takes hours on two cores
 live-real-model:
     recollect bench live --set agent --half held-out --window 16k --summaries model --statements 0 --strategy recollect --strategy recall-off --json
 
-# The charts of the docs, from the figures that are committed next to them
+# Draw the charts of the docs from the committed figures
 charts:
     python -m recollect_bench.charts docs
 
-# The pages that are generated from code, then the site in site/ (pip install --group docs)
+# Write the generated pages, then build the site in site/ (pip install --group docs)
 docs:
     python -m tools.reference
     zensical build --strict
     python -m tools.reference --full site/llms-full.txt
 
-# The pictures of chat, receipt and explain: driven in a real terminal, with a scripted model
+# Draw the pictures of chat, receipt and explain in a real terminal, with a scripted model
 chat-picture:
     python -m tools.chat_picture docs/images

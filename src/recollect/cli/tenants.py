@@ -301,7 +301,7 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     metavar="AGE",
     default="24h",
     show_default=True,
-    help="How long the old key keeps working.",
+    help="Keep the old key working for this long.",
 )
 @service_options
 async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:

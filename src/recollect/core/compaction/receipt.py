@@ -46,7 +46,7 @@ _MOST_FAILURES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What a summary lacks; empty if it passed."""
+    """Parts that a summary lacks; empty if it passed."""
 
     sections: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)

@@ -57,7 +57,7 @@ _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Where a batch was made durable, and the problem if that is not the store."""
+    """Place at which a batch became durable, and the problem if that is not the store."""
 
     where: Where
     written: WriteResult | None = None

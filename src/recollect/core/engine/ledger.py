@@ -377,7 +377,7 @@ _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 @dataclass(slots=True)
 class ArchiveState:
-    """What this process knows about the stored part of a session."""
+    """Knowledge of this process about the stored part of a session."""
 
     loaded: bool = False
     stale: bool = False

@@ -38,7 +38,7 @@ nothing extra."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPrice:
-    """What an edit saves and costs, in input tokens at full price."""
+    """Savings and cost of an edit, in input tokens at full price."""
 
     saves: float
     breaks: float

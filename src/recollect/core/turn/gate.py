@@ -175,7 +175,7 @@ LEAST_WORDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """How certain a match must be to open the gate by meaning, for one kind of message."""
+    """Certainty that a match needs to open the gate by meaning, for one kind of message."""
 
     certainty: float
     ahead: float

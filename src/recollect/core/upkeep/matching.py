@@ -29,7 +29,7 @@ from recollect.errors import FormatError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTargets:
-    """What an order would remove, determined before it runs."""
+    """Data that an order would remove, determined before it runs."""
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
     spooled: tuple[Segment, ...] = field(default=(), repr=False)

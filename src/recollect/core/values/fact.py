@@ -173,7 +173,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTo:
-    """How far a session was read for facts."""
+    """Place up to which a session was read for facts."""
 
     session: str
     sequence: int

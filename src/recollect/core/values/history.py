@@ -154,7 +154,7 @@ _LEAST_CACHED_TOKENS = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """What a provider reported about its prompt cache in one session."""
+    """Report of a provider about its prompt cache in one session."""
 
     misses: int = 0
     """Number of requests in a row without cache reads or writes."""

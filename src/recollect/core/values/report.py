@@ -57,7 +57,7 @@ FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inse
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLine:
-    """What one stage did and why, or how it failed."""
+    """Outcome of one stage, with the reason or the failure."""
 
     stage: StageName
     outcome: Outcome
@@ -113,7 +113,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a turn changed in its request, and why. `limit_tokens` is the window without the
+    """Changes of a turn to its request, with reasons. `limit_tokens` is the window without the
     reserve. `fixed_tokens` counts the system prompt and tools. `moment` is the reason why older
     messages could be edited. `lines` has one entry per stage. `recalled` holds ids and scores of
     recalled messages."""

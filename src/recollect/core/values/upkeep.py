@@ -74,7 +74,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOrder:
-    """What to forget. The two ways of selecting can be combined. By content (`segments`,
+    """Selection of data to forget, in two ways that can be combined. By content (`segments`,
     `message_ids`): every segment of the message is removed, and a tombstone blocks the message
     everywhere. By place (`sessions`, `said_after`, `said_before`, intersected): a tombstone blocks
     each segment at its place. The same words in other places stay, and so do pieces, jobs and
@@ -112,7 +112,7 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """What a store removed: counts and ids, never content."""
+    """Data that a store removed: counts and ids, never content."""
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()

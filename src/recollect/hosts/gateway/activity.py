@@ -28,7 +28,7 @@ _SEPARATORS: Final = frozenset("-._")
 
 
 class Handling(Enum):
-    """How a request was handled. The value is shown to people."""
+    """Handling of a request. The value is shown to people."""
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"

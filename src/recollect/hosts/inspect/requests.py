@@ -422,7 +422,7 @@ def _side(raw: bytes, text: str, start: int, end: int) -> Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEnd:
-    """Where the provider's cache of the previous request ends."""
+    """End of the provider's cache of the previous request."""
 
     row: int | None
     """The first row that differs; None if the system prompt or the tools do, or nothing does."""

@@ -105,7 +105,7 @@ class ObserveBody(ApiBody):
 
 
 class ObservedAnswer(ApiAnswer):
-    """What was learned from the reply."""
+    """Values learned from the reply."""
 
     archived: Annotated[
         Literal["store"] | None, about("Where the turn is stored: `store`, or null if nowhere")
@@ -136,7 +136,7 @@ class IngestBody(ApiBody):
 
 
 class IngestedAnswer(ApiAnswer):
-    """How many messages were stored."""
+    """Number of stored messages."""
 
     read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
@@ -260,7 +260,7 @@ class ReceiptsAnswer(ApiAnswer):
 
 
 class ReceiptAnswer(ApiAnswer):
-    """What a compaction kept, and what it lost."""
+    """Details that a compaction kept, and details that it lost."""
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
@@ -360,21 +360,21 @@ class FactBody(ApiBody):
 
 
 class FactWrittenAnswer(ApiAnswer):
-    """What happened to the statement."""
+    """Outcome of writing the statement."""
 
     id: Annotated[str, about("The id of the fact")]
     outcome: Annotated[str, about("Whether the fact is new, already known, or replaces another")]
 
 
 class FactForgetQuery(ApiBody):
-    """What to forget together with a fact."""
+    """Data to forget together with a fact."""
 
     sources: Annotated[bool, about("Also its source messages")] = False
     versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
 class ForgetBody(ApiBody):
-    """What to forget permanently. Set at least one selector."""
+    """Data to forget permanently. Set at least one selector."""
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
@@ -388,7 +388,7 @@ class ForgetBody(ApiBody):
 
 
 class ForgetPreview(ApiAnswer):
-    """What forgetting would remove. Nothing was changed."""
+    """Data that forgetting would remove. Nothing was changed."""
 
     segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
@@ -398,7 +398,7 @@ class ForgetPreview(ApiAnswer):
 
 
 class ForgottenAnswer(ApiAnswer):
-    """What was removed, or the preview."""
+    """Removed data, or the preview."""
 
     certificate: Annotated[
         Record | None,
@@ -506,7 +506,7 @@ class TenantsAnswer(ApiAnswer):
 
 
 class TenantDeletedAnswer(ApiAnswer):
-    """What was deleted of a tenant."""
+    """Deleted data of a tenant."""
 
     certificates: Annotated[list[Record], about("One per deleted space")]
     done: Annotated[bool, about("False if spaces are left: send the request again, as a new one")]
@@ -524,9 +524,11 @@ class KeyBody(ApiBody):
 
 
 class RotateBody(ApiBody):
-    """How to replace a key."""
+    """Order to replace a key."""
 
-    grace_seconds: Annotated[Seconds, about("How long the old key keeps working")] = 86_400.0
+    grace_seconds: Annotated[Seconds, about("Seconds for which the old key keeps working")] = (
+        86_400.0
+    )
 
 
 class KeyItem(ApiAnswer):

@@ -40,7 +40,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where a value comes from: its file, preset or variable, and the key as written there."""
+    """Origin of a value: its file, preset or variable, and the key as written there."""
 
     kind: SourceKind
     name: str = ""

@@ -319,7 +319,7 @@ async def expire(work: Transaction, *, before: float) -> int:
 
 
 class _Place(NamedTuple):
-    """Where the bodies of a kind are stored."""
+    """Place in which the bodies of a kind are stored."""
 
     table: str
     id: str

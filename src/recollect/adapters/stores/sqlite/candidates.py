@@ -195,7 +195,7 @@ class LeftOut(NamedTuple):
 
 
 class Caches:
-    """What the searches of a space have read before: vectors, and the words and exclusions of the
+    """Results of earlier searches of a space: vectors, and the words and exclusions of the
     last few queries. A recall runs the same query twice. Only one thread uses this object."""
 
     def __init__(self) -> None:

@@ -181,7 +181,7 @@ class SpaceFile:
 
 
 class BusyWait:
-    """How much longer one operation may wait for other processes."""
+    """Remaining time for which one operation may wait for other processes."""
 
     __slots__ = ("_ended", "_seconds", "_until")
 

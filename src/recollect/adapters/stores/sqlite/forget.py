@@ -257,7 +257,7 @@ def scrub(db: Database) -> ScrubResult:
 
 
 class _Place(NamedTuple):
-    """Where the bodies of a kind are stored."""
+    """Place in which the bodies of a kind are stored."""
 
     table: str
     id: str
