@@ -44,10 +44,11 @@ WARM_UP_SHARE: Final = 0.5
 QUIET_SECONDS: Final = 60.0
 REPLY_SECONDS: Final = 60.0
 FEW_TASKS: Final = 6
+"""Tasks of an idle gateway."""
 MORE_TASKS: Final = 2
+"""Further tasks that may look after the store."""
 MORE_FILES: Final = 8
 """Files of a memory that opens only when it is needed. A leak leaves one per request."""
-"""An idle gateway has so many, and these more may look after the store."""
 ROUTES: Final = {
     "anthropic": ("/v1/messages", "messages"),
     "openai-chat": ("/v1/chat/completions", "messages"),

@@ -10,8 +10,8 @@ from tools.gateway_callers import run_pairs
 
 
 def test_callers_that_begin_alike_do_not_cross_and_their_conversations_go_on() -> None:
-    result = run_pairs(at_size(ci=15, full=2_000))
+    result = run_pairs(at_size(ci=30, full=2_000))
     assert result.crossings == []
     assert result.share("turn", "retry", "restart") >= 0.98, result.to_dict()
     assert result.share("restart") >= 0.98, result.to_dict()
-    assert result.continued["restart"] > at_size(ci=15, full=2_000)
+    assert result.continued["restart"] > at_size(ci=30, full=2_000)

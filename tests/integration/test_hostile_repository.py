@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,13 @@ def test_names_of_folders(tmp_path: Path, name: str, surface: str) -> None:
             assert text == harmless(text), "a name moved the cursor"
 
 
-@pytest.mark.parametrize("surface", at_size(ci=("wrap",), full=tuple(SURFACES)))
-@pytest.mark.parametrize("kind", at_size(ci=INLINE, full=(*SETTINGS, *FILES)))
+@pytest.mark.parametrize(
+    ("kind", "surface"),
+    at_size(
+        ci=[*product(INLINE, ("wrap", "gateway"))],
+        full=[*product((*SETTINGS, *FILES), SURFACES)],
+    ),
+)
 def test_each_by_itself(tmp_path: Path, kind: str, surface: str) -> None:
     with machine(tmp_path) as on:
         if kind in SETTINGS:
