@@ -125,6 +125,18 @@ async def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
     assert found[failures, "cause=late", "stage=recall"] == 1
 
 
+def test_scrapers_choose_format_compression_and_path() -> None:
+    with told() as metrics, httpx2.Client(trust_env=False) as scraper:
+        for path in ("", "metrics"):
+            url = f"http://127.0.0.1:{metrics.port}/{path}"
+            headers = {"accept": "application/openmetrics-text", "accept-encoding": "gzip"}
+            answer = scraper.get(url, headers=headers)
+            assert answer.status_code == 200
+            assert answer.headers["content-type"].startswith("application/openmetrics-text")
+            assert answer.headers["content-encoding"] == "gzip"
+            assert answer.text.endswith("# EOF\n")
+
+
 def test_the_metrics_of_the_docs_are_those_there_are() -> None:
     page = (ROOT / "docs/operations/monitoring.md").read_text()
     described = set(re.findall(r"^\| `(recollect_\w+)`", page, re.MULTILINE))

@@ -9,20 +9,17 @@ from math import nan
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
     Info,
     ProcessCollector,
-    generate_latest,
+    make_asgi_app,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount
 
 import recollect
 from recollect.hosts.http import BackgroundServer, HttpServer, application
@@ -219,11 +216,7 @@ class PoolCollector(Collector):
 
 
 def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
-    """Make the server of /metrics. Raise RecollectError if the port is taken."""
-
-    async def page(request: Request) -> Response:
-        del request
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
+    """Make the server of the metrics, at any path. Raise RecollectError if the port is taken."""
     opened = listen_on(host, port, mend="set another as telemetry.metrics_port")
-    return BackgroundServer(HttpServer(application([Route("/metrics", page)])), opened)
+    pages = Mount("/", make_asgi_app(metrics.registry))
+    return BackgroundServer(HttpServer(application([pages])), opened)
