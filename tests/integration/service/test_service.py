@@ -333,6 +333,17 @@ def test_what_is_wrong_is_told_as_a_problem(
     assert told["detail"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/v1/none", 401), ("PUT", "/v1/spaces", 401), ("GET", "/v2/spaces", 404)],
+)
+def test_without_a_key_the_api_does_not_name_its_paths(
+    caller: Caller, method: str, path: str, status: int
+) -> None:
+    answer = caller(method, path, expect=status, headers={"authorization": ""})
+    assert "allow" not in answer.headers
+
+
 def test_a_node_says_why_it_is_not_ready(server: PostgresServer, database: TestDatabase) -> None:
     bare = server.new_database()
     key = make_key(uuid4(), name="", scopes=["read"], now=0.0).text

@@ -135,7 +135,7 @@ class Service:
         self._document = openapi()
         self.draining: bool = False
         self._app = application(
-            self._routes(), lifespan=self._lifespan, on_problem=_answer_http_error
+            self._routes(), lifespan=self._lifespan, on_problem=self._answer_unrouted
         )
 
     def _routes(self) -> list[Route]:
@@ -225,6 +225,24 @@ class Service:
             return _answer_problem(request, done) if isinstance(done, Problem) else done
 
         return answer
+
+    async def _answer_unrouted(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        problem = Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
+        if error.status_code == 405:
+            problem = Problem(
+                ProblemKind.METHOD,
+                "see /openapi.json for the methods of this path",
+                allow=(error.headers or {}).get("Allow", ""),
+            )
+
+        async def refuse(request: Request) -> Response:
+            if request.scope["path"].startswith(f"{PREFIX}/"):
+                async with asyncio.timeout(self._serve.deadline_seconds):
+                    await self._principals.of(request.headers.get("authorization", ""))
+            raise problem
+
+        return await self._page("other", refuse)(request)
 
     async def _openapi(self, request: Request) -> Response:
         del request
@@ -476,18 +494,6 @@ async def _run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[
 def _answer_problem(request: Request, problem: Problem) -> Response:
     request.state.record.reason = problem.reason
     return Response(problem.body(), problem.kind.status, problem.headers())
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    problem = Problem(ProblemKind.NOT_FOUND, "see /openapi.json for the paths")
-    if error.status_code == 405:
-        problem = Problem(
-            ProblemKind.METHOD,
-            "see /openapi.json for the methods of this path",
-            allow=(error.headers or {}).get("Allow", ""),
-        )
-    return _answer_problem(request, problem)
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
