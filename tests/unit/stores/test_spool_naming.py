@@ -66,6 +66,8 @@ def test_a_file_has_one_spool_by_whatever_path(
         "postgresql:///memory?host=db",
         "postgresql://db?dbname=memory",
         "postgresql://memory@db",
+        "postgresql://app:secret%zz@db/memory",  # libpq refuses these two
+        "postgresql://app:secret@db/memory?pgbouncer=true",
     ],
 )
 def test_a_database_has_one_name(spelled: str) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, LiteralString
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import numpy as np
@@ -149,7 +149,11 @@ def server_name(url: str) -> str:
     try:
         options = [*Conninfo.get_defaults(), *Conninfo.parse(libpq_url(url).encode())]
     except psycopg.Error:
-        return url  # opening the store reports what is wrong with it
+        # Opening the store reports the mistake. Until then, batches wait under the name that the
+        # corrected URL will have. A user, a password or an option is never part of a name.
+        named = urlsplit(url)
+        servers = named.netloc.rpartition("@")[2].lower() or "unknown"
+        return f"{servers}{'' if ':' in servers else f':{_PORT}'}{named.path}"
     given = {option.keyword.decode(): option.val.decode() for option in options if option.val}
     hosts = [
         os.path.realpath(host) if host.startswith("/") else host.lower()
