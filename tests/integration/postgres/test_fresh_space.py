@@ -50,7 +50,7 @@ def cpu_seconds(database: TestDatabase) -> float:
     with psycopg.connect(database.admin_url, autocommit=True) as admin:
         sessions = admin.execute(
             "SELECT pid FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid != pg_backend_pid()"
+            " WHERE datname = current_database() AND usename != current_user"
             " AND backend_type = 'client backend'"  # others come and go
         ).fetchall()
     stats = [Path(f"/proc/{pid}/stat").read_text(encoding="utf-8") for (pid,) in sessions]

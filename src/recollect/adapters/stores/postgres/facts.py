@@ -146,10 +146,21 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# A fact may rest on a segment by its evidence alone; `forget_facts` reads that.
+# A fact may rest on a segment by its evidence alone. `forget_facts` reads unclear evidence itself.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
-    WHERE space_id = %s AND (sources && %s::text[] OR evidence IS NOT NULL)
+    WHERE space_id = %(space)s AND (
+        sources && %(gone)s::text[]
+        OR CASE
+            WHEN evidence IS NULL THEN false
+            WHEN NOT pg_input_is_valid(evidence, 'json') THEN true
+            WHEN json_typeof(evidence::json) <> 'array' THEN true
+            ELSE EXISTS (
+                SELECT FROM json_array_elements(evidence::json) AS e (span)
+                WHERE json_typeof(e.span) <> 'array' OR e.span ->> 0 = ANY(%(gone)s::text[])
+            )
+        END
+    )
 """  # noqa: S608
 _GONE: Final = """
     SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
@@ -257,7 +268,7 @@ async def forget_facts(
     """
     rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
     if gone:
-        rows += await work.records(_RESTING, (work.space_id, driver.texts(gone)))
+        rows += await work.records(_RESTING, {"space": work.space_id, "gone": driver.texts(gone)})
     numbers = {row["id"]: row["fact_no"] for row in rows}
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
     twins = {segment: twin for segment, twin in gone.items() if twin is not None}

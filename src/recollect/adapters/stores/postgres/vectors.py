@@ -13,6 +13,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -48,8 +50,14 @@ _DROP: Final = """
     DELETE FROM recollect.sign_blocks
     WHERE space_id = %s AND embedder_no = %s AND block_no = ANY(%s::integer[])
 """
-_DROP_ALL: Final = "DELETE FROM recollect.sign_blocks WHERE space_id = %s"
-_UNSIGNED: Final = "UPDATE recollect.embedders SET signed = false WHERE space_id = %s AND signed"
+_SIGNED_VECTORS: Final = """
+    SELECT v.embedder_no, e.dimensions, v.passage_no, coalesce(v.half::vector, v.v)
+    FROM recollect.vectors AS v
+    JOIN recollect.embedders AS e
+        ON e.space_id = %(space)s AND e.embedder_no = v.embedder_no AND e.signed
+    WHERE v.space_id = %(space)s AND v.passage_no = ANY(%(numbers)s::bigint[])
+    ORDER BY v.embedder_no
+"""
 _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHERE space_id = %s"
 
 
@@ -103,11 +111,14 @@ async def clear_signs(work: Transaction, numbers: Ints) -> None:
             await _change(work, embedder, Layout(dimensions), numbers, None)
 
 
-async def drop_signs(work: Transaction) -> None:
-    """Remove all signs. The next vector that is written makes them again; until then all vectors
-    are compared exactly."""
-    await work.send(_DROP_ALL, (work.space_id,))
-    await work.send(_UNSIGNED, (work.space_id,))
+async def sign_again(work: Transaction, numbers: driver.Raw) -> None:
+    """Write the signs of the stored vectors of these passages, whose numbers are new."""
+    rows = await work.rows(_SIGNED_VECTORS, {"space": work.space_id, "numbers": numbers})
+    for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
+        places, stored = zip(*(row[2:] for row in some), strict=True)
+        values = np.frombuffer(b"".join(map(driver.floats_of, stored)), "<f4")
+        vectors = values.reshape(-1, dimensions)
+        await put_signs(work, embedder, dimensions, np.array(places, np.int64), vectors)
 
 
 async def _change(

@@ -243,9 +243,10 @@ async def replace_passages(
         if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
             moved[was] = number
     if moved:
-        renumbered = (driver.int8s(list(moved)), driver.int8s(list(moved.values())))
-        await work.send(_RENUMBER_VECTORS, (*renumbered, work.space_id, work.space_id))
-        await vectors.drop_signs(work)
+        new_numbers = driver.int8s(list(moved.values()))
+        renumbered = (driver.int8s(list(moved)), new_numbers, work.space_id, work.space_id)
+        await work.send(_RENUMBER_VECTORS, renumbered)
+        await vectors.sign_again(work, new_numbers)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
     await space.advance(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
