@@ -429,8 +429,8 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
         )
     if version < min(MIGRATIONS):
         raise StoreCorrupt(
-            f"{file.path} was made by an earlier development version: delete it, and import its "
-            "content again"
+            f"{file.path} was made by an earlier development version: export its content with "
+            "that version (`recollect export`), and import the content (`recollect import`)"
         )
     if meta.get(_SPACE) != file.space:
         raise StoreError(

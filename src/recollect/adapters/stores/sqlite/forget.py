@@ -37,10 +37,7 @@ SELECT message_id FROM segment WHERE id IN (SELECT value FROM json_each(?))
 _ROWS: Final = "SELECT sequence, id, message_id, noise IS NOT NULL, tokens, session FROM segment "
 _OF_IDENTITIES: Final = _ROWS + "WHERE message_id IN (SELECT value FROM json_each(?))"  # noqa: S608
 _OF_IDS: Final = _ROWS + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
-_AT_PLACES: Final = f"""
-{_ROWS} WHERE (?1 OR session IN (SELECT value FROM json_each(?2)))
-  AND (?3 IS NULL OR said_at >= ?3) AND (?4 IS NULL OR said_at < ?4)
-"""  # noqa: S608
+_OF_SESSIONS: Final = "session IN (SELECT value FROM json_each(?))"
 _TWINS: Final = """
 SELECT message_id, id, min(sequence) FROM segment
 WHERE message_id IN (SELECT value FROM json_each(?)) GROUP BY message_id
@@ -142,14 +139,17 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
     numbers = [number for number in named if number is not None]
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (columns.json_list(identities),))}
     places: list[Row] = []
-    if order.sessions or order.by_time:
-        given = (
-            not order.sessions,
-            columns.json_list(numbers),
-            order.said_after,
-            order.said_before,
-        )
-        places = [row for row in db.rows(_AT_PLACES, given) if row[0] not in rows]
+    conditions: dict[str, object] = {}
+    if order.sessions:
+        conditions[_OF_SESSIONS] = columns.json_list(numbers)
+    if order.said_after is not None:
+        conditions["said_at >= ?"] = order.said_after
+    if order.said_before is not None:
+        conditions["said_at < ?"] = order.said_before
+    if conditions:
+        query = f"{_ROWS} WHERE {' AND '.join(conditions)}"  # an index serves each condition
+        given = tuple(conditions.values())
+        places = [row for row in db.rows(query, given) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
     return _Targets(
         identities=identities,
