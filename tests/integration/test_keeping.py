@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,25 @@ async def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -
         )
         assert rebuilt == body
     await store.close()
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "<system-reminder>x</system-reminder>\nabc\n",
+        'say "x" at src/crane.py:12\n',
+    ],
+)
+async def test_a_message_of_two_megabytes_takes_linear_time(unit: str, tmp_path: Path) -> None:
+    async def seconds(chars: int) -> float:
+        """Return the processor time of a turn with a message of this size."""
+        async with open_memory(store=tmp_path / f"{chars}.db") as memory:
+            await memory.prepare("s", request(1))
+            long = request(1)
+            long["messages"].append({"role": "user", "content": unit * (chars // len(unit))})
+            began = time.process_time()
+            assert (await memory.prepare("s", long)).request["messages"]
+            return time.process_time() - began
+
+    small = await seconds(250_000)
+    assert await seconds(2_000_000) < 25 * max(small, 0.1)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.harness.waiting import assert_linear
 
 from recollect.core.formats.codec import CODECS
+from recollect.core.rules.noise import without_reminders
 from recollect.core.rules.text import (
     SegmentText,
     clean_text,
     segment_text,
     sentence_spans,
-    thinking_spans,
     without_recalled_blocks,
     without_thinking,
 )
@@ -144,6 +144,7 @@ _LINEAR = {
     "thoughts": "[thinking]\n",
     "thoughts closed": "[thinking]\nx\n[/thinking]\n",
     "closings": "\n[/thinking]",
+    "reminders": "<system-reminder>x</system-reminder>\nabc\n",
 }
 
 
@@ -153,7 +154,8 @@ def test_a_megabyte_takes_linear_time(name: str) -> None:
         text = _LINEAR[name] * (chars // len(_LINEAR[name]))
         without_recalled_blocks(text, any_spelling=True)
         without_recalled_blocks(text, any_spelling=False)
-        thinking_spans(text)
+        without_thinking(text)
+        without_reminders(text)
 
     assert_linear(read, 1_000_000)
 

@@ -247,9 +247,12 @@ def without_thinking(text: str) -> str:
 
 def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Remove spans that are in order and do not overlap."""
-    for start, end in reversed(tuple(spans)):
-        text = text[:start] + text[end:]
-    return text
+    pieces: list[str] = []
+    at = 0
+    for start, end in spans:
+        pieces.append(text[at:start])
+        at = end
+    return "".join(pieces) + text[at:]
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
