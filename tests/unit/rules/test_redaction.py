@@ -30,6 +30,7 @@ AWS_ID = "AKIA" + _random_text("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 16)
 AWS_SECRET = "Q4/" + _random_text(_ALNUM + "+/", 36) + "z"
 SLACK = "xoxb-" + _random_text("123456789", 12) + "-" + _random_text(_ALNUM, 24)
 ANTHROPIC = "sk-ant-api03-" + _random_text(_ALNUM + "_", 93) + "AA"
+FLY = "fm2_" + _random_text(_ALNUM + "+/", 90)
 STRIPE = "sk_live_" + _random_text(_ALNUM, 24)
 GOOGLE = "AIzaSy" + _random_text(_ALNUM, 33)
 JWT = f"eyJhbGciOiJIUzI1NiJ9.eyJ{_random_text(_ALNUM, 40)}.{_random_text(_ALNUM, 43)}"
@@ -56,6 +57,10 @@ PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{KEY_BODY}\n-----END RSA PRIVATE KEY---
         (f'{{\\"apiKey\\": \\"{OPAQUE}\\"}}', OPAQUE),
         (f"first\\n{GITHUB}\\nlast", GITHUB),
         (f"\x1b[93m{GITHUB}\x1b[0m", GITHUB),
+        (f"{GITHUB}-{AWS_ID}", AWS_ID),
+        (f"{AWS_ID}-{GITHUB}", GITHUB),
+        (f"/app_{FLY}.png", FLY),
+        (f"token-{FLY}", FLY),
         (f"Authorization: Bearer {OPAQUE}", OPAQUE),
         (f"curl -H 'X-Api-Key: {OPAQUE}' https://host", OPAQUE),
         ("curl -u bob:Tr0ub4dor https://host", "Tr0ub4dor"),

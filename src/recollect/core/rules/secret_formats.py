@@ -14,7 +14,6 @@ from recollect.core.rules.secret_table import (
     SearchedText,
     SecretMatch,
     by_keywords,
-    declare,
     declare_token,
     find_by_rows,
 )
@@ -228,7 +227,6 @@ RUN_FORMATS: tuple[TokenFormat, ...] = (
     # An encrypted token has five parts.
     _format("jwt", "eyJ", rf"[{_WORD}]{{12,}}+(?:\.[{_WORD}]*+){{4}}"),
     # Base64 bodies: the run of token characters ends at the first plus or slash
-    _format("fly-token", "fm1a_ fm1r_ fm2_", rf"[{_BASE64}]{{80,}}+={{0,3}}"),
     _format("1password-token", "ops_eyJ", rf"[{_BASE64}]{{200,}}+={{0,3}}"),
     _format("grafana-token", "glc_eyJ", rf"[{_BASE64}]{{32,400}}={{0,3}}"),
     _format("grafana-token", "eyJrIjoi", rf"[{_ALNUM}]{{70,400}}={{0,3}}"),
@@ -288,6 +286,8 @@ _ROWS = by_keywords(
             rf"{_START}hooks\.slack\.com/"
             r"(?P<value>(?:services|workflows|triggers)/[\w/-]{20,120})",
         ),
+        _spelled("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
+        _spelled("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
         _spelled("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
         _spelled("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
         _spelled(
@@ -327,13 +327,13 @@ _RUN = declare_token(
         re.ASCII,
     )
 )
-_FLY = declare("fm1a_") | declare("fm1r_") | declare("fm2_")  # its first run may be short
 _STARTS = re.compile(
     r"(?<!\w)(?<!\w-)(?<!\w--)"
     r"(?:(?<=\\)[nrt]|(?<=%)[0-9a-fA-F]{2}|(?<=\x1b\[)[0-9]{1,2}m)?"
     rf"(?=(?:{_OPENINGS}))",
     re.ASCII,
 )
+_JOINED = re.compile(rf"[.~-]+(?=(?:{_OPENINGS}))", re.ASCII)  # a token right after another
 # Tokens that begin with a number: what follows it, its greatest length, the pattern of the rest.
 _NUMBERED = (
     ("facebook-token", "|", 17, re.compile(rf"\|(?<=[0-9]{{13}}\|)[{_WORD}]{{27}}(?![{_WORD}])")),
@@ -344,18 +344,23 @@ _NUMBERED = (
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every token that is recognized by its form."""
     text, done = reading.text, 0
-    for opening in _STARTS.finditer(text) if reading.found & (_RUN | _FLY) else ():
+    for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
         at = opening.end()
-        for token_format in _BY_FIRST[text[at]] if at >= done else ():
-            match = token_format.pattern.match(text, at)
-            if match is None:
-                continue
-            done = max(done, match.end())
-            if _is_live(match, match["body"], public=token_format.public):
-                # A run of token characters includes these, so the text before them was searched.
-                lead = text[max(0, at - _LEAD_CHARS) : at]
-                first = at - len(lead) + len(lead.rstrip(".~+/-"))
-                yield SecretMatch(token_format.name, *match.span(), first, match.end())
+        while at >= done:
+            for token_format in _BY_FIRST[text[at]]:
+                match = token_format.pattern.match(text, at)
+                if match is None:
+                    continue
+                done = max(done, match.end())
+                if _is_live(match, match["body"], public=token_format.public):
+                    # A run of token characters includes these: the text before them was searched.
+                    lead = text[max(0, at - _LEAD_CHARS) : at]
+                    first = at - len(lead) + len(lead.rstrip(".~+/-"))
+                    yield SecretMatch(token_format.name, *match.span(), first, match.end())
+            joined = _JOINED.match(text, done) if done > at else None
+            if joined is None:
+                break
+            at = joined.end()
     yield from find_by_rows(_ROWS, reading)
     for name, sign, most_digits, pattern in _NUMBERED:
         for rest in pattern.finditer(text) if sign in text else ():
