@@ -119,7 +119,12 @@ async def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path
 
 
 TYPES: dict[FactType, tuple[str, ...]] = {
-    "decision": ("Use ClickHouse instead of Elasticsearch for logs", "Drop 32-bit builds"),
+    "decision": (
+        "Use ClickHouse instead of Elasticsearch for logs",
+        "Drop 32-bit builds",
+        "We decided to use Postgres only for billing",
+        "Use pnpm instead of npm in my repos",
+    ),
     "implementation": (
         "The health check endpoint is /internal/live",
         "Discounts are computed by the function apply_rebates",

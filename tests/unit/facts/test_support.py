@@ -143,3 +143,7 @@ def test_a_restatement_is_about_a_quotation_where_what_is_exact_stands_there() -
     assert is_anchored("The address of the stock service is stock-test.mall.internal.", quote)
     assert not is_anchored("The address of the stock service is other.mall.internal.", quote)
     assert not is_anchored("The address of the stock service was given.", quote)
+    ports = "The compose file maps 8080:8443 for `stock cache`"
+    assert is_anchored("The address maps 8080:8443 for the service `stock cache`.", ports)
+    assert not is_anchored("The address of the stock service has the port 8080.", ports)
+    assert not is_anchored("The gateway reads its sessions from the `redis cluster`.", ports)

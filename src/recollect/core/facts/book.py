@@ -52,19 +52,41 @@ from recollect.system.config import Settings
 _MOST_NAMED: Final = 5
 MOST_CHARS: Final = 2_000
 _ID_BYTES: Final = 12
-_TELLS_TYPE: Final[dict[FactType, str]] = {
-    "preference": r"\b(?:i|i'm|my|me|always|never|only|please)\b|^\W*(?:keep|do not|don.t)\b",
-    "task_state": r"\b(?:todo|not yet|still (?:to|has|have|needs?|missing|open)|pending|blocked"
-    r"|in progress|unfinished|finished|done|completed|waiting for)\b",
-    "issue": r"\b(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing|ures?)?|broken|breaks|leaks?|flaky|wrong"
-    r"|regression|outage|(?:do|does|is|are)(?: not|n't) work\w*)\b",
-    "decision": r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b|\b(?:instead of|rather than"
-    r"|decided|decision|chose|agreed|replaces|go(?:ing)? with)\b",
-    "architecture": r"\b(?:architecture|event[- ](?:driven|bus)|micro-?services?|monolith"
-    r"|layers?|layered|hexagonal|talks? to|(?:api|message) (?:gateway|queue|broker)|services)\b",
-    "implementation": r"\b(?:endpoint|function|class|method|module|table|handler|route"
-    r"|(?:stored|lives?|implemented|handled|written) (?:in|by|as|with))\b|\s/\w+|\w\(\)",
-}
+_TYPE_WORDS: Final[tuple[tuple[FactType, str], ...]] = (
+    ("decision", r"\b(?:decided|decision|chose|agreed)\b"),
+    ("preference", r"\b(?:i|i'm|me|always|never|please)\b|^\W*(?:keep|only|do not|don.t)\b"),
+    ("decision", r"^\W*(?:use|adopt|drop|switch|migrate|move|ship)\b"),
+    ("preference", r"\bmy\b"),
+    (
+        "task_state",
+        (
+            r"\b(?:todo|not yet|still (?:to|has|have|needs?|missing|open)|pending|blocked"
+            r"|unfinished|in progress|finished|completed|waiting for)\b|\bdone\W*$"
+        ),
+    ),
+    (
+        "issue",
+        (
+            r"\b(?:bugs?|errors?|crash\w*|fail(?:s|ed|ing|ures?)?|broken|breaks|leaks?|flaky|wrong"
+            r"|regression|outage|(?:do|does|is|are)(?: not|n't) work\w*)\b"
+        ),
+    ),
+    ("decision", r"\b(?:instead of|rather than|replaces|go(?:ing)? with)\b"),
+    (
+        "architecture",
+        (
+            r"\b(?:architecture|event[- ](?:driven|bus)|micro-?services?|monolith|layers?|layered"
+            r"|hexagonal|talks? to|(?:api|message) (?:gateway|queue|broker)|services)\b"
+        ),
+    ),
+    (
+        "implementation",
+        (
+            r"\b(?:endpoint|function|class|method|module|table|handler|route"
+            r"|(?:stored|lives?|implemented|handled|written) (?:in|by|as|with))\b|\s/\w+|\w\(\)"
+        ),
+    ),
+)
 """The words of each type. The first match decides."""
 
 
@@ -123,7 +145,7 @@ def _with_own_id(fact: Fact) -> Fact:
 
 
 def _type_of(content: str, subject: str) -> FactType:
-    for type_, words in _TELLS_TYPE.items():
+    for type_, words in _TYPE_WORDS:
         if re.search(words, content, re.IGNORECASE):
             return type_
     return "config" if subject or re.search(r"\d", content) else "preference"

@@ -128,15 +128,17 @@ def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bo
 def is_anchored(content: str, quote: str) -> bool:
     """Return whether a statement has exact values, and all of them are in a quotation. A heading
     has none."""
-    has_values = (
-        _NUMBERS.search(content)
-        or any(shapes_in(content))
-        or any(names_in(content))
-        or _TERMS.search(content)
-    )
+    text = _folded(quote)
+    numbers = set(_NUMBERS.findall(_folded(content)))
+    terms = [_folded(term) for term in _TERMS.findall(content)]
+    has_values = numbers or terms or any(shapes_in(content)) or any(names_in(content))
     if not has_values or len(content_words(content)) <= _LEAST_WORDS:
         return False
-    return _has_exact_values(content, [quote], "")
+    return (
+        numbers.issubset(_NUMBERS.findall(text))
+        and all(term in text for term in terms)
+        and _has_exact_values(content, [quote], "")
+    )
 
 
 def _may_be_fact(content: str, spans: Sequence[str]) -> bool:
