@@ -140,6 +140,8 @@ def _join_runs(shown: Sequence[int], answered: tuple[int, ...]) -> Runs:
 
 
 def _singles(items: Sequence[int]) -> list[range]:
+    if isinstance(items, range) and items.step == 1:
+        return [items]
     return [range(item, item + 1) for item in items]
 
 
