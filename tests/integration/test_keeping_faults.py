@@ -162,7 +162,7 @@ async def test_a_batch_that_can_never_be_written_does_not_keep_others_out(tmp_pa
     store.failure = None
     told = ("a question about the harbour", "an answer", "another question about cranes")
     context = await memory.prepare("s", request(*told))
-    assert any("refused 1 batches" in line.said for line in context.report.failures)
+    assert any("refused 1 write:" in line.said for line in context.report.failures)
     await memory.settle()
     assert await spool.waiting() == 0
     await memory.close()

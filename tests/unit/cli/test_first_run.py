@@ -83,6 +83,7 @@ def test_init_offers_the_server_of_this_machine(
     monkeypatch: pytest.MonkeyPatch, local_url: str
 ) -> None:
     monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", local_url)
+    monkeypatch.setattr("recollect.agent.chat.opening.PROBE_SECONDS", 20.0)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     done = run("init", given="2\n")
     assert done.exit_code == 0, done.output

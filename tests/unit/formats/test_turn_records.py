@@ -124,7 +124,7 @@ async def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path
         assert found.unread == torn
         assert "berth" not in str([body.body for body in await store.bodies("pieces", limit=100)])
         done = await forget(store, [], ForgetOrder(at=AT, pattern="Zebra"), now=AT)
-        assert any(f"{torn} torn records" in line for line in done.cannot)
+        assert any(f"{torn} damaged records" in line for line in done.cannot)
         await forget(store, [], ForgetOrder(at=AT, pattern="Anna"), now=AT)
         assert "Anna" not in str([body.body for body in await store.bodies("pieces", limit=100)])
 

@@ -33,6 +33,7 @@ from recollect.core.values.history import SessionId
 from recollect.core.values.model import ModelUse
 from recollect.errors import BatchRefused, FormatError, StoreError, StoreReplaced, StoreUnavailable
 from recollect.system.config.settings import StoreSettings as StoreSettings
+from recollect.system.plain_text import number_of
 
 T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
@@ -138,8 +139,8 @@ class DurableArchive:
             texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
         if self.set_aside:
             texts.append(
-                f"the store refused {self.set_aside} writes: run `recollect memory check` to "
-                "list them"
+                f"the store refused {number_of(self.set_aside, 'write')}: run `recollect memory "
+                "check` to list them"
             )
         return "; ".join(texts)
 
