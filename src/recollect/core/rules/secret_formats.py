@@ -286,8 +286,13 @@ _ROWS = by_keywords(
             rf"{_START}hooks\.slack\.com/"
             r"(?P<value>(?:services|workflows|triggers)/[\w/-]{20,120})",
         ),
-        _spelled("fly-token", "fm1", rf"fm1[ar]_[{_BASE64}]{{80,}}+={{0,3}}"),
-        _spelled("fly-token", "fm2_", rf"fm2_[{_BASE64}]{{80,}}+={{0,3}}"),
+        Row(
+            "fly-token",
+            "fm1a_|fm1r_|fm2_",
+            rf"(?a)fm(?:1[ar]|2)_[{_BASE64}]{{80,}}+={{0,3}}",
+            place=RowPlace.TEXT,
+            judge=_is_no_filler,
+        ),
         _spelled("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
         _spelled("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
         _spelled(

@@ -151,9 +151,9 @@ def server_name(url: str) -> str:
     except psycopg.Error:
         # Opening the store reports the mistake. Until then, batches wait under the name that the
         # corrected URL will have. A user, a password or an option is never part of a name.
-        named = urlsplit(url)
-        servers = named.netloc.rpartition("@")[2].lower() or "unknown"
-        return f"{servers}{'' if ':' in servers else f':{_PORT}'}{named.path}"
+        parts = urlsplit(url)
+        place = parts.netloc.rpartition("@")[2].lower() or "unknown"
+        return f"{place}{'' if ':' in place else f':{_PORT}'}{parts.path}"
     given = {option.keyword.decode(): option.val.decode() for option in options if option.val}
     hosts = [
         os.path.realpath(host) if host.startswith("/") else host.lower()
